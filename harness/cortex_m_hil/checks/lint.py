@@ -8,8 +8,9 @@ from enum import Enum
 from typing import Final
 
 from cortex_m_hil.checks import unsupported
+from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.layout import wrong_layout
-from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, blind_to_scales, misfits, takes
+from cortex_m_hil.checks.signatures import blind_to_scales, misfits, takes
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.dataflow import arguments, quantised_arguments, scratch_values, written
 from cortex_m_hil.program.lifetimes import Lifetimes

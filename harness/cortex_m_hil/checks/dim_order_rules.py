@@ -1,0 +1,172 @@
+"""Relations between the dim orders and shapes of a call's tensors, of which signatures are made."""
+
+from __future__ import annotations
+
+from cortex_m_hil.checks.dim_orders import (
+    CHANNELS_LAST,
+    counts_as_channels_last,
+    is_channels_last,
+    is_contiguous,
+    is_default,
+    is_image,
+    lie_alike,
+    lies_in,
+)
+from cortex_m_hil.checks.operator_signature import Call, Relation, of_arguments
+from cortex_m_hil.errors import known_bug
+
+
+def same_layout(*names: str) -> Relation:
+    def relation(call: Call) -> str:
+        if all(lie_alike(call[name], call["out"]) for name in names):
+            return ""
+        return f"{', '.join(names)} and out must have one shape and dim order"
+
+    return relation
+
+
+def sum_or_product(call: Call) -> str:
+    """Check for one shape and dim order, or for an operand with one item a channel and channels innermost."""
+    one, other, out = call["self"], call["other"], call["out"]
+    if lie_alike(one, out) and lie_alike(other, out):
+        return ""
+    whole, part = (other, one) if one.numel < other.numel else (one, other)
+    per_channel = len(part.shape) == len(whole.shape) == 4 and part.numel == part.shape[1] == whole.shape[1]
+    if per_channel and whole.numel and lie_alike(whole, out) and is_image(out):
+        return ""
+    return "one shape and dim order needed, or one item a channel in channels-last dim order"
+
+
+def broadcasts_as_stored(call: Call) -> str:
+    """Check the operands of CMSIS-NN's minimum and maximum, which get the sizes as they stand in any dim order."""
+    one, other, out = call["self"], call["other"], call["out"]
+    by_scalar = other.numel == 1 and len(other.shape) <= len(out.shape)
+    if lie_alike(one, out) and (by_scalar or lie_alike(other, out)):
+        return ""
+    if len(out.shape) <= 4 and all(is_contiguous(spec) for spec in (one, other, out)):
+        return ""
+    return "not contiguous, and shapes or dim orders differ: it is computed as if contiguous"
+
+
+def pads_in_order(call: Call) -> str:
+    order = CHANNELS_LAST if counts_as_channels_last(call["input"]) else tuple(range(len(call["input"].shape)))
+    return "" if all(lies_in(call[name], order) for name in ("input", "out")) else "input and out differ in dim order"
+
+
+def has_its_dim_order(call: Call) -> str:
+    """Check that a copy's output lies in the dim order of its argument dim_order.
+
+    Where a dimension has size 1, the compiler may name two orders of the same bytes.
+    """
+    wanted, out = call.ints(2), call["out"]
+    if wanted is None or (sorted(wanted) == list(range(len(out.shape))) and lies_in(out, wanted)):
+        return ""
+    return f"its argument dim_order is {list(wanted)}, and out has {list(out.dim_order)}"
+
+
+def same_order(call: Call) -> str:
+    """Check that all named tensors of a call have one dim order, as ExecuTorch's `tensors_have_same_dim_order` does."""
+    specs = tuple(call.tensors.values())
+    if all(map(is_default, specs)) or all(map(is_channels_last, specs)):
+        return ""
+    return "all must be contiguous, or all in channels-last dim order"
+
+
+def input_and_out_in_order(call: Call) -> str:
+    """Check that a convolution's tensors are contiguous or channels-last, as ExecuTorch's portable kernels need them.
+
+    Input and output must have the same of these two dim orders.
+    """
+    if not all(is_default(spec) or is_channels_last(spec) for spec in call.tensors.values()):
+        return "a tensor is neither contiguous nor in channels-last dim order"
+    return same_order(Call(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
+
+
+@of_arguments("x.reshape(x.shape) before the operator, which puts dimensions of size 1 in their order", "dim-order")
+def known_orders(call: Call) -> str:
+    """Check that input and output are in a dim order that ExecuTorch's max pool and var know.
+
+    Their `tensor_is_default_or_channels_last_dim_order` refuses others of the same bytes, which the exporter derives
+    for a single channel (find 6 in docs/known_bugs.md).
+    """
+    if all(is_default(call[name]) or is_channels_last(call[name]) for name in ("self", "out")):
+        return ""
+    return f"self or out is neither contiguous nor in channels-last dim order, even if its bytes are ({known_bug(6)})"
+
+
+def broadcasts_contiguous(call: Call) -> str:
+    """Check that the output is contiguous where shapes differ.
+
+    ExecuTorch's portable operators that broadcast write a channels-last output in contiguous order (find 5 in
+    docs/known_bugs.md).
+    """
+    out = call["out"]
+    if is_contiguous(out) or all(spec.shape == out.shape for spec in call.tensors.values()):
+        return ""
+    return f"portable operators that broadcast write a channels-last out in contiguous order ({known_bug(5)})"
+
+
+def copies_as_stored(call: Call) -> str:
+    """Check that a copy's source has the bytes of its output.
+
+    ExecuTorch takes the bytes of a source of the same shape as they are, and broadcasts another in contiguous order
+    (find 36 in docs/known_bugs.md).
+    """
+    src, out = call["src"], call["out"]
+    if lie_alike(src, out) or (src.shape != out.shape and is_contiguous(src) and is_contiguous(out)):
+        return ""
+    return (
+        "ExecuTorch takes the bytes of src as they are, and out has another dim order or broadcasts it "
+        f"({known_bug(36)})"
+    )
+
+
+def keeps_its_bytes(call: Call) -> str:
+    """Check that input and output are the same elements in the same bytes.
+
+    ExecuTorch's squeeze and unsqueeze copy the bytes as they are, whatever the dim orders (find 36 in
+    docs/known_bugs.md).
+    """
+    if call["self"].numel == call["out"].numel and not call["self"].reads_as(call["out"]):
+        return (
+            f"ExecuTorch copies the bytes as they are, and in out's dim order they are other elements ({known_bug(36)})"
+        )
+    return ""
+
+
+def has_known_order(call: Call) -> str:
+    """Check that a copy's output is contiguous or channels-last, as its argument dim_order says, or else as self is."""
+    out, wanted = call["out"], call.ints(2) or call["self"].dim_order
+    if wanted == out.dim_order and (is_default(out) or is_channels_last(out)):
+        return ""
+    return f"to dim order {list(wanted)}, and out has {list(out.dim_order)}: both must be contiguous, or channels-last"
+
+
+def indices_as_out(call: Call) -> str:
+    """Check that indices lie as the output does.
+
+    ExecuTorch's max pool writes indices where the output's items lie (find 36 in docs/known_bugs.md).
+    """
+    if lie_alike(call["indices"], call["out"]):
+        return ""
+    return f"ExecuTorch writes indices where out's items lie, and their dim order is another ({known_bug(36)})"
+
+
+def joins_as_stored(call: Call) -> str:
+    """Check that tensors are joined along the first dimension, or are contiguous.
+
+    ExecuTorch's cat joins memory as if it were contiguous (find 22 in docs/known_bugs.md).
+    """
+    dim, out = call.value(1), call["out"]
+    if is_contiguous(out) or (dim is not None and dim.scalar in (0, -len(out.shape))):
+        return same_order(call)
+    return (
+        "not contiguous: ExecuTorch's cat takes sizes as they stand, and joins along another dimension "
+        f"({known_bug(22)})"
+    )
+
+
+def channels_last_to_executorch(call: Call) -> str:
+    if all(counts_as_channels_last(call[name]) for name in ("input", "out")):
+        return ""
+    return "input and out must have dim order (0, 2, 3, 1)"

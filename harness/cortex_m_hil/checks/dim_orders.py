@@ -1,0 +1,67 @@
+"""Predicates of a tensor's dim order: where its elements lie, whatever order names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cortex_m_hil.program.tensor import TensorSpec
+
+CHANNELS_LAST: Final = (0, 2, 3, 1)
+
+
+def _strides(spec: TensorSpec) -> tuple[int, ...]:
+    """Return the strides of a tensor in items, one for each dimension."""
+    strides = [0] * len(spec.shape)
+    stride = 1
+    for dim in reversed(spec.dim_order):
+        strides[dim] = stride
+        stride *= spec.shape[dim]
+    return tuple(strides)
+
+
+def lies_in(spec: TensorSpec, order: tuple[int, ...]) -> bool:
+    """Tell whether a tensor's bytes are those of one in that dim order; dimensions of size 1 may stand anywhere."""
+    if len(order) != len(spec.shape):
+        return False
+    wanted = _strides(TensorSpec(spec.dtype, spec.shape, order))
+    return all(size == 1 or one == other for size, one, other in zip(spec.shape, _strides(spec), wanted, strict=True))
+
+
+def is_contiguous(spec: TensorSpec) -> bool:
+    return list(spec.memory_order) == sorted(spec.memory_order)
+
+
+def is_image(spec: TensorSpec) -> bool:
+    return lies_in(spec, CHANNELS_LAST)
+
+
+def lie_alike(one: TensorSpec, other: TensorSpec) -> bool:
+    """Tell whether two tensors have one shape, with the same element at the same place."""
+    return one.shape == other.shape and lies_in(one, other.dim_order)
+
+
+def is_default(spec: TensorSpec) -> bool:
+    return list(spec.dim_order) == sorted(spec.dim_order)
+
+
+def is_channels_last(spec: TensorSpec) -> bool:
+    return spec.dim_order in (CHANNELS_LAST, (0, 2, 3, 4, 1))
+
+
+def counts_as_channels_last(spec: TensorSpec) -> bool:
+    """Tell whether ExecuTorch takes a tensor for channels-last, as it does where both layouts are the same bytes.
+
+    Its rule is `is_channels_last_tensor`.
+    """
+    if len(spec.shape) != 4:
+        return False
+    return spec.shape[1] == 1 or spec.shape[2:] == (1, 1) or spec.dim_order == CHANNELS_LAST
+
+
+FORMS: Final[Mapping[str, tuple[Callable[[TensorSpec], bool], str]]] = {
+    "rows": (is_contiguous, "contiguous"),
+    "default": (is_default, "contiguous, with dimensions of size 1 in their order too"),
+    "image": (is_image, "4-D in channels-last dim order (0, 2, 3, 1)"),
+    "nhwc": (lambda spec: len(spec.shape) == 4 and is_contiguous(spec), "4-D and contiguous"),
+}
