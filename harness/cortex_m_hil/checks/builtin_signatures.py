@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cortex_m_hil.checks.argument_rules import (
-    converts,
-    neighbouring_indices,
-    number_is_of,
-    sums_with_scales,
-    windows_with_pixels,
-)
-from cortex_m_hil.checks.dim_order_rules import has_its_dim_order, same_layout
+from cortex_m_hil.checks import argument_rules as arguments
+from cortex_m_hil.checks import dim_order_rules as orders
 from cortex_m_hil.checks.operator_signature import Signature, same_for, signature
 
 _NUMBERS: Final = "float32|int32|int64"
@@ -20,7 +14,6 @@ _CHOSEN: Final = "float32|int8|int32|int64"
 _ITEMS: Final = "float32|int8|int32|int64|bool"
 _UNQUANTISED: Final = "float32|int32|int64|bool"
 _IN_PLACE: Final = "0 self any, 1 src =self"
-_POOL: Final = "0 self int8|float32, 6 out =self, 7 indices int64"
 _FACTORS: Final = "1 weight? float32, 2 bias? float32"
 
 
@@ -33,7 +26,7 @@ def _normalises(statistics: str, form: str = "") -> Signature:
     """
     return signature(
         f"0 input float32 {form}, {statistics}, -3 out float32 {form}, -2 mean float32, -1 rstd float32",
-        same_layout("input"),
+        orders.same_layout("input"),
     )
 
 
@@ -61,7 +54,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     **same_for(
         "aten::eq.Scalar_out aten::ge.Scalar_out aten::gt.Scalar_out aten::le.Scalar_out aten::lt.Scalar_out "
         "aten::ne.Scalar_out",
-        signature(f"0 self {_UNQUANTISED}, -1 out bool", number_is_of("self", 1)),
+        signature(f"0 self {_UNQUANTISED}, -1 out bool", arguments.number_is_of("self", 1)),
     ),
     **same_for(
         "aten::bitwise_and.Tensor_out aten::bitwise_or.Tensor_out aten::bitwise_xor.Tensor_out",
@@ -79,7 +72,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     **same_for("aten::abs.out aten::neg.out", signature(f"0 self {_NUMBERS}, -1 out =self")),
     **same_for(
         "aten::add.out aten::sub.out",
-        signature(f"0 self {_NUMBERS}, 1 other =self, -1 out =self", number_is_of("self", 2)),
+        signature(f"0 self {_NUMBERS}, 1 other =self, -1 out =self", arguments.number_is_of("self", 2)),
     ),
     **same_for("aten::amax.out aten::amin.out", signature("0 self float32|int8|int64, 1 dim ints, -1 out =self")),
     **same_for("aten::any.out aten::logical_not.out", signature("0 self bool, -1 out bool")),
@@ -100,36 +93,38 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::arange.start_out": signature("-1 out float32|int64"),
     "aten::bitwise_not.out": signature("0 self int32|int64|bool, -1 out =self"),
     "aten::cat.out": signature("0 tensors =out, -1 out any"),
-    "aten::clamp.out": signature(f"0 self {_CHOSEN}, -1 out =self", number_is_of("self", 1, 2)),
-    "aten::constant_pad_nd.out": signature(f"0 self {_UNQUANTISED}, -1 out =self", number_is_of("self", 2)),
+    "aten::clamp.out": signature(f"0 self {_CHOSEN}, -1 out =self", arguments.number_is_of("self", 1, 2)),
+    "aten::constant_pad_nd.out": signature(f"0 self {_UNQUANTISED}, -1 out =self", arguments.number_is_of("self", 2)),
     "aten::convolution.out": signature("0 input float32, 1 weight float32, 2 bias? float32, -1 out float32"),
     "aten::copy_": signature(_IN_PLACE),
     "aten::div.out": signature("0 self float32, 1 other float32, -1 out float32"),
     "aten::embedding.out": signature("0 weight any rows, 1 indices int32|int64 rows, -1 out =weight rows"),
-    "aten::fmod.Scalar_out": signature("0 self int32|int64, -1 out =self", number_is_of("self", 1)),
-    "aten::full.out": signature(f"-1 out {_ITEMS}", number_is_of("out", 1)),
-    "aten::full_like.out": signature(f"0 self any, -1 out {_ITEMS}", number_is_of("out", 1)),
-    "aten::index.Tensor_out": signature("0 self any, -1 out =self", neighbouring_indices),
+    "aten::fmod.Scalar_out": signature("0 self int32|int64, -1 out =self", arguments.number_is_of("self", 1)),
+    "aten::full.out": signature(f"-1 out {_ITEMS}", arguments.number_is_of("out", 1)),
+    "aten::full_like.out": signature(f"0 self any, -1 out {_ITEMS}", arguments.number_is_of("out", 1)),
+    "aten::index.Tensor_out": signature("0 self any, -1 out =self", arguments.neighbouring_indices),
     "aten::index_put.out": signature(
-        "0 self any, 2 values =self, -1 out =self", neighbouring_indices, sums_with_scales
+        "0 self any, 2 values =self, -1 out =self", arguments.neighbouring_indices, arguments.sums_with_scales
     ),
     "aten::linear.out": signature("0 input float32 rows, 1 weight float32 rows, 2 bias? float32, -1 out float32 rows"),
-    "aten::max_pool2d_with_indices.out": signature(_POOL, windows_with_pixels),
+    "aten::max_pool2d_with_indices.out": signature(
+        "0 self int8|float32, 6 out =self, 7 indices int64", arguments.windows_with_pixels
+    ),
     "aten::native_layer_norm.out": _normalises("2 weight? float32, 3 bias? float32", "rows"),
-    "aten::remainder.Scalar_out": signature(f"0 self {_NUMBERS}, -1 out =self", number_is_of("self", 1)),
-    "aten::scalar_tensor.out": signature(f"-1 out {_ITEMS}", number_is_of("out", 0)),
+    "aten::remainder.Scalar_out": signature(f"0 self {_NUMBERS}, -1 out =self", arguments.number_is_of("self", 1)),
+    "aten::scalar_tensor.out": signature(f"-1 out {_ITEMS}", arguments.number_is_of("out", 0)),
     "aten::scatter.src_out": signature("0 self any, 2 index int32|int64, 3 src =self, -1 out =self"),
     "aten::scatter.value_out": signature(
-        f"0 self {_UNQUANTISED}, 2 index int32|int64, -1 out =self", number_is_of("self", 3)
+        f"0 self {_UNQUANTISED}, 2 index int32|int64, -1 out =self", arguments.number_is_of("self", 3)
     ),
     "aten::split_with_sizes_copy.out": signature("0 self any, 3 out =self"),
     "aten::sum.IntList_out": signature("0 self float32|int64, -1 out =self"),
     "aten::view_copy.out": signature("0 self any rows, -1 out =self rows"),
     "aten::where.self_out": signature("0 condition bool, 1 self any, 2 other =self, -1 out =self"),
-    "dim_order_ops::_clone_dim_order.out": signature("0 self any, -1 out =self", has_its_dim_order),
+    "dim_order_ops::_clone_dim_order.out": signature("0 self any, -1 out =self", orders.has_its_dim_order),
     "dim_order_ops::_to_dim_order_copy.out": signature(
         "0 self any, -1 out any",
-        converts,
-        has_its_dim_order,
+        arguments.converts,
+        orders.has_its_dim_order,
     ),
 }

@@ -5,29 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cortex_m_hil.checks.argument_rules import (
-    factors_of_16_bits,
-    names_its_dtype,
-    product_of_32_bits,
-    shifts_to_the_left,
-    sums_of_32_bits,
-    up_to_four_dimensions,
-)
-from cortex_m_hil.checks.convolution_rules import grouped_with_bias, row_to_its_end, rows_all_written
-from cortex_m_hil.checks.dim_order_rules import (
-    broadcasts_as_stored,
-    channels_last_to_executorch,
-    pads_in_order,
-    same_layout,
-    sum_or_product,
-)
+from cortex_m_hil.checks import argument_rules as arguments
+from cortex_m_hil.checks import convolution_rules as convolutions
+from cortex_m_hil.checks import dim_order_rules as orders
 from cortex_m_hil.checks.operator_signature import Relation, Signature, signature
 
 
-def _convolution_operands(form: str, offsets: int, weight: str = "rows") -> str:
-    return (
-        f"0 input int8 {form}, 1 weight int8 {weight}, 2 bias? int32, {offsets + 2} requantize_multipliers int32, "
-        f"{offsets + 3} requantize_shifts int32, -1 out int8 {form}"
+def _convolution(form: str, offsets: int) -> Signature:
+    return signature(
+        f"0 input int8 {form}, 1 weight int8 rows, 2 bias? int32, {offsets + 2} requantize_multipliers int32, "
+        f"{offsets + 3} requantize_shifts int32, -1 out int8 {form}",
+        arguments.sums_of_32_bits,
     )
 
 
@@ -39,48 +27,50 @@ def _cortex_m() -> dict[str, Signature]:
     pair = "0 self int8, {} other int8, -1 out int8"
     found = {
         "dequantize_per_tensor": signature(
-            "0 input int8|int16, -1 out float32", names_its_dtype("input"), same_layout("input")
+            "0 input int8|int16, -1 out float32", arguments.names_its_dtype("input"), orders.same_layout("input")
         ),
-        "maximum": signature(pair.format(1), broadcasts_as_stored),
-        "minimum": signature(pair.format(1), broadcasts_as_stored),
-        "pad": signature("0 input int8, -1 out int8", pads_in_order),
+        "maximum": signature(pair.format(1), orders.broadcasts_as_stored),
+        "minimum": signature(pair.format(1), orders.broadcasts_as_stored),
+        "pad": signature("0 input int8, -1 out int8", orders.pads_in_order),
         "quantize_per_tensor": signature(
-            "0 input float32, -1 out int8|int16", names_its_dtype("out"), same_layout("input")
+            "0 input float32, -1 out int8|int16", arguments.names_its_dtype("out"), orders.same_layout("input")
         ),
         "quantized_activation": signature("0 input int8, 1 lut int8, -1 out int8"),
-        "quantized_add": signature(pair.format(4), sum_or_product),
+        "quantized_add": signature(pair.format(4), orders.sum_or_product),
         "quantized_batch_matmul": signature("0 lhs int8 rows, 2 rhs_transposed int8 rows, -1 out int8 rows"),
-        "quantized_div": signature("0 self int8|int16, 2 other =self, -1 out =self", same_layout("self", "other")),
+        "quantized_div": signature(
+            "0 self int8|int16, 2 other =self, -1 out =self", orders.same_layout("self", "other")
+        ),
         "quantized_linear": signature(
             "0 input int8 rows, 1 weights int8 rows, 2 bias? int32, 3 kernel_sum? int32, -1 out int8 rows",
-            sums_of_32_bits,
+            arguments.sums_of_32_bits,
         ),
-        "quantized_mul": signature(pair.format(2), sum_or_product, product_of_32_bits),
-        "softmax": signature("0 input int8 rows, -1 out int8 rows", shifts_to_the_left),
-        "transpose": signature("0 input int8 rows, -1 out int8 rows", up_to_four_dimensions),
+        "quantized_mul": signature(pair.format(2), orders.sum_or_product, arguments.product_of_32_bits),
+        "softmax": signature("0 input int8 rows, -1 out int8 rows", arguments.shifts_to_the_left),
+        "transpose": signature("0 input int8 rows, -1 out int8 rows", arguments.up_to_four_dimensions),
     }
     for suffix, form in (("", "image"), ("_nhwc", "nhwc")):
         found[f"quantized_avg_pool2d{suffix}"] = signature(f"0 input int8 {form}, -1 out int8 {form}")
         found[f"quantized_max_pool2d{suffix}"] = signature(f"0 input int8 {form}, -1 out int8 {form}")
-        found[f"quantized_conv2d{suffix}"] = signature(_convolution_operands(form, 6), sums_of_32_bits)
-        found[f"quantized_depthwise_conv2d{suffix}"] = signature(_convolution_operands(form, 7), sums_of_32_bits)
-        found[f"quantized_transpose_conv2d{suffix}"] = signature(_convolution_operands(form, 7), sums_of_32_bits)
+        found[f"quantized_conv2d{suffix}"] = _convolution(form, 6)
+        found[f"quantized_depthwise_conv2d{suffix}"] = _convolution(form, 7)
+        found[f"quantized_transpose_conv2d{suffix}"] = _convolution(form, 7)
     return {f"cortex_m::{name}.out": signature for name, signature in found.items()}
 
 
 CORTEX_M: Final[Mapping[str, Signature]] = _cortex_m()
 DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
-    "cortex_m::quantized_avg_pool2d.out": (channels_last_to_executorch,),
-    "cortex_m::quantized_conv2d.out": (channels_last_to_executorch, grouped_with_bias),
-    "cortex_m::quantized_conv2d_nhwc.out": (grouped_with_bias,),
-    "cortex_m::quantized_depthwise_conv2d.out": (channels_last_to_executorch,),
-    "cortex_m::quantized_max_pool2d.out": (channels_last_to_executorch,),
-    "cortex_m::quantized_transpose_conv2d.out": (channels_last_to_executorch, rows_all_written),
-    "cortex_m::quantized_transpose_conv2d_nhwc.out": (rows_all_written,),
+    "cortex_m::quantized_avg_pool2d.out": (orders.channels_last_to_executorch,),
+    "cortex_m::quantized_conv2d.out": (orders.channels_last_to_executorch, convolutions.grouped_with_bias),
+    "cortex_m::quantized_conv2d_nhwc.out": (convolutions.grouped_with_bias,),
+    "cortex_m::quantized_depthwise_conv2d.out": (orders.channels_last_to_executorch,),
+    "cortex_m::quantized_max_pool2d.out": (orders.channels_last_to_executorch,),
+    "cortex_m::quantized_transpose_conv2d.out": (orders.channels_last_to_executorch, convolutions.rows_all_written),
+    "cortex_m::quantized_transpose_conv2d_nhwc.out": (convolutions.rows_all_written,),
 }
 """Calls that ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
-ON_DSP: Final[Mapping[str, tuple[Relation, ...]]] = {"cortex_m::quantized_mul.out": (factors_of_16_bits,)}
+ON_DSP: Final[Mapping[str, tuple[Relation, ...]]] = {"cortex_m::quantized_mul.out": (arguments.factors_of_16_bits,)}
 """Calls that neither runtime computes on DSP: builtin refuses what CMSIS-NN computes wrongly."""
 DEFECTS_ON_MVE: Final[Mapping[str, tuple[Relation, ...]]] = {
-    f"cortex_m::quantized_{name}.out": (row_to_its_end,) for name in ("conv2d", "conv2d_nhwc")
+    f"cortex_m::quantized_{name}.out": (convolutions.row_to_its_end,) for name in ("conv2d", "conv2d_nhwc")
 }

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cortex_m_hil.checks.argument_rules import sums_with_scales, windows_with_pixels
+from cortex_m_hil.checks import argument_rules as arguments
+from cortex_m_hil.checks import dim_order_rules as orders
 from cortex_m_hil.checks.builtin_signatures import BUILTIN
-from cortex_m_hil.checks.dim_order_rules import (
-    broadcasts_contiguous,
-    copies_as_stored,
-    has_its_dim_order,
-    has_known_order,
-    indices_as_out,
-    input_and_out_in_order,
-    joins_as_stored,
-    keeps_its_bytes,
-    known_orders,
-    same_order,
-)
 from cortex_m_hil.checks.operator_signature import Signature, same_for, signature
 
 _FLOATS: Final = "float16|float32|float64"
@@ -37,18 +26,18 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
         "aten::gt.Tensor_out aten::le.Tensor_out aten::logical_and.out aten::logical_or.out "
         "aten::logical_xor.out aten::lt.Tensor_out aten::maximum.out aten::minimum.out aten::mul.out "
         "aten::ne.Tensor_out aten::remainder.Tensor_out aten::sub.out",
-        signature("0 self any, 1 other any, -1 out any", same_order, broadcasts_contiguous),
+        signature("0 self any, 1 other any, -1 out any", orders.same_order, orders.broadcasts_contiguous),
     ),
     **same_for(
         "aten::cos.out aten::exp.out aten::fmod.Scalar_out aten::log.out aten::log1p.out aten::logical_not.out "
         "aten::pow.Tensor_Scalar_out aten::reciprocal.out aten::remainder.Scalar_out aten::rsqrt.out "
         "aten::sigmoid.out aten::sin.out aten::sqrt.out aten::tanh.out",
-        signature("0 self any, -1 out any", same_order),
+        signature("0 self any, -1 out any", orders.same_order),
     ),
     **same_for(
         "aten::ceil.out aten::elu.out aten::floor.out aten::gelu.out aten::hardtanh.out aten::leaky_relu.out "
         "aten::relu.out aten::round.out aten::trunc.out",
-        signature(f"0 self {_FLOATS}, -1 out =self", same_order),
+        signature(f"0 self {_FLOATS}, -1 out =self", orders.same_order),
     ),
     **same_for(
         "aten::as_strided_copy.out aten::flip.out aten::index.Tensor_out aten::permute_copy.out aten::repeat.out "
@@ -58,12 +47,12 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     **same_for(
         "aten::eq.Scalar_out aten::ge.Scalar_out aten::gt.Scalar_out aten::le.Scalar_out aten::lt.Scalar_out "
         "aten::ne.Scalar_out",
-        signature(f"0 self {_FLOATS}|int32|int64|bool, -1 out any", same_order),
+        signature(f"0 self {_FLOATS}|int32|int64|bool, -1 out any", orders.same_order),
     ),
     **same_for(
         "aten::abs.out aten::clamp.out aten::neg.out aten::upsample_bilinear2d.vec_out "
         "aten::upsample_nearest2d.vec_out",
-        signature("0 self any, -1 out =self", same_order),
+        signature("0 self any, -1 out =self", orders.same_order),
     ),
     **same_for(
         "aten::any.out aten::cumsum.out aten::expand_copy.out aten::full_like.out aten::sum.IntList_out",
@@ -75,7 +64,7 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     ),
     **same_for(
         "aten::bitwise_and.Tensor_out aten::bitwise_or.Tensor_out aten::bitwise_xor.Tensor_out",
-        signature(f"0 self {_INTEGRAL}, 1 other any, -1 out any", same_order, broadcasts_contiguous),
+        signature(f"0 self {_INTEGRAL}, 1 other any, -1 out any", orders.same_order, orders.broadcasts_contiguous),
     ),
     **same_for(
         "aten::_native_batch_norm_legit.no_stats_out aten::native_group_norm.out",
@@ -98,20 +87,25 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
         "0 self any default, 1 mat1 =self default, 2 mat2 =self default, -1 out =self default"
     ),
     "aten::avg_pool2d.out": signature(f"0 self {_FLOATS}|int64 default, -1 out =self default"),
-    "aten::bitwise_not.out": signature(f"0 self {_INTEGRAL}, -1 out =self", same_order),
-    "aten::cat.out": signature("0 tensors any, -1 out any", joins_as_stored),
+    "aten::bitwise_not.out": signature(f"0 self {_INTEGRAL}, -1 out =self", orders.same_order),
+    "aten::cat.out": signature("0 tensors any, -1 out any", orders.joins_as_stored),
     "aten::constant_pad_nd.out": signature(f"0 self {_FLOATS}|int32|int64|bool default, -1 out =self default"),
-    "aten::convolution.out": signature(f"0 input {_FLOATS}, 1 weight =input, -1 out =input", input_and_out_in_order),
-    "aten::copy.out": signature(f"{_IN_PLACE}, -1 out =self", same_order, copies_as_stored),
-    "aten::copy_": signature(_IN_PLACE, same_order),
+    "aten::convolution.out": signature(
+        f"0 input {_FLOATS}, 1 weight =input, -1 out =input", orders.input_and_out_in_order
+    ),
+    "aten::copy.out": signature(f"{_IN_PLACE}, -1 out =self", orders.same_order, orders.copies_as_stored),
+    "aten::copy_": signature(_IN_PLACE, orders.same_order),
     "aten::embedding.out": signature("0 weight any default, 1 indices int32|int64 default, -1 out =weight default"),
     "aten::gather.out": signature("0 self any default, 2 index int64 default, -1 out =self default"),
     "aten::index_put.out": signature(
-        "0 self any default, 2 values =self default, -1 out =self default", sums_with_scales
+        "0 self any default, 2 values =self default, -1 out =self default", arguments.sums_with_scales
     ),
     "aten::index_select.out": signature("0 self any default, 2 index int32|int64, -1 out =self default"),
     "aten::max_pool2d_with_indices.out": signature(
-        "0 self any, 6 out =self, 7 indices int64", known_orders, indices_as_out, windows_with_pixels
+        "0 self any, 6 out =self, 7 indices int64",
+        orders.known_orders,
+        orders.indices_as_out,
+        arguments.windows_with_pixels,
     ),
     "aten::mean.out": signature(f"0 self any default, -1 out {_FLOATS} default"),
     "aten::native_layer_norm.out": _same_batches("2 weight? =input, 3 bias? =input"),
@@ -122,15 +116,19 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
         f"0 self {_FLOATS}|int32|int64|bool default, 2 index int64 default, -1 out =self default"
     ),
     "aten::slice_scatter.out": signature("0 self any default, 1 src any default, -1 out =self default"),
-    "aten::split_with_sizes_copy.out": signature("0 self any default, 3 out =self default", same_order),
-    "aten::squeeze_copy.dims_out": signature("0 self any, -1 out =self", same_order, keeps_its_bytes),
-    "aten::unsqueeze_copy.out": signature("0 self any, -1 out =self", keeps_its_bytes),
-    "aten::var.correction_out": signature(f"0 self {_FLOATS}, -1 out =self default", known_orders),
+    "aten::split_with_sizes_copy.out": signature("0 self any default, 3 out =self default", orders.same_order),
+    "aten::squeeze_copy.dims_out": signature("0 self any, -1 out =self", orders.same_order, orders.keeps_its_bytes),
+    "aten::unsqueeze_copy.out": signature("0 self any, -1 out =self", orders.keeps_its_bytes),
+    "aten::var.correction_out": signature(f"0 self {_FLOATS}, -1 out =self default", orders.known_orders),
     "aten::where.self_out": signature(
-        "0 condition bool|uint8, 1 self any, 2 other any, -1 out any", same_order, broadcasts_contiguous
+        "0 condition bool|uint8, 1 self any, 2 other any, -1 out any", orders.same_order, orders.broadcasts_contiguous
     ),
-    "dim_order_ops::_clone_dim_order.out": signature("0 self any, -1 out =self", has_its_dim_order, has_known_order),
-    "dim_order_ops::_to_dim_order_copy.out": signature("0 self any, -1 out any", has_its_dim_order, has_known_order),
+    "dim_order_ops::_clone_dim_order.out": signature(
+        "0 self any, -1 out =self", orders.has_its_dim_order, orders.has_known_order
+    ),
+    "dim_order_ops::_to_dim_order_copy.out": signature(
+        "0 self any, -1 out any", orders.has_its_dim_order, orders.has_known_order
+    ),
 }
 _SCALE_KEPT: Final = ("aten::upsample_bilinear2d.vec_out", "aten::upsample_nearest2d.vec_out")
 

@@ -1,0 +1,55 @@
+"""Findings about float outputs: by the integers behind them where these are known, else by atol and rtol."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cortex_m_hil.checks.compared_output import ComparedOutput
+from cortex_m_hil.checks.comparison import Figures, Finding, Kind
+from cortex_m_hil.checks.output_findings import collapsed
+from cortex_m_hil.checks.quantised_findings import off_fake_quant, off_grid, other_quanta, saturated
+from cortex_m_hil.checks.sqnr import against_eager
+
+
+def float_findings(output: ComparedOutput, found: list[Finding]) -> tuple[list[Finding], Figures]:
+    """Return findings and figures of a float output; `found` has those about its reference."""
+    sqnr, worse_than_eager = against_eager(output)
+    findings: list[Finding] = []
+    quanta, fake_quanta, q, integers, expected = None, None, output.quantization, output.integers, output.expected
+    if q is None or integers is None:
+        error, apart = _beyond_tolerance(output)
+    else:
+        if expected is not None:
+            quanta = int(np.abs(integers - expected).max(initial=0))
+            if not output.is_judged_by_sqnr():
+                findings += [*other_quanta(output, integers, expected), *saturated(output, q, integers, expected)]
+        findings += off_grid(output, q, integers)
+        fake_quanta, error, apart = off_fake_quant(output, q, integers)
+    if not any(finding.kind is Kind.UNINFORMATIVE for finding in found):
+        findings += collapsed(output)
+    return findings + apart + worse_than_eager, Figures(quanta, fake_quanta, error, sqnr, output.authority)
+
+
+def _beyond_tolerance(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
+    """Compare a float output by atol and rtol with expected values, else fake-quant, else eager.
+
+    Returns:
+        The largest error, None without a reference, and the findings.
+    """
+    name, reference = ("fake-quant", output.quantized) if output.quantized is not None else ("eager", output.eager)
+    if output.is_expected:
+        name, reference = output.authority, output.dialect
+    if reference is None:
+        return None, []
+    # Infinities of the reference were checked already; they would poison the difference.
+    expected = np.where(np.isfinite(reference), reference.astype(np.float64), output.clean)
+    error, tolerance = np.abs(output.clean - expected), output.tolerance
+    wrong = error > tolerance.atol + tolerance.rtol * np.abs(expected)
+    worst = float(error.max(initial=0.0))
+    if not wrong.any():
+        return worst, []
+    text = (
+        f"{int(wrong.sum())} of {wrong.size} elements differ from {name} by more than "
+        f"{tolerance.atol:.3g} + {tolerance.rtol:.3g}·|expected|, by up to {worst:.3g}"
+    )
+    return worst, [output.find_far(Kind.QUANTIZED, text, wrong, expected, output.clean)]

@@ -1,0 +1,110 @@
+"""Findings about integer outputs: quanta, which stand for numbers by a scale, and choices, such as an index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from cortex_m_hil.checks.compared_output import ComparedOutput, first
+from cortex_m_hil.checks.comparison import Figures, Finding, Kind, quanta_word
+from cortex_m_hil.checks.quanta import QUANTISED, distance
+from cortex_m_hil.checks.rounding_bound import explained
+from cortex_m_hil.checks.sqnr import decibels
+from cortex_m_hil.checks.tolerance import Spread
+from cortex_m_hil.program.tensor import Array
+
+CHOICES: Final = 2  # elements that rounding may change, though it did in none of the disturbed runs
+
+
+def integer_findings(output: ComparedOutput) -> tuple[list[Finding], Figures]:
+    found = list(_not_exact(output))
+    if not found and not output.is_expected:
+        found += _other_quanta(output) if output.is_quanta else _other_choices(output)
+    return found, _figures(output)
+
+
+def _figures(output: ComparedOutput) -> Figures:
+    """Return the distances of quantised integers, in quanta; choices have one from the dialect at most."""
+    if output.array.dtype not in QUANTISED:
+        return Figures()
+    against = output.dialect, output.quantized if output.is_quanta and not output.is_expected else None
+    quanta, fake = (None if one is None else int(distance(output.array, one).max(initial=0)) for one in against)
+    return Figures(quanta, fake, authority=output.authority)
+
+
+def _not_exact(output: ComparedOutput) -> Iterator[Finding]:
+    reference = next(iter(output.references), None)
+    if reference is None:
+        return
+    wrong = _differs(output, output.array, reference)
+    if wrong.any():
+        index, by = first(wrong), ""
+        if output.is_quanta:
+            most = int(distance(output.array, reference).max(initial=0))
+            by = f", by up to {most} {quanta_word(most)}"
+        text = f"{int(wrong.sum())} of {wrong.size} elements differ{by}"
+        example = f"{list(index)}: expected {reference[index]}, got {output.array[index]}"
+        yield output.find(Kind.EXACT, text, wrong, ("first", example))
+
+
+def _differs(output: ComparedOutput, array: Array, reference: Array) -> Array:
+    """Return a mask of the elements that differ from a reference, by more than `qtol` where they are quanta."""
+    if array.dtype not in QUANTISED:
+        return np.asarray(array != reference)
+    return np.asarray(distance(array, reference) > output.tolerance.qtol)
+
+
+def _other_choices(output: ComparedOutput) -> Iterator[Finding]:
+    """Yield findings where integers that the module chose, such as an index of the largest, were chosen otherwise.
+
+    They are compared with the choices of fake-quant and eager. Two values that are nearly equal change places by
+    rounding. Other choices than fake-quant's are wrong where the disturbed runs do not explain them; with a
+    `fake_quant_qtol` above 0 all may be due to these quanta. Other choices than eager's are never wrong: it is not
+    known how coarse the quantisation may be.
+    """
+    told = []
+    if output.quantized is not None:
+        wrong = _differs(output, output.array, output.quantized)
+        runs = [_differs(output, run, output.quantized) for run in output.disturbed]
+        rounded, limit = Spread.explained(runs).elements, output.tolerance.fake_quant_qtol
+        allowed = rounded + CHOICES if limit is None else math.inf if limit else 0
+        why = f"rounding explains {rounded:.0f}" if limit is None else f"fake_quant_qtol is {limit}"
+        text = f"{int(wrong.sum())} of {wrong.size} elements are not fake-quant's ({why})"
+        if wrong.sum() > allowed:
+            yield output.find(Kind.QUANTIZED, text, wrong)
+        elif wrong.any():
+            told.append(text)
+    if output.eager is not None and (wrong := _differs(output, output.array, output.eager)).any():
+        told.append(f"{int(wrong.sum())} of {wrong.size} elements are not the float module's")
+    if told:
+        yield output.find(Kind.OTHER_CHOICES, ", ".join(told))
+
+
+def _other_quanta(output: ComparedOutput) -> Iterator[Finding]:
+    """Yield findings where integers that stand for numbers are far from fake-quant's or the float module's.
+
+    Fake-quant's are compared as the integers behind floats are. The scale is not in the program: instead of the
+    SQNR against the float module there is one about the mean, which is no better, and so proves nothing wrong.
+    """
+    if (deviation := output.off(output.quantized)) is not None:
+        right, wrong, why = explained(output, deviation)
+        if not right:
+            text = f"{_off(deviation)} fake-quant, and {deviation.mean():+.2g} on average ({why})"
+            yield output.find(Kind.QUANTIZED, text, wrong)
+    deviation = output.off(output.eager)
+    if output.eager is None or deviation is None or not deviation.any():
+        return
+    sqnr, bound = decibels(output.eager - output.eager.mean(dtype=np.float64), deviation), output.tolerance.eager_sqnr
+    is_met = np.abs(deviation).max() <= output.flatness(output.eager)
+    is_flat = output.eager.size == 1 or output.is_flat(output.eager)
+    if sqnr < bound and not (is_met and is_flat):
+        why = f"SQNR about the mean {sqnr:.1f} dB, the bound {bound:.1f} dB"
+        yield output.find(Kind.OTHER_CHOICES, f"{_off(deviation)} the float module ({why})")
+
+
+def _off(deviation: Array) -> str:
+    most = int(np.abs(deviation).max(initial=0))
+    return f"{int((deviation != 0).sum())} of {deviation.size} elements are up to {most} {quanta_word(most)} off"

@@ -1,0 +1,70 @@
+"""The advice about an output that is wrong, by its findings: the cause that they point to, and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from cortex_m_hil.checks import advice
+from cortex_m_hil.checks.advice import Advice
+from cortex_m_hil.checks.compared_output import ComparedOutput
+from cortex_m_hil.checks.comparison import WARNINGS, Figures, Finding, Kind
+from cortex_m_hil.checks.layout import has_kernel_sum
+from cortex_m_hil.checks.rounding_bound import is_rounding
+from cortex_m_hil.checks.tolerance import GOOD_SQNR
+from cortex_m_hil.program.dataflow import computing_operator
+from cortex_m_hil.program.model import PteFile
+
+LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
+
+
+def advice_about(file: PteFile, output: ComparedOutput, findings: Sequence[Finding], figures: Figures) -> Advice:
+    kinds = {finding.kind for finding in findings} - WARNINGS
+    if not kinds:
+        return Advice()
+    if output.dialect is None or kinds & {Kind.SHAPE, Kind.UNWRITTEN}:
+        return Advice(hint=advice.READING)
+    if Kind.COLLAPSE in kinds and (likely := _likely_cause(file, output.number)):
+        general = advice.EXPECTED.hint if output.is_expected else advice.TARGET.hint
+        return Advice(likely, f"{advice.LAYOUT}; {advice.READING}" if "quantized_linear" in likely else general)
+    if output.is_expected:
+        return advice.EXPECTED
+    if kinds == {Kind.EAGER}:
+        return _of_quantisation(figures)
+    if kinds == {Kind.QUANTIZED} and is_rounding(output):
+        return advice.ROUNDING
+    return advice.LOWERING if kinds <= {Kind.QUANTIZED, Kind.EAGER} and _agrees_with_dialect(output) else advice.TARGET
+
+
+def _of_quantisation(figures: Figures) -> Advice:
+    """Return what to say of an SQNR under its bound, and nothing else wrong: the bound, or what is reached."""
+    if figures.sqnr_db is None or figures.sqnr_db <= LOST_SQNR:
+        return advice.LOST
+    return advice.QUANTISATION if figures.sqnr_db < GOOD_SQNR else advice.BOUND
+
+
+def _agrees_with_dialect(output: ComparedOutput) -> bool:
+    """Tell whether the output agrees with the dialect, apart from differences that have findings of their own.
+
+    Where there is a quantisation, all differences have.
+    """
+    if output.quantization is not None or output.dialect is None:
+        return output.dialect is not None
+    rtol, atol = output.tolerance.rtol, output.tolerance.atol
+    return bool(np.isclose(output.array, output.dialect, rtol, atol, equal_nan=True).all())
+
+
+def _likely_cause(file: PteFile, number: int) -> str:
+    """Return the most frequent cause of a collapsed output of this program, "" where none is known."""
+    made_by = computing_operator(file, number)
+    if made_by is None:
+        return ""
+    folded = has_kernel_sum(file, made_by)
+    if folded is None:
+        return f"{made_by.operator} (instruction {made_by.index}) or what feeds it"
+    where = f"quantized_linear (instruction {made_by.index})"
+    if not folded:
+        return f"{where} has bias and no kernel_sum (the DSP/SCALAR layout): a runtime that drops the bias"
+    return f"{where} folds the bias into kernel_sum (the MVE layout), which a DSP or SCALAR runtime ignores"

@@ -1,0 +1,41 @@
+"""The deviation from fake-quant that rounding explains, by disturbed runs of the fake-quantised module."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cortex_m_hil.checks.compared_output import ComparedOutput
+from cortex_m_hil.checks.tolerance import Spread
+from cortex_m_hil.program.tensor import Array
+
+
+def explained(output: ComparedOutput, deviation: Array) -> tuple[bool, Array, str]:
+    """Return whether the deviation from fake-quant is right, a mask of the wrong elements, and what is allowed."""
+    limit = output.tolerance.fake_quant_qtol
+    if limit is not None:
+        wrong = np.abs(deviation) > limit
+        return not wrong.any(), wrong, f"{limit} allowed"
+    bound = _bound(output)
+    drift = bound.drift / max(1, deviation.size)
+    why = f"rounding explains {int(bound.elements)}, {int(bound.worst)} and {drift:.2g}"
+    return _is_within(output, deviation, bound), deviation != 0, why
+
+
+def is_rounding(output: ComparedOutput) -> bool:
+    """Tell whether the default tolerance would let pass what `fake_quant_qtol` does not."""
+    deviation = output.off(output.quantized)
+    return deviation is not None and _is_within(output, deviation, _bound(output))
+
+
+def _bound(output: ComparedOutput) -> Spread:
+    """Return how much of this output's deviation from fake-quant rounding explains."""
+    if output.quantized is None or (undisturbed := output.in_quanta(output.quantized)) is None:
+        return Spread()
+    runs = map(output.in_quanta, output.disturbed)
+    return Spread.explained([run - undisturbed for run in runs if run is not None])
+
+
+def _is_within(output: ComparedOutput, deviation: Array, bound: Spread) -> bool:
+    """Tell whether a deviation from fake-quant is within a bound, less the `qtol` allowed from the dialect."""
+    less = np.maximum(np.abs(deviation) - output.tolerance.qtol, 0)
+    return Spread.of(np.sign(deviation) * less).within(bound)
