@@ -10,7 +10,7 @@ import unittest
 import pytest
 
 import models_table as made
-from cortex_m_hil.checks.comparison import Comparison, Figures, Finding, Kind
+from cortex_m_hil.checks.comparison import Comparison, Figures, Finding, FindingKind
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,
@@ -25,7 +25,7 @@ from cortex_m_hil.errors import UnsupportedOperator as Unsupported
 PAGE = made.PAGE.read_text()
 
 
-def mismatch(kind: Kind) -> Mismatch:
+def mismatch(kind: FindingKind) -> Mismatch:
     """As a comparison says it."""
     with pytest.raises(Mismatch) as raised:
         Comparison((Finding(kind, 0, "wrong"),), (Figures(),)).raise_for_verdict(target="")
@@ -115,9 +115,9 @@ def test_what_the_suite_skips_is_told() -> None:
         (LintError("self is int8"), "pass"),
         (Unsupported("the runner has no aten::x"), "kernel"),
         (OutOfTargetMemory("too much"), "memory"),
-        (mismatch(Kind.QUANTA), "kernel"),
-        (mismatch(Kind.QUANTIZED), "pass"),
-        (mismatch(Kind.EAGER), "quantiser"),
+        (mismatch(FindingKind.QUANTA), "kernel"),
+        (mismatch(FindingKind.QUANTIZED), "pass"),
+        (mismatch(FindingKind.EAGER), "quantiser"),
         (Mismatch("4 of 8 elements of output 0 were never written"), "kernel"),
         (ConfigError("the module fails"), "model"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from cortex_m_hil.checks.operator_signature import Call, OfArguments, Relation, of_arguments
+from cortex_m_hil.checks.operator_signature import OfArguments, OperatorCall, Relation, of_arguments
 from cortex_m_hil.errors import known_bug
 from cortex_m_hil.program.model import Value
 from cortex_m_hil.program.schema import SCALAR_TYPES, ValueKind
@@ -17,7 +17,7 @@ _INTEGERS: Final = {"int8": 1 << 7, "int32": 1 << 31, "int64": 1 << 31}
 def number_is_of(name: str, *numbers: int) -> Relation:
     """Return a relation by which some arguments, given by their numbers in the schema, are integers where `name` is."""
 
-    def relation(call: Call) -> str:
+    def relation(call: OperatorCall) -> str:
         dtype = call[name].dtype
         for value in map(call.value, numbers):
             if value is not None and not _is_number_of(dtype, value):
@@ -39,7 +39,7 @@ _READ: Final = (*_CONVERTED, "uint8", "int16")
 
 
 @of_arguments("give the program a tensor of one of these, converted by whoever calls it", "dtype")
-def converts(call: Call) -> str:
+def converts(call: OperatorCall) -> str:
     """Check that builtin copies between these dtypes, or to the same one."""
     one, out = call["self"].dtype, call["out"].dtype
     if one == out or (one in _READ and out in _CONVERTED):
@@ -48,7 +48,7 @@ def converts(call: Call) -> str:
 
 
 @of_arguments("a reshape first, that makes one of dimensions which stay side by side")
-def up_to_four_dimensions(call: Call) -> str:
+def up_to_four_dimensions(call: OperatorCall) -> str:
     """Check that a transposed tensor has at most 4 dimensions: CMSIS-NN's arm_transpose_s8 takes no more."""
     rank = len(call["input"].shape)
     return "" if 1 <= rank <= 4 else f"{rank} dimensions, and no kernel takes more than 4"
@@ -58,7 +58,7 @@ _MOST_SHIFTED: Final = 31
 
 
 @of_arguments("the softmax's input has next to no range: calibrate with samples like the data")
-def shifts_to_the_left(call: Call) -> str:
+def shifts_to_the_left(call: OperatorCall) -> str:
     """Check that the shift of a softmax is 0 to 31: CMSIS-NN's arm_softmax_s8 multiplies by 1 << shift."""
     shift = call.value(5)
     if shift is None or not isinstance(shift.scalar, int) or 0 <= shift.scalar <= _MOST_SHIFTED:
@@ -67,7 +67,7 @@ def shifts_to_the_left(call: Call) -> str:
 
 
 def names_its_dtype(name: str) -> Relation:
-    def relation(call: Call) -> str:
+    def relation(call: OperatorCall) -> str:
         given = call.value(5)
         number = given.scalar if given is not None else None
         dtypes = {SCALAR_TYPES["CHAR"]: "int8", SCALAR_TYPES["SHORT"]: "int16"}
@@ -86,20 +86,20 @@ _LITTLE_RANGE: Final = (
 )
 
 
-def _zero_points(call: Call) -> dict[str, int]:
+def _zero_points(call: OperatorCall) -> dict[str, int]:
     found = {"self_zero_point": call.value(1), "other_zero_point": call.value(3)}
     return {name: one.scalar for name, one in found.items() if one is not None and isinstance(one.scalar, int)}
 
 
 @of_arguments(_LITTLE_RANGE)
-def product_of_32_bits(call: Call) -> str:
+def product_of_32_bits(call: OperatorCall) -> str:
     if math.prod(abs(one) + 128 for one in _zero_points(call).values()) < 1 << 31:
         return ""
     return f"zero points of {' and '.join(map(str, _zero_points(call).values()))}: a product can leave int32"
 
 
 @of_arguments(_LITTLE_RANGE)
-def factors_of_16_bits(call: Call) -> str:
+def factors_of_16_bits(call: OperatorCall) -> str:
     """Check that zero points of a product fit in 16 bits.
 
     CMSIS-NN's arm_elementwise_mul_s8 adds them in 16 bits on DSP (find 20 in docs/known_bugs.md).
@@ -117,7 +117,7 @@ _LARGEST_PRODUCT: Final = 128 * 255  # of an int8 weight and an input less its z
     "beside this bias the layer's input has next to no range: scale it up, calibrate anew, or leave it in float "
     "(quantize=False)"
 )
-def sums_of_32_bits(call: Call) -> str:
+def sums_of_32_bits(call: OperatorCall) -> str:
     """Check that sums which begin with a layer's bias fit in int32, also on MVE where `kernel_sum` has the bias.
 
     They may leave int32 where the layer's input has next to no range (find 34 in docs/known_bugs.md).
@@ -137,7 +137,7 @@ def sums_of_32_bits(call: Call) -> str:
 
 
 @of_arguments("add to the whole tensor, as with torch.where, or leave it in float")
-def sums_with_scales(call: Call) -> str:
+def sums_with_scales(call: OperatorCall) -> str:
     """Check that index_put does not accumulate quantised integers: ExecuTorch adds them as they are."""
     accumulate = call.value(3)
     if accumulate is None or not accumulate.scalar or call["self"].dtype != "int8":
@@ -146,7 +146,7 @@ def sums_with_scales(call: Call) -> str:
 
 
 @of_arguments("torch.where and masked_fill take a mask; a permute brings dimensions together")
-def neighbouring_indices(call: Call) -> str:
+def neighbouring_indices(call: OperatorCall) -> str:
     """Check that index and index_put get integer indices for dimensions that follow each other, as builtin needs."""
     value = call.value(1)
     items = [int(item) for item in value.items] if value is not None else []
@@ -160,7 +160,7 @@ def neighbouring_indices(call: Call) -> str:
 
 
 @of_arguments("pad the image before the pool, with a number of your choice, or pool without dilation")
-def windows_with_pixels(call: Call) -> str:
+def windows_with_pixels(call: OperatorCall) -> str:
     """Check that no window of a dilated pool lies in the padding alone.
 
     Such a window has no largest pixel, and each runtime gives another number for it.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison import Comparison, Figures, Finding, Kind
+from cortex_m_hil.checks.comparison import Comparison, Figures, Finding, FindingKind
 from cortex_m_hil.checks.float_findings import float_findings
 from cortex_m_hil.checks.integer_findings import integer_findings
 from cortex_m_hil.checks.mismatch_advice import advice_about
@@ -43,7 +43,7 @@ def compare(
     wanted = len(program_file.outputs)
     if len(outputs) != wanted:
         text = f"the program has {wanted} outputs, {len(outputs)} arrived"
-        return Comparison((Finding(Kind.SHAPE, 0, text),), ())
+        return Comparison((Finding(FindingKind.SHAPE, 0, text),), ())
     is_expected = references.expected is not None
     if is_expected:
         references = References(dialect=references.expected, eager=references.eager)

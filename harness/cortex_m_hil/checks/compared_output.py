@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.comparison import DIALECT, Finding, Kind
+from cortex_m_hil.checks.comparison import DIALECT, Finding, FindingKind
 from cortex_m_hil.checks.quanta import QUANTISED, finite, to_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.program.dataflow import OutputQuantization
@@ -103,11 +103,11 @@ class ComparedOutput:
             return 2 * self.tolerance.atol
         return quanta if reference.dtype in QUANTISED else 0.0
 
-    def find(self, kind: Kind, message: str, wrong: Array | None = None, *elements: tuple[str, str]) -> Finding:
+    def find(self, kind: FindingKind, message: str, wrong: Array | None = None, *elements: tuple[str, str]) -> Finding:
         """Return a finding about this output; ``wrong`` masks the elements that the message is about."""
         return Finding(kind, self.number, message, None if wrong is None else first(wrong), elements)
 
-    def find_far(self, kind: Kind, message: str, wrong: Array, expected: Array, got: Array) -> Finding:
+    def find_far(self, kind: FindingKind, message: str, wrong: Array, expected: Array, got: Array) -> Finding:
         """Return a finding that shows the first wrong element, and the worst one unless it is the first."""
         error = np.abs(got - expected)
         places = dict.fromkeys((first(wrong), first(error == error.max())))

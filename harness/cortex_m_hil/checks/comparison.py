@@ -11,7 +11,7 @@ from cortex_m_hil.checks.advice import Advice
 from cortex_m_hil.errors import Mismatch
 
 
-class Kind(str, Enum):
+class FindingKind(str, Enum):
     """The rule that a finding is about, gravest first: the gravest finding becomes the message."""
 
     SHAPE = "shape"
@@ -33,7 +33,13 @@ class Kind(str, Enum):
 
 DIALECT: Final = "the dialect"
 WARNINGS: Final = frozenset(
-    {Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION, Kind.REFERENCE_NOT_FINITE, Kind.OTHER_CHOICES, Kind.OFFSET}
+    {
+        FindingKind.UNINFORMATIVE,
+        FindingKind.REFERENCE_SATURATION,
+        FindingKind.REFERENCE_NOT_FINITE,
+        FindingKind.OTHER_CHOICES,
+        FindingKind.OFFSET,
+    }
 )
 
 
@@ -48,7 +54,7 @@ class Finding:
         index: of the element that the message is about, in the logical shape; None where it is about all.
     """
 
-    kind: Kind
+    kind: FindingKind
     output: int
     message: str
     index: tuple[int, ...] | None = None
@@ -125,7 +131,7 @@ class Comparison:
     @property
     def errors(self) -> tuple[Finding, ...]:
         """Return the findings that prove something wrong, gravest first."""
-        order = list(Kind)
+        order = list(FindingKind)
         wrong = (finding for finding in self.findings if finding.kind not in WARNINGS)
         return tuple(sorted(wrong, key=lambda finding: (order.index(finding.kind), finding.output)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cortex_m_hil.checks.operator_signature import Call, of_arguments
+from cortex_m_hil.checks.operator_signature import OperatorCall, of_arguments
 from cortex_m_hil.errors import known_bug
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.tensor import TensorSpec
@@ -14,7 +14,7 @@ _REVERSED_FROM: Final = 16
 
 
 @of_arguments("give the convolution a bias, of zeros if need be")
-def grouped_with_bias(call: Call) -> str:
+def grouped_with_bias(call: OperatorCall) -> str:
     """Check that a grouped convolution has a bias.
 
     Without one, CMSIS-NN adds what lies behind the null pointer to the sums (find 9 in docs/known_bugs.md).
@@ -28,7 +28,7 @@ def grouped_with_bias(call: Call) -> str:
     )
 
 
-def _is_nhwc(call: Call) -> bool:
+def _is_nhwc(call: OperatorCall) -> bool:
     return call.instruction.operator.endswith("_nhwc.out")
 
 
@@ -42,7 +42,7 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
     "padding=0, a kernel of at least the stride's size (zeros at its end) and a slice of y.contiguous() compute the "
     "same"
 )
-def rows_all_written(call: Call) -> str:
+def rows_all_written(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution computes a call rightly.
 
     It does not where the scratch is too small (find 1 in docs/known_bugs.md), where the vertical padding is no
@@ -76,7 +76,7 @@ def rows_all_written(call: Call) -> str:
 
 
 @of_arguments("a kernel with a row of zeros above and below, and a row more of padding at both ends, computes the same")
-def row_to_its_end(call: Call) -> str:
+def row_to_its_end(call: OperatorCall) -> str:
     """Check that CMSIS-NN's arm_convolve_1_x_n_s8 computes a convolution of one row rightly on MVE.
 
     It ignores vertical padding, and needs a horizontal one whose end the last window reaches (find 39 in

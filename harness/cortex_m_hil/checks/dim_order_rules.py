@@ -12,12 +12,12 @@ from cortex_m_hil.checks.dim_orders import (
     lie_alike,
     lies_in,
 )
-from cortex_m_hil.checks.operator_signature import Call, Relation, of_arguments
+from cortex_m_hil.checks.operator_signature import OperatorCall, Relation, of_arguments
 from cortex_m_hil.errors import known_bug
 
 
 def same_layout(*names: str) -> Relation:
-    def relation(call: Call) -> str:
+    def relation(call: OperatorCall) -> str:
         if all(lie_alike(call[name], call["out"]) for name in names):
             return ""
         return f"{', '.join(names)} and out must have one shape and dim order"
@@ -25,7 +25,7 @@ def same_layout(*names: str) -> Relation:
     return relation
 
 
-def sum_or_product(call: Call) -> str:
+def sum_or_product(call: OperatorCall) -> str:
     """Check for one shape and dim order, or for an operand with one item a channel and channels innermost."""
     one, other, out = call["self"], call["other"], call["out"]
     if lie_alike(one, out) and lie_alike(other, out):
@@ -37,7 +37,7 @@ def sum_or_product(call: Call) -> str:
     return "one shape and dim order needed, or one item a channel in channels-last dim order"
 
 
-def broadcasts_as_stored(call: Call) -> str:
+def broadcasts_as_stored(call: OperatorCall) -> str:
     """Check the operands of CMSIS-NN's minimum and maximum, which get the sizes as they stand in any dim order."""
     one, other, out = call["self"], call["other"], call["out"]
     by_scalar = other.numel == 1 and len(other.shape) <= len(out.shape)
@@ -48,12 +48,12 @@ def broadcasts_as_stored(call: Call) -> str:
     return "not contiguous, and shapes or dim orders differ: it is computed as if contiguous"
 
 
-def pads_in_order(call: Call) -> str:
+def pads_in_order(call: OperatorCall) -> str:
     order = CHANNELS_LAST if counts_as_channels_last(call["input"]) else tuple(range(len(call["input"].shape)))
     return "" if all(lies_in(call[name], order) for name in ("input", "out")) else "input and out differ in dim order"
 
 
-def has_its_dim_order(call: Call) -> str:
+def has_its_dim_order(call: OperatorCall) -> str:
     """Check that a copy's output lies in the dim order of its argument dim_order.
 
     Where a dimension has size 1, the compiler may name two orders of the same bytes.
@@ -64,7 +64,7 @@ def has_its_dim_order(call: Call) -> str:
     return f"its argument dim_order is {list(wanted)}, and out has {list(out.dim_order)}"
 
 
-def same_order(call: Call) -> str:
+def same_order(call: OperatorCall) -> str:
     """Check that all named tensors of a call have one dim order, as ExecuTorch's `tensors_have_same_dim_order` does."""
     specs = tuple(call.tensors.values())
     if all(map(is_default, specs)) or all(map(is_channels_last, specs)):
@@ -72,18 +72,18 @@ def same_order(call: Call) -> str:
     return "all must be contiguous, or all in channels-last dim order"
 
 
-def input_and_out_in_order(call: Call) -> str:
+def input_and_out_in_order(call: OperatorCall) -> str:
     """Check that a convolution's tensors are contiguous or channels-last, as ExecuTorch's portable kernels need them.
 
     Input and output must have the same of these two dim orders.
     """
     if not all(is_default(spec) or is_channels_last(spec) for spec in call.tensors.values()):
         return "a tensor is neither contiguous nor in channels-last dim order"
-    return same_order(Call(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
+    return same_order(OperatorCall(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
 
 
 @of_arguments("x.reshape(x.shape) before the operator, which puts dimensions of size 1 in their order", "dim-order")
-def known_orders(call: Call) -> str:
+def known_orders(call: OperatorCall) -> str:
     """Check that input and output are in a dim order that ExecuTorch's max pool and var know.
 
     Their `tensor_is_default_or_channels_last_dim_order` refuses others of the same bytes, which the exporter derives
@@ -94,7 +94,7 @@ def known_orders(call: Call) -> str:
     return f"self or out is neither contiguous nor in channels-last dim order, even if its bytes are ({known_bug(6)})"
 
 
-def broadcasts_contiguous(call: Call) -> str:
+def broadcasts_contiguous(call: OperatorCall) -> str:
     """Check that the output is contiguous where shapes differ.
 
     ExecuTorch's portable operators that broadcast write a channels-last output in contiguous order (find 5 in
@@ -106,7 +106,7 @@ def broadcasts_contiguous(call: Call) -> str:
     return f"portable operators that broadcast write a channels-last out in contiguous order ({known_bug(5)})"
 
 
-def copies_as_stored(call: Call) -> str:
+def copies_as_stored(call: OperatorCall) -> str:
     """Check that a copy's source has the bytes of its output.
 
     ExecuTorch takes the bytes of a source of the same shape as they are, and broadcasts another in contiguous order
@@ -121,7 +121,7 @@ def copies_as_stored(call: Call) -> str:
     )
 
 
-def keeps_its_bytes(call: Call) -> str:
+def keeps_its_bytes(call: OperatorCall) -> str:
     """Check that input and output are the same elements in the same bytes.
 
     ExecuTorch's squeeze and unsqueeze copy the bytes as they are, whatever the dim orders (find 36 in
@@ -134,7 +134,7 @@ def keeps_its_bytes(call: Call) -> str:
     return ""
 
 
-def has_known_order(call: Call) -> str:
+def has_known_order(call: OperatorCall) -> str:
     """Check that a copy's output is contiguous or channels-last, as its argument dim_order says, or else as self is."""
     out, wanted = call["out"], call.ints(2) or call["self"].dim_order
     if wanted == out.dim_order and (is_default(out) or is_channels_last(out)):
@@ -142,7 +142,7 @@ def has_known_order(call: Call) -> str:
     return f"to dim order {list(wanted)}, and out has {list(out.dim_order)}: both must be contiguous, or channels-last"
 
 
-def indices_as_out(call: Call) -> str:
+def indices_as_out(call: OperatorCall) -> str:
     """Check that indices lie as the output does.
 
     ExecuTorch's max pool writes indices where the output's items lie (find 36 in docs/known_bugs.md).
@@ -152,7 +152,7 @@ def indices_as_out(call: Call) -> str:
     return f"ExecuTorch writes indices where out's items lie, and their dim order is another ({known_bug(36)})"
 
 
-def joins_as_stored(call: Call) -> str:
+def joins_as_stored(call: OperatorCall) -> str:
     """Check that tensors are joined along the first dimension, or are contiguous.
 
     ExecuTorch's cat joins memory as if it were contiguous (find 22 in docs/known_bugs.md).
@@ -166,7 +166,7 @@ def joins_as_stored(call: Call) -> str:
     )
 
 
-def channels_last_to_executorch(call: Call) -> str:
+def channels_last_to_executorch(call: OperatorCall) -> str:
     if all(counts_as_channels_last(call[name]) for name in ("input", "out")):
         return ""
     return "input and out must have dim order (0, 2, 3, 1)"

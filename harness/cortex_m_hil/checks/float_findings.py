@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison import Figures, Finding, Kind
+from cortex_m_hil.checks.comparison import Figures, Finding, FindingKind
 from cortex_m_hil.checks.output_findings import collapsed
 from cortex_m_hil.checks.quantised_findings import off_fake_quant, off_grid, other_quanta, saturated
 from cortex_m_hil.checks.sqnr import against_eager
@@ -25,7 +25,7 @@ def float_findings(output: ComparedOutput, found: list[Finding]) -> tuple[list[F
                 findings += [*other_quanta(output, integers, expected), *saturated(output, q, integers, expected)]
         findings += off_grid(output, q, integers)
         fake_quanta, error, apart = off_fake_quant(output, q, integers)
-    if not any(finding.kind is Kind.UNINFORMATIVE for finding in found):
+    if not any(finding.kind is FindingKind.UNINFORMATIVE for finding in found):
         findings += collapsed(output)
     return findings + apart + worse_than_eager, Figures(quanta, fake_quanta, error, sqnr, output.authority)
 
@@ -52,4 +52,4 @@ def _beyond_tolerance(output: ComparedOutput) -> tuple[float | None, list[Findin
         f"{int(wrong.sum())} of {wrong.size} elements differ from {name} by more than "
         f"{tolerance.atol:.3g} + {tolerance.rtol:.3g}·|expected|, by up to {worst:.3g}"
     )
-    return worst, [output.find_far(Kind.QUANTIZED, text, wrong, expected, output.clean)]
+    return worst, [output.find_far(FindingKind.QUANTIZED, text, wrong, expected, output.clean)]

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput, first
-from cortex_m_hil.checks.comparison import Figures, Finding, Kind, quanta_word
+from cortex_m_hil.checks.comparison import Figures, Finding, FindingKind, quanta_word
 from cortex_m_hil.checks.quanta import QUANTISED, distance
 from cortex_m_hil.checks.rounding_bound import explained
 from cortex_m_hil.checks.sqnr import decibels
@@ -47,7 +47,7 @@ def _not_exact(output: ComparedOutput) -> Iterator[Finding]:
             by = f", by up to {most} {quanta_word(most)}"
         text = f"{int(wrong.sum())} of {wrong.size} elements differ{by}"
         example = f"{list(index)}: expected {reference[index]}, got {output.array[index]}"
-        yield output.find(Kind.EXACT, text, wrong, ("first", example))
+        yield output.find(FindingKind.EXACT, text, wrong, ("first", example))
 
 
 def _differs(output: ComparedOutput, array: Array, reference: Array) -> Array:
@@ -74,13 +74,13 @@ def _other_choices(output: ComparedOutput) -> Iterator[Finding]:
         why = f"rounding explains {rounded:.0f}" if limit is None else f"fake_quant_qtol is {limit}"
         text = f"{int(wrong.sum())} of {wrong.size} elements are not fake-quant's ({why})"
         if wrong.sum() > allowed:
-            yield output.find(Kind.QUANTIZED, text, wrong)
+            yield output.find(FindingKind.QUANTIZED, text, wrong)
         elif wrong.any():
             told.append(text)
     if output.eager is not None and (wrong := _differs(output, output.array, output.eager)).any():
         told.append(f"{int(wrong.sum())} of {wrong.size} elements are not the float module's")
     if told:
-        yield output.find(Kind.OTHER_CHOICES, ", ".join(told))
+        yield output.find(FindingKind.OTHER_CHOICES, ", ".join(told))
 
 
 def _other_quanta(output: ComparedOutput) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ def _other_quanta(output: ComparedOutput) -> Iterator[Finding]:
         right, wrong, why = explained(output, deviation)
         if not right:
             text = f"{_off(deviation)} fake-quant, and {deviation.mean():+.2g} on average ({why})"
-            yield output.find(Kind.QUANTIZED, text, wrong)
+            yield output.find(FindingKind.QUANTIZED, text, wrong)
     deviation = output.off(output.eager)
     if output.eager is None or deviation is None or not deviation.any():
         return
@@ -102,7 +102,7 @@ def _other_quanta(output: ComparedOutput) -> Iterator[Finding]:
     is_flat = output.eager.size == 1 or output.is_flat(output.eager)
     if sqnr < bound and not (is_met and is_flat):
         why = f"SQNR about the mean {sqnr:.1f} dB, the bound {bound:.1f} dB"
-        yield output.find(Kind.OTHER_CHOICES, f"{_off(deviation)} the float module ({why})")
+        yield output.find(FindingKind.OTHER_CHOICES, f"{_off(deviation)} the float module ({why})")
 
 
 def _off(deviation: Array) -> str:

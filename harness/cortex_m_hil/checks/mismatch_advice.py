@@ -10,7 +10,7 @@ import numpy as np
 from cortex_m_hil.checks import advice
 from cortex_m_hil.checks.advice import Advice
 from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison import WARNINGS, Figures, Finding, Kind
+from cortex_m_hil.checks.comparison import WARNINGS, Figures, Finding, FindingKind
 from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.rounding_bound import is_rounding
 from cortex_m_hil.checks.tolerance import GOOD_SQNR
@@ -24,18 +24,22 @@ def advice_about(file: PteFile, output: ComparedOutput, findings: Sequence[Findi
     kinds = {finding.kind for finding in findings} - WARNINGS
     if not kinds:
         return Advice()
-    if output.dialect is None or kinds & {Kind.SHAPE, Kind.UNWRITTEN}:
+    if output.dialect is None or kinds & {FindingKind.SHAPE, FindingKind.UNWRITTEN}:
         return Advice(hint=advice.READING)
-    if Kind.COLLAPSE in kinds and (likely := _likely_cause(file, output.number)):
+    if FindingKind.COLLAPSE in kinds and (likely := _likely_cause(file, output.number)):
         general = advice.EXPECTED.hint if output.is_expected else advice.TARGET.hint
         return Advice(likely, f"{advice.LAYOUT}; {advice.READING}" if "quantized_linear" in likely else general)
     if output.is_expected:
         return advice.EXPECTED
-    if kinds == {Kind.EAGER}:
+    if kinds == {FindingKind.EAGER}:
         return _of_quantisation(figures)
-    if kinds == {Kind.QUANTIZED} and is_rounding(output):
+    if kinds == {FindingKind.QUANTIZED} and is_rounding(output):
         return advice.ROUNDING
-    return advice.LOWERING if kinds <= {Kind.QUANTIZED, Kind.EAGER} and _agrees_with_dialect(output) else advice.TARGET
+    return (
+        advice.LOWERING
+        if kinds <= {FindingKind.QUANTIZED, FindingKind.EAGER} and _agrees_with_dialect(output)
+        else advice.TARGET
+    )
 
 
 def _of_quantisation(figures: Figures) -> Advice:

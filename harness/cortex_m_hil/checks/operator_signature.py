@@ -31,7 +31,7 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """An instruction with its tensors by their names in the schema."""
 
     file: PteFile
@@ -52,7 +52,7 @@ class Call:
         return self.file.ints(value.index) if value is not None and value.kind is ValueKind.INT_LIST else None
 
 
-Relation = Callable[[Call], str]  # returns what is wrong, "" if nothing; about dim orders by default
+Relation = Callable[[OperatorCall], str]  # returns what is wrong, "" if nothing; about dim orders by default
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class OfArguments:
     hint: str
     about: About = "arguments"
 
-    def __call__(self, call: Call) -> str:
+    def __call__(self, call: OperatorCall) -> str:
         return self.relation(call)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import UNINFORMATIVE_QUANTA, ComparedOutput, first, spread
-from cortex_m_hil.checks.comparison import Finding, Kind
+from cortex_m_hil.checks.comparison import Finding, FindingKind
 
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
 
@@ -18,7 +18,7 @@ def other_shape(output: ComparedOutput) -> Iterator[Finding]:
     for reference in output.references:
         if (reference.shape, reference.dtype) != (came.shape, came.dtype):
             wanted = f"the reference is {reference.dtype}{list(reference.shape)}"
-            yield output.find(Kind.SHAPE, f"{came.dtype}{list(came.shape)} came back, {wanted}")
+            yield output.find(FindingKind.SHAPE, f"{came.dtype}{list(came.shape)} came back, {wanted}")
             return
 
 
@@ -30,7 +30,7 @@ def _never_written(output: ComparedOutput) -> Iterator[Finding]:
     mask = output.unwritten
     if mask is not None and mask.any():
         text = f"{int(mask.sum())} of {mask.size} elements never written, first at {list(first(mask))}"
-        yield output.find(Kind.UNWRITTEN, text, mask)
+        yield output.find(FindingKind.UNWRITTEN, text, mask)
 
 
 def _not_finite(output: ComparedOutput) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def _not_finite(output: ComparedOutput) -> Iterator[Finding]:
     if wrong.any():
         index = first(wrong)
         text = f"{int(wrong.sum())} of {array.size} elements not finite, or not where the reference is not"
-        yield output.find(Kind.NAN, f"{text}; first {array[index]} at {list(index)}", wrong)
+        yield output.find(FindingKind.NAN, f"{text}; first {array[index]} at {list(index)}", wrong)
 
 
 def _reference_not_finite(output: ComparedOutput) -> Iterator[Finding]:
@@ -57,20 +57,20 @@ def _reference_not_finite(output: ComparedOutput) -> Iterator[Finding]:
     wrong = np.isfinite(output.array) & ~np.isfinite(output.eager)
     if wrong.any():
         text = f"{int(wrong.sum())} of {wrong.size} elements of the float module are not finite, the output's are"
-        yield output.find(Kind.REFERENCE_NOT_FINITE, f"{text}: not in the SQNR", wrong)
+        yield output.find(FindingKind.REFERENCE_NOT_FINITE, f"{text}: not in the SQNR", wrong)
 
 
 def _uninformative(output: ComparedOutput) -> Iterator[Finding]:
     """Yield a warning for a reference so flat that a constant output would pass, or for none at all."""
     reference = next(iter(output.references), None)
     if reference is None:
-        yield output.find(Kind.UNINFORMATIVE, "no reference: proves nothing about the values")
+        yield output.find(FindingKind.UNINFORMATIVE, "no reference: proves nothing about the values")
     elif reference.size == 0:
-        yield output.find(Kind.UNINFORMATIVE, "no elements: proves nothing")
+        yield output.find(FindingKind.UNINFORMATIVE, "no elements: proves nothing")
     elif output.is_flat(reference):
         limit = f"{output.flatness(reference):.3g} (2 x tolerance or {UNINFORMATIVE_QUANTA} quanta)"
         text = f"the reference's range {spread(reference):.3g} is within {limit}: proves nothing"
-        yield output.find(Kind.UNINFORMATIVE, text)
+        yield output.find(FindingKind.UNINFORMATIVE, text)
 
 
 def collapsed(output: ComparedOutput) -> Iterator[Finding]:
@@ -82,9 +82,9 @@ def collapsed(output: ComparedOutput) -> Iterator[Finding]:
         have, want = len(np.unique(output.integers)), len(np.unique(output.expected))
         if 2 * have < want:
             text = f"{have} distinct values of {reference.size}; the reference has {want}"
-            yield output.find(Kind.COLLAPSE, text)
+            yield output.find(FindingKind.COLLAPSE, text)
             return
     got, wide = float(np.ptp(output.clean)), spread(reference)
     if got <= COLLAPSE_RANGE * wide:
         text = f"nearly constant: a range of {got:.3g}; the reference's is {wide:.3g}"
-        yield output.find(Kind.COLLAPSE, text)
+        yield output.find(FindingKind.COLLAPSE, text)

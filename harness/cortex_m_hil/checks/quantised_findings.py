@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput, first
-from cortex_m_hil.checks.comparison import Finding, Kind, quanta_word
+from cortex_m_hil.checks.comparison import Finding, FindingKind, quanta_word
 from cortex_m_hil.checks.quanta import finite
 from cortex_m_hil.checks.rounding_bound import explained
 from cortex_m_hil.program.dataflow import OutputQuantization
@@ -26,7 +26,7 @@ def other_quanta(output: ComparedOutput, integers: Array, expected: Array) -> It
         most = int(difference.max())
         allowed = f" ({output.tolerance.qtol} allowed)" if output.tolerance.qtol else ""
         text = f"{int(wrong.sum())} of {wrong.size} elements off, by up to {most} {quanta_word(most)}{allowed}"
-        yield output.find_far(Kind.QUANTA, text, wrong, expected, integers)
+        yield output.find_far(FindingKind.QUANTA, text, wrong, expected, integers)
 
 
 def saturated(output: ComparedOutput, q: OutputQuantization, integers: Array, expected: Array) -> Iterator[Finding]:
@@ -38,12 +38,12 @@ def saturated(output: ComparedOutput, q: OutputQuantization, integers: Array, ex
         wrong = (integers == bound) & (np.abs(expected - bound) > output.tolerance.qtol)
         if wrong.mean() >= SATURATION_OUTPUT:
             text = f"{int(wrong.sum())} of {wrong.size} elements sit at {bound}, the reference's do not"
-            yield output.find(Kind.SATURATION, text)
+            yield output.find(FindingKind.SATURATION, text)
         pinned = int((expected == bound).sum())
         if pinned > max(2, SATURATION_REFERENCE * expected.size):
             text = f"{pinned} of {expected.size} elements of the reference itself sit at {bound}"
             why = "the quantisation range is too small, or the lowering pins them"
-            yield output.find(Kind.REFERENCE_SATURATION, f"{text}: {why}")
+            yield output.find(FindingKind.REFERENCE_SATURATION, f"{text}: {why}")
 
 
 def off_grid(output: ComparedOutput, q: OutputQuantization, integers: Array) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def off_grid(output: ComparedOutput, q: OutputQuantization, integers: Array) -> 
             f"{int(wrong.sum())} of {wrong.size} elements are off the quantised range (scale {q.scale:.6g}, "
             f"zero point {q.zero_point}, {q.qmin} to {q.qmax}), first {array[index]:.9g} at {list(index)}"
         )
-        yield output.find(Kind.OFF_GRID, text, wrong)
+        yield output.find(FindingKind.OFF_GRID, text, wrong)
 
 
 def off_fake_quant(
@@ -87,7 +87,7 @@ def off_fake_quant(
             f"{int(wrong.sum())} of {wrong.size} elements off fake-quant, by up to {most} {quanta_word(most)} and "
             f"{deviation.mean():+.2g} on average ({why})"
         )
-        findings.append(output.find_far(Kind.QUANTIZED, text, wrong, expected, integers))
+        findings.append(output.find_far(FindingKind.QUANTIZED, text, wrong, expected, integers))
     return most, float(np.abs(output.clean - reference).max(initial=0.0)), findings
 
 
@@ -99,4 +99,4 @@ def _other_scale(output: ComparedOutput, q: OutputQuantization, values: Array, i
     grid = (integers - q.zero_point) * np.float64(np.float32(q.scale))
     if (np.abs(values - grid) > OTHER_SCALE * q.scale).any():
         text = f"fake-quant's values are not multiples of the program's output scale {q.scale:.6g}"
-        yield output.find(Kind.QUANTIZED, text)
+        yield output.find(FindingKind.QUANTIZED, text)

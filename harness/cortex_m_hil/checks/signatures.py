@@ -16,7 +16,7 @@ from cortex_m_hil.checks.builtin_signatures import BUILTIN
 from cortex_m_hil.checks.cortex_m_signatures import CORTEX_M, DEFECTS, DEFECTS_ON_MVE, ON_DSP
 from cortex_m_hil.checks.dim_orders import FORMS
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES, EXECUTORCH
-from cortex_m_hil.checks.operator_signature import Call, Misfit, OfArguments, Operand, Signature
+from cortex_m_hil.checks.operator_signature import Misfit, OfArguments, Operand, OperatorCall, Signature
 from cortex_m_hil.errors import known_bug
 from cortex_m_hil.program.model import Instruction, PteFile, Value
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
@@ -56,9 +56,9 @@ def misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | No
     signature = signature_of(instruction.operator, runtime, isa)
     if instruction.kind is not InstructionKind.KERNEL or signature is None:
         return
-    arguments = Call(file, instruction, {})
+    arguments = OperatorCall(file, instruction, {})
     found = [named for operand in signature.operands for named in _named(arguments, operand)]
-    call = Call(file, instruction, {name: value.spec for name, _, value in found if value.spec is not None})
+    call = OperatorCall(file, instruction, {name: value.spec for name, _, value in found if value.spec is not None})
     wrong = [misfit for name, operand, value in found for misfit in _wrong_dtype(name, operand, value, call)]
     yield from wrong
     is_whole = all(one.optional or arguments.value(one.at) is not None for one in signature.operands)
@@ -70,7 +70,7 @@ def blind_to_scales(file: PteFile, instruction: Instruction, quantised: frozense
     """Yield each quantised argument of an operator that knows no scales; `quantised` are the values that have one."""
     if instruction.operator not in BLIND_TO_SCALES:
         return
-    call = Call(file, instruction, {})
+    call = OperatorCall(file, instruction, {})
     for operand in EXECUTORCH[instruction.operator].operands:
         for name, _, value in _named(call, operand):
             if operand.at >= 0 and value.index in quantised:
@@ -86,7 +86,7 @@ def takes(file: PteFile, instruction: Instruction, runtime: str, isa: Isa) -> bo
 _Named = tuple[str, Operand, Value]
 
 
-def _named(call: Call, operand: Operand) -> Iterator[_Named]:
+def _named(call: OperatorCall, operand: Operand) -> Iterator[_Named]:
     """Yield name and value of an argument, or of each item of a list; nothing if it is None or the call too short."""
     value = call.value(operand.at)
     if value is None or (operand.optional and value.kind is ValueKind.NULL):
@@ -98,7 +98,7 @@ def _named(call: Call, operand: Operand) -> Iterator[_Named]:
         yield operand.name, operand, value
 
 
-def _wrong_dtype(name: str, operand: Operand, value: Value, call: Call) -> Iterator[Misfit]:
+def _wrong_dtype(name: str, operand: Operand, value: Value, call: OperatorCall) -> Iterator[Misfit]:
     if operand.dtype == "ints":
         if value.kind is not ValueKind.INT_LIST:
             problem = f"{name} is {value.kind.value}, the operator takes IntList"
@@ -116,7 +116,7 @@ def _wrong_dtype(name: str, operand: Operand, value: Value, call: Call) -> Itera
         yield Misfit("dtype", f"{name} is {value.spec}, the operator takes {dtypes}", value.index)
 
 
-def _wrong_orders(signature: Signature, found: list[_Named], call: Call) -> Iterator[Misfit]:
+def _wrong_orders(signature: Signature, found: list[_Named], call: OperatorCall) -> Iterator[Misfit]:
     for name, operand, value in found:
         if operand.form and value.spec is not None:
             fits, words = FORMS[operand.form]

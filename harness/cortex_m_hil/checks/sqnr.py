@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison import Finding, Kind
+from cortex_m_hil.checks.comparison import Finding, FindingKind
 from cortex_m_hil.program.tensor import Array
 
 
@@ -42,7 +42,7 @@ def against_eager(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
     text = f"SQNR against {name} is {sqnr:.1f} dB"
     if sqnr >= bound:
         return sqnr, list(_offset(output, expected, noise, text))
-    return sqnr, [output.find(Kind.EAGER, f"{text}, the bound {bound:.1f} dB")]
+    return sqnr, [output.find(FindingKind.EAGER, f"{text}, the bound {bound:.1f} dB")]
 
 
 def _offset(output: ComparedOutput, expected: Array, noise: Array, text: str) -> Iterator[Finding]:
@@ -56,4 +56,4 @@ def _offset(output: ComparedOutput, expected: Array, noise: Array, text: str) ->
     is_near = float(np.abs(noise).max()) <= output.flatness(expected) / 2
     if about_mean < bound and expected.size > 1 and not is_near:
         text += f" with the offset that all elements share, {about_mean:.1f} dB about their mean"
-        yield output.find(Kind.OFFSET, f"{text} (the bound {bound:.1f} dB)")
+        yield output.find(FindingKind.OFFSET, f"{text} (the bound {bound:.1f} dB)")

@@ -12,7 +12,7 @@ import numpy as np
 from cortex_m_hil import lowering
 from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.comparison import Comparison, Kind
+from cortex_m_hil.checks.comparison import Comparison, FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import shown
@@ -160,7 +160,7 @@ def _verified(
     result = run(dut, program, linted=linted, excluded=excluded, guards=guards, complete=False)
     references = program.reference(program.inputs) if program.reference else References()
     comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
-    if any(finding.kind is Kind.SHAPE for finding in comparison.findings):
+    if any(finding.kind is FindingKind.SHAPE for finding in comparison.findings):
         comparison = _naming_what_keeps_its_size(dut, program, comparison)
     checked = Checked(program, result, comparison, references)
     observe(checked)

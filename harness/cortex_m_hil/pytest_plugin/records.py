@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns.report.table import NO_RUNNER
-from cortex_m_hil.checks.comparison import Comparison, Kind
+from cortex_m_hil.checks.comparison import Comparison, FindingKind
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.results import STATISTICS, OperatorOutput, RunResult, Verdict
@@ -157,7 +157,7 @@ def compared(node: pytest.Item, comparison: Comparison) -> None:
         "hil_fake_quant_quanta": _of(max, (figures.fake_quant_quanta for figures in outputs)),
         "hil_max_abs_error": _of(max, (figures.max_abs_error for figures in outputs)),
         "hil_sqnr_db": None if sqnr is None else round(sqnr, 1),
-        UNINFORMATIVE: sum(finding.kind is Kind.UNINFORMATIVE for finding in comparison.warnings) or None,
+        UNINFORMATIVE: sum(finding.kind is FindingKind.UNINFORMATIVE for finding in comparison.warnings) or None,
     }
     _record(node, figures)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cortex_m_hil import errors
 from cortex_m_hil.checks.advice import LOCALIZE, Advice
 from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.comparison import Comparison, Figures, Kind
+from cortex_m_hil.checks.comparison import Comparison, Figures, FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.known_answer import known_answer
@@ -228,7 +228,7 @@ def test_saturation_of_the_reference_is_a_warning() -> None:
     """Pinned channels (ExecuTorch #21825) look right to whoever compares with the same lowering."""
     reference = dequantised(np.concatenate([np.full(16, 127), np.linspace(-100, 100, 48).round()])[None])
     found = check(reference, reference)
-    assert found.ok and [w.kind for w in found.warnings] == [Kind.REFERENCE_SATURATION]
+    assert found.ok and [w.kind for w in found.warnings] == [FindingKind.REFERENCE_SATURATION]
 
 
 def test_uninformative_reference_is_a_warning() -> None:
@@ -315,7 +315,7 @@ def test_what_rounding_explains_passes() -> None:
 
 def test_a_limit_below_what_rounding_explains_is_not_blamed_on_the_lowering() -> None:
     found = against_fake_quant(moved(5, 77), ROUNDING, fake_quant_qtol=0)
-    assert {error.kind for error in found.errors} == {Kind.QUANTIZED}
+    assert {error.kind for error in found.errors} == {FindingKind.QUANTIZED}
     assert "rounding" in found.advice[0].cause and "leave fake_quant_qtol out" in found.advice[0].hint
     assert "the lowering" in against_fake_quant(moved(5, by=2), ROUNDING, fake_quant_qtol=0).advice[0].cause
     assert against_fake_quant(moved(5, 77), ROUNDING).advice[0] == Advice()
@@ -380,8 +380,8 @@ def test_an_sqnr_that_is_the_offset_of_all_elements_is_told() -> None:
     file = unquantised(reshaped(FILE, (1, 64)))
     for lost in (np.full_like(eager, 100), eager[:, ::-1].copy()):  # the second has all that a flat one has not
         found = check(lost, lost, file=file, eager=eager)
-        assert found.ok and Kind.OFFSET in {one.kind for one in found.warnings}
-        (warning,) = (one for one in found.warnings if one.kind is Kind.OFFSET)
+        assert found.ok and FindingKind.OFFSET in {one.kind for one in found.warnings}
+        (warning,) = (one for one in found.warnings if one.kind is FindingKind.OFFSET)
         figures = re.search(
             r"SQNR against the float module is (\S+) dB with the offset .*, (\S+) dB about", str(warning)
         )
@@ -517,13 +517,13 @@ def test_what_is_finite_of_the_float_module_is_judged_by_its_sqnr() -> None:
     right = check(EXPECTED, eager=eager)
     assert right.ok and kinds(right) == {"reference_not_finite"} and right.outputs[0].sqnr_db == np.inf
     wrong = check(EXPECTED, eager=-eager)
-    assert wrong.errors[0].kind is Kind.EAGER
+    assert wrong.errors[0].kind is FindingKind.EAGER
     nothing = check(EXPECTED, eager=np.full_like(EXPECTED, np.nan))
     assert nothing.ok and nothing.outputs[0].sqnr_db is None and kinds(nothing) == {"reference_not_finite"}
 
 
 def test_gravest_first() -> None:
-    order = list(Kind)
+    order = list(FindingKind)
     output = EXPECTED.copy()
     output[0, 0] = np.nan
     output[0, 1:] = dequantised(np.array(ZERO))

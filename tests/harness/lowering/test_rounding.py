@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison import Kind
+from cortex_m_hil.checks.comparison import FindingKind
 from cortex_m_hil.checks.lint import Rule, lint
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.flow.dut import Dut
@@ -125,7 +125,10 @@ def test_errors_of_a_lowering_are_not_rounding(convolution: Program) -> None:
     """All that a single layer can have, and of one quantum too: the dialect, which has them as well, sees none."""
     comparisons = {name: judged(convolution, found) for name, found in planted(convolution, seed=1)}
     caught = {name: not found.ok for name, found in comparisons.items()}
-    assert {error.kind for found in comparisons.values() for error in found.errors} <= {Kind.QUANTIZED, Kind.EAGER}
+    assert {error.kind for found in comparisons.values() for error in found.errors} <= {
+        FindingKind.QUANTIZED,
+        FindingKind.EAGER,
+    }
     some = {"output zero point + 1", "input zero point - 1", "bias dropped", "kernel flipped", "image a pixel off"}
     assert some <= set(caught)
     assert [name for name, one in caught.items() if not one] == []
@@ -166,7 +169,7 @@ def test_a_bias_beyond_int32_is_caught() -> None:
     """docs/known_bugs.md, find 15: the bias's scale is that of inputs that are all zero."""
     program = lower(NothingGetsThrough(), (torch.rand(3, 4),), isa=Isa.DSP)
     found = judged(program, references(program))
-    assert {error.kind for error in found.errors} == {Kind.EAGER}
+    assert {error.kind for error in found.errors} == {FindingKind.EAGER}
     assert "calibrate with inputs of the range that is run" in found.advice[0].hint
 
 
@@ -175,7 +178,7 @@ def test_a_clamp_of_integers_that_ignores_their_zero_point_is_caught(module: nn.
     """docs/known_bugs.md, find 16. By fake-quant; and before it runs, on either runtime."""
     seed(1)
     program = lower(module, (torch.randn(3, 8),), isa=Isa.DSP)
-    assert Kind.QUANTIZED in {error.kind for error in judged(program, references(program)).errors}
+    assert FindingKind.QUANTIZED in {error.kind for error in judged(program, references(program)).errors}
     target = load_targets()["m4-qemu"]
     for runtime in ("builtin", "executorch"):
         (finding,) = lint(program, target, operators=None, runtime=runtime)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cortex_m_hil.checks.comparison import Kind
+from cortex_m_hil.checks.comparison import FindingKind
 from cortex_m_hil.checks.lint import LintFinding, Rule
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import (
@@ -170,7 +170,7 @@ def of_calibration(setup: Setup, *samples: tuple[torch.Tensor, ...]) -> Setup:
     return replace(setup, options={"calibration": samples})
 
 
-def mismatch(operator: str, rule: Kind | None = None, by: By = By.KERNEL) -> Caught:
+def mismatch(operator: str, rule: FindingKind | None = None, by: By = By.KERNEL) -> Caught:
     return Caught(Mismatch, rule, operator, by)
 
 
@@ -195,7 +195,8 @@ THREADS: Final = (
             ),
             Shown(
                 How.REAL, "the same, run without lint", LINEAR, replace(MVE_LAYOUT, linted=False),
-                ("m4-qemu", "m0-qemu"), mismatch("quantized_linear", Kind.COLLAPSE, By.LAYOUT), hidden=("m55-qemu",),
+                ("m4-qemu", "m0-qemu"), mismatch("quantized_linear", FindingKind.COLLAPSE, By.LAYOUT),
+                hidden=("m55-qemu",),
             ),
         ),
     ),
@@ -208,7 +209,7 @@ THREADS: Final = (
                 How.REAL, "a lost bias, compared with these tolerances: quantised outputs are compared in quanta",
                 replace(LINEAR, tolerance=UPSTREAMS_BOUND),
                 replace(MVE_LAYOUT, linted=False, tolerance=UPSTREAMS_BOUND), ("m4-qemu",),
-                mismatch("quantized_linear", Kind.COLLAPSE, By.LAYOUT),
+                mismatch("quantized_linear", FindingKind.COLLAPSE, By.LAYOUT),
             ),
             Shown(
                 How.REAL, "a float layer, compared with these tolerances",
@@ -217,7 +218,7 @@ THREADS: Final = (
                     module(lambda: nn.Conv2d(3, 4, 3), (1, 3, 8, 8), setup=Setup(biased_layer), quantize=False),
                     tolerance=UPSTREAMS_BOUND,
                 ),
-                ("native",), Caught(HilWarning, Kind.UNINFORMATIVE, "convolution"),
+                ("native",), Caught(HilWarning, FindingKind.UNINFORMATIVE, "convolution"),
             ),
         ),
         ("tests/harness/maintainers/test_upstream.py"
@@ -302,7 +303,7 @@ THREADS: Final = (
                 How.PLANTED, "our kernel does not write the last row, which the next operator reads",
                 Setup(transposed(3, 2, 1)),
                 Setup(transposed(3, 2, 1), patch=PATCHES / "last_row_skipped.patch"), ("native",),
-                mismatch("quantized_transpose_conv2d", Kind.QUANTA),
+                mismatch("quantized_transpose_conv2d", FindingKind.QUANTA),
             ),
         ),
         ("tests/harness/checks/test_compare.py::test_unwritten",),
@@ -332,7 +333,7 @@ THREADS: Final = (
             Shown(
                 How.PLANTED, "the same file; our kernel advances the null pointer",
                 GROUPED, replace(GROUPED, patch=PATCHES / "null_bias_advanced.patch"), ("native",),
-                mismatch("quantized_conv2d", Kind.SATURATION),
+                mismatch("quantized_conv2d", FindingKind.SATURATION),
             ),
         ),
     ),
@@ -345,7 +346,7 @@ THREADS: Final = (
                 How.REAL, "positive weights and a ramp: all outputs of the reference are one value",
                 Setup(grouped), of_calibration(Setup(ramp, tolerance=Tolerance(eager_sqnr=-300.0)), grouped()[1]),
                 ("native",),
-                Caught(HilWarning, Kind.UNINFORMATIVE, "quantized_conv2d"),
+                Caught(HilWarning, FindingKind.UNINFORMATIVE, "quantized_conv2d"),
             ),
         ),
     ),
@@ -370,7 +371,7 @@ THREADS: Final = (
             Shown(
                 How.PLANTED, "the pass of executorch 1.5.1, made blind to alpha",
                 SCALED_SUM, replace(SCALED_SUM, compiler=alpha_is_dropped), ("native",),
-                mismatch("quantized_add", Kind.QUANTIZED, By.GRAPH),
+                mismatch("quantized_add", FindingKind.QUANTIZED, By.GRAPH),
             ),
         ),
     ),
@@ -463,7 +464,7 @@ FINDS: Final = (
             Shown(
                 How.PLANTED, "our kernel does so on MVE",
                 HALVES, replace(HALVES, patch=PATCHES / "quantize_in_one_rounding.patch"), ("m55-qemu",),
-                mismatch("quantize_per_tensor", Kind.QUANTA), hidden=("m4-qemu",),
+                mismatch("quantize_per_tensor", FindingKind.QUANTA), hidden=("m4-qemu",),
             ),
         ),
     ),
@@ -482,7 +483,7 @@ FINDS: Final = (
                     ),
                     ordinary(),
                 ),
-                ("m55-qemu",), mismatch("quantize_per_tensor", Kind.QUANTA), hidden=("m4-qemu",),
+                ("m55-qemu",), mismatch("quantize_per_tensor", FindingKind.QUANTA), hidden=("m4-qemu",),
             ),
         ),
     ),
@@ -499,7 +500,7 @@ FINDS: Final = (
                 module(
                     lambda: Apply(torch.mul), (2, 8, 5, 5), (1, 8, 1, 1), setup=HOST_EXECUTORCH, quantize=False
                 ),
-                ("native",), mismatch("mul", Kind.QUANTIZED),
+                ("native",), mismatch("mul", FindingKind.QUANTIZED),
             ),
             Shown(
                 How.FORESEEN, "the same program",
@@ -625,7 +626,7 @@ FINDS: Final = (
             Shown(
                 How.REAL, "behind a layer with a bias of 1, and of -1",
                 Setup(hard_sigmoid(1.0)), Setup(hard_sigmoid(-1.0)), ("native",),
-                mismatch("quantized_depthwise_conv2d", Kind.QUANTIZED, By.UNJUDGED),
+                mismatch("quantized_depthwise_conv2d", FindingKind.QUANTIZED, By.UNJUDGED),
             ),
         ),
         ("tests/harness/lowering/test_rounding.py"
@@ -734,7 +735,7 @@ FINDS: Final = (
                        quantize=False),
                 module(lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.PixelShuffle(2)), (2, 3, 4, 5),
                        setup=HOST_EXECUTORCH, quantize=False),
-                ("native",), mismatch("permute_copy", Kind.QUANTIZED),
+                ("native",), mismatch("permute_copy", FindingKind.QUANTIZED),
             ),
             Shown(
                 How.FORESEEN, "the same, quantised, in the layout channels_last and in the explicit one",
@@ -756,7 +757,7 @@ FINDS: Final = (
                        (4, 9), (4, 9), setup=HOST_EXECUTORCH, quantize=False),
                 module(lambda: Apply(lambda x, y: torch.div(x.relu(), y.relu(), rounding_mode="floor")),
                        (4, 9), (4, 9), setup=HOST_EXECUTORCH, quantize=False),
-                ("native",), mismatch("div", Kind.NAN),
+                ("native",), mismatch("div", FindingKind.NAN),
             ),
         ),
     ),
@@ -771,7 +772,7 @@ FINDS: Final = (
                        quantize=False),
                 module(lambda: Apply(lambda x: (x * 9).to(torch.int32) % 4), (4, 9), setup=HOST_EXECUTORCH,
                        quantize=False),
-                ("native",), mismatch("remainder", Kind.EXACT),
+                ("native",), mismatch("remainder", FindingKind.EXACT),
             ),
         ),
     ),
@@ -798,7 +799,7 @@ FINDS: Final = (
                 How.REAL, "an image mirrored, by the wheel's portable kernels, on the host; and its negative",
                 module(lambda: Apply(torch.neg), (2, 3, 4, 5), setup=HOST_EXECUTORCH, quantize=False),
                 module(lambda: Apply(lambda x: x.flip(2)), (2, 3, 4, 5), setup=HOST_EXECUTORCH, quantize=False),
-                ("native",), mismatch("flip", Kind.QUANTIZED),
+                ("native",), mismatch("flip", FindingKind.QUANTIZED),
             ),
         ),
         ("tests/harness/checks/test_lint.py::test_what_a_runtime_gets_wrong",),
@@ -869,7 +870,7 @@ FINDS: Final = (
                 module(lambda: nn.LayerNorm(64), (4, 64), setup=HOST_EXECUTORCH, quantize=False),
                 module(lambda: nn.Sequential(Apply(lambda x: x + 1000), nn.LayerNorm(64)), (4, 64),
                        setup=HOST_EXECUTORCH, quantize=False),
-                ("native",), mismatch("native_layer_norm", Kind.QUANTIZED),
+                ("native",), mismatch("native_layer_norm", FindingKind.QUANTIZED),
             ),
         ),
     ),

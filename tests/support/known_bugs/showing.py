@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison import Comparison, Kind
+from cortex_m_hil.checks.comparison import Comparison, FindingKind
 from cortex_m_hil.checks.lint import LintFinding, Rule, raise_findings
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import localize
@@ -49,7 +49,7 @@ class Caught:
     """
 
     error: type
-    rule: Rule | Kind | None = None
+    rule: Rule | FindingKind | None = None
     operator: str = ""
     named_by: By = By.MESSAGE
 

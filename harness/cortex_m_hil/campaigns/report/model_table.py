@@ -12,7 +12,7 @@ from typing import Final
 
 from cortex_m_hil import errors
 from cortex_m_hil.campaigns.report.night import CORTEX_M_MACS, CORTEX_M_OPERATORS, PASSED, Night, Result, is_named
-from cortex_m_hil.checks.comparison import Kind
+from cortex_m_hil.checks.comparison import FindingKind
 from cortex_m_hil.errors.text import percent
 
 _KERNEL: Final = "kernel"
@@ -27,7 +27,7 @@ _STAGES: Final = {
     "Cortex-M passes": "pass",
     "to_executorch": "pass",
 }
-_OF_MISMATCH: Final = {Kind.EAGER.value: "quantiser", Kind.QUANTIZED.value: "pass"}
+_OF_MISMATCH: Final = {FindingKind.EAGER.value: "quantiser", FindingKind.QUANTIZED.value: "pass"}
 _OF_VERDICTS: Final = {errors.LintError: "pass", errors.OutOfTargetMemory: "memory"}
 _FIGURES: Final = (CORTEX_M_OPERATORS, CORTEX_M_MACS, "max_quanta", "sqnr_db", "planned_bytes", "instructions")
 _NONE: Final = "–"

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.checks.comparison import Kind
+from cortex_m_hil.checks.comparison import FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.runtimes import compare_runtimes
@@ -146,7 +146,7 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> Attempt:
         flow.verify(dut, program, tolerance=checks.tolerance, guards=guards, observe=seen.append)
     except VerdictError as error:
         kinds = [one.kind for one in seen[0].comparison.errors] if seen else []
-        if checks.quantize and kinds and set(kinds) == {Kind.QUANTIZED}:
+        if checks.quantize and kinds and set(kinds) == {FindingKind.QUANTIZED}:
             return Attempt(seen[0].result, departed=error.message)
         return Attempt(None, error, kinds[0].value if kinds else "")
     return Attempt(seen[0].result)
