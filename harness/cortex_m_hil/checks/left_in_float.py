@@ -12,7 +12,7 @@ from typing import Final
 from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.errors.text import counted, percent
 from cortex_m_hil.host.numbers import in_range
-from cortex_m_hil.program.partition import Kind, Partition, planned_in_int8
+from cortex_m_hil.program.partition import Partition, PartitionKind, planned_in_int8
 from cortex_m_hil.program.program import Program
 
 _SHOWN: Final = 8  # places shown, those with the most multiply-accumulates first
@@ -81,7 +81,7 @@ def left_in_float(program: Program, layout: str) -> str:
 
 def _shares(name: str, found: Partition) -> str:
     macs = "" if found.cortex_m_macs is None else f"{percent(found.cortex_m_macs)} of the multiply-accumulates and "
-    operators = f"{found.count(Kind.CORTEX_M)} of {len(found.counting)} operators"
+    operators = f"{found.count(PartitionKind.CORTEX_M)} of {len(found.counting)} operators"
     return f"{name}: {macs}{operators} are on Cortex-M kernels"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.program.flatbuffers import Reader, Table
+from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
 from cortex_m_hil.program.model import MAX_RANK
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.schema import BUNDLED_IDENTIFIER, BUNDLED_VALUES, DTYPES, ValueKind
@@ -42,7 +42,7 @@ def read_program(data: bytes, source: str = "") -> Program:
         return Program.from_bytes(data, source)
     pte, cases = parse_bpte(data, source)
     program = Program.from_bytes(pte, source)
-    reader = Reader(data, len(data), source)
+    reader = FlatbufferReader(data, len(data), source)
     for number, case in enumerate(cases):
         for problem in _misfits(program, case):
             raise reader.fail(f"test case {number} {problem}", hint=_AGAIN)
@@ -59,7 +59,7 @@ def parse_bpte(data: bytes, source: str = "") -> tuple[bytes, tuple[BundledCase,
     Raises:
         ProgramRejected: the file is damaged, or of another version.
     """
-    reader = Reader(data, len(data), source)
+    reader = FlatbufferReader(data, len(data), source)
     if data[4:8] != BUNDLED_IDENTIFIER:
         problem = f"a bundled program of version {data[4:8]!r}; {BUNDLED_IDENTIFIER!r} is read"
         raise reader.fail(problem, hint="bundle it with ExecuTorch 1.4 or newer")

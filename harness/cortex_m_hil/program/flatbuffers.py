@@ -10,7 +10,7 @@ from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.schema import SLOTS
 
 
-class Reader:
+class FlatbufferReader:
     """A reader of a FlatBuffer of `limit` bytes, which checks the bounds.
 
     Offsets may make many fields share one vector, so the elements read in total are bounded too: a file of n bytes
@@ -65,7 +65,7 @@ class Reader:
 class Table:
     """A table of a named type at an absolute position; fields are read by their names in `SLOTS`."""
 
-    def __init__(self, reader: Reader, at: int, type_name: str) -> None:
+    def __init__(self, reader: FlatbufferReader, at: int, type_name: str) -> None:
         self.reader = reader
         self.type_name = type_name
         self.at = at

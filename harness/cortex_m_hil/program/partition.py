@@ -19,7 +19,7 @@ from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
 
 
-class Kind(str, Enum):
+class PartitionKind(str, Enum):
     """The kind of an instruction: what runs it, or what it is for."""
 
     CORTEX_M = "Cortex-M kernel"
@@ -32,7 +32,7 @@ class Kind(str, Enum):
 
     @property
     def computes(self) -> bool:
-        return self not in (Kind.MOVEMENT, Kind.CONVERSION, Kind.CONTROL_FLOW)
+        return self not in (PartitionKind.MOVEMENT, PartitionKind.CONVERSION, PartitionKind.CONTROL_FLOW)
 
 
 _CONVERSIONS: Final = frozenset(
@@ -54,17 +54,17 @@ _MOVES: Final = frozenset(
 """Portable operators that put elements elsewhere, or fill, and compute nothing."""
 
 
-def kind_of(file: PteFile, instruction: Instruction) -> Kind:
+def kind_of(file: PteFile, instruction: Instruction) -> PartitionKind:
     """Return the kind of an instruction, by its operator's namespace and, for a portable one, its tensors' dtypes."""
     if instruction.kind is not InstructionKind.KERNEL:
-        return Kind.DELEGATE if instruction.kind is InstructionKind.DELEGATE else Kind.CONTROL_FLOW
+        return PartitionKind.DELEGATE if instruction.kind is InstructionKind.DELEGATE else PartitionKind.CONTROL_FLOW
     if instruction.operator in _CONVERSIONS:
-        return Kind.CONVERSION
+        return PartitionKind.CONVERSION
     if instruction.operator.startswith("cortex_m::"):
-        return Kind.CORTEX_M
+        return PartitionKind.CORTEX_M
     if instruction.operator in _MOVES:
-        return Kind.MOVEMENT
-    return Kind.FLOAT if any(map(_is_float, _tensors(file, instruction))) else Kind.INTEGER
+        return PartitionKind.MOVEMENT
+    return PartitionKind.FLOAT if any(map(_is_float, _tensors(file, instruction))) else PartitionKind.INTEGER
 
 
 def _is_float(spec: TensorSpec) -> bool:
@@ -154,7 +154,7 @@ def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
 
 
 @dataclass(frozen=True)
-class Step:
+class PartitionStep:
     """An instruction, what runs it, and what it costs.
 
     Attributes:
@@ -170,7 +170,7 @@ class Step:
 
     instruction: int
     operator: str
-    kind: Kind
+    kind: PartitionKind
     macs: int | None
     nbytes: int
     node: str = ""
@@ -185,13 +185,13 @@ class Step:
 
         Index arithmetic, comparisons and the indices of an argmax have no Cortex-M kernel to be on.
         """
-        known = self.kind in (Kind.CORTEX_M, Kind.DELEGATE)
+        known = self.kind in (PartitionKind.CORTEX_M, PartitionKind.DELEGATE)
         return known or (self.kind.computes and any(map(_is_value, self.results)))
 
     @property
     def left_in_float(self) -> bool:
         """Tell whether the step is portable, and computes floats."""
-        return self.kind is Kind.FLOAT and any(one.startswith("float") for one in self.results)
+        return self.kind is PartitionKind.FLOAT and any(one.startswith("float") for one in self.results)
 
     @property
     def module(self) -> str:
@@ -200,10 +200,10 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Group:
+class StepGroup:
     """Steps that are alike: of one operator and kind, of one kind, or an island."""
 
-    steps: tuple[Step, ...] = field(repr=False)
+    steps: tuple[PartitionStep, ...] = field(repr=False)
 
     @property
     def macs(self) -> int | None:
@@ -223,11 +223,11 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Island(Group):
+class Island(StepGroup):
     """A float island: float operators that give each other floats, with what moves these between them."""
 
     @property
-    def computing(self) -> tuple[Step, ...]:
+    def computing(self) -> tuple[PartitionStep, ...]:
         return tuple(one for one in self.steps if one.kind.computes)
 
     @property
@@ -258,7 +258,7 @@ class Island(Group):
 
 
 @dataclass(frozen=True)
-class Place(Group):
+class Place(StepGroup):
     """Steps of one operator in one module, from one line of the user's code, on no Cortex-M kernel for one reason."""
 
     def __str__(self) -> str:
@@ -268,7 +268,7 @@ class Place(Group):
         where = ", ".join(filter(None, (module, first.source)))
         times = f" ×{count}" if count > 1 else ""
         macs = ", MACs not known" if self.macs is None else f", {self.macs} MACs" if self.macs else ""
-        why = first.why or ("" if first.kind is Kind.FLOAT else first.kind.value)
+        why = first.why or ("" if first.kind is PartitionKind.FLOAT else first.kind.value)
         return f"{where}: {first.operator}{times}{macs}" + (f" ({why})" if why else "")
 
 
@@ -285,7 +285,7 @@ def _few(items: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Partition(Group):
+class Partition(StepGroup):
     """The steps of a program, grouped by what runs them.
 
     Attributes:
@@ -322,19 +322,23 @@ class Partition(Group):
         return cls(tuple(steps), tuple(one for one in islands if one.computing))
 
     @property
-    def kinds(self) -> dict[Kind, Group]:
-        """Return the steps of each kind that there is, in the order of `Kind`."""
-        return {kind: Group(tuple(one for one in self.steps if one.kind is kind)) for kind in Kind if self.count(kind)}
+    def kinds(self) -> dict[PartitionKind, StepGroup]:
+        """Return the steps of each kind that there is, in the order of `PartitionKind`."""
+        return {
+            kind: StepGroup(tuple(one for one in self.steps if one.kind is kind))
+            for kind in PartitionKind
+            if self.count(kind)
+        }
 
     @property
-    def operators(self) -> dict[tuple[str, Kind], Group]:
+    def operators(self) -> dict[tuple[str, PartitionKind], StepGroup]:
         """Return the steps by operator and kind, in the order in which these first stand in the program."""
-        found: dict[tuple[str, Kind], list[Step]] = {}
+        found: dict[tuple[str, PartitionKind], list[PartitionStep]] = {}
         for one in self.steps:
             found.setdefault((one.operator, one.kind), []).append(one)
-        return {key: Group(tuple(steps)) for key, steps in found.items()}
+        return {key: StepGroup(tuple(steps)) for key, steps in found.items()}
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: PartitionKind) -> int:
         return sum(one.kind is kind for one in self.steps)
 
     @property
@@ -343,21 +347,21 @@ class Partition(Group):
 
         None where the program has none, or where those of an operator are not known.
         """
-        mine = sum(one.macs or 0 for one in self.steps if one.kind is Kind.CORTEX_M)
+        mine = sum(one.macs or 0 for one in self.steps if one.kind is PartitionKind.CORTEX_M)
         return mine / self.macs if self.macs else None
 
     @property
     def cortex_m_nodes(self) -> float | None:
-        """Return the share of Cortex-M kernels in the steps that count (`Step.counts`), 0 to 1; None without any."""
-        return self.count(Kind.CORTEX_M) / len(self.counting) if self.counting else None
+        """Return the share of Cortex-M kernels in the steps that count (`PartitionStep.counts`); None without any."""
+        return self.count(PartitionKind.CORTEX_M) / len(self.counting) if self.counting else None
 
     @property
-    def counting(self) -> tuple[Step, ...]:
+    def counting(self) -> tuple[PartitionStep, ...]:
         """Return the steps that count in `cortex_m_nodes`."""
         return tuple(one for one in self.steps if one.counts)
 
     @property
-    def left_in_float(self) -> tuple[Step, ...]:
+    def left_in_float(self) -> tuple[PartitionStep, ...]:
         """Return the steps that compute in float."""
         return tuple(one for one in self.steps if one.left_in_float)
 
@@ -367,9 +371,9 @@ class Partition(Group):
 
         Places with the most multiply-accumulates come first, the others as they stand in the program.
         """
-        found: dict[tuple[str, ...], list[Step]] = {}
+        found: dict[tuple[str, ...], list[PartitionStep]] = {}
         for one in self.steps:
-            if one.kind is not Kind.CORTEX_M and (one.counts or one.macs):
+            if one.kind is not PartitionKind.CORTEX_M and (one.counts or one.macs):
                 found.setdefault((one.operator, one.module, one.source, one.why), []).append(one)
         return tuple(sorted((Place(tuple(steps)) for steps in found.values()), key=lambda one: -(one.macs or 0)))
 
@@ -385,27 +389,27 @@ def _at_each(values: Sequence[Any], count: int) -> Sequence[Any]:
 
 def _step(
     file: PteFile, instruction: Instruction, node: str | None, source: str | None, why: str | None, executed: int | None
-) -> Step:
+) -> PartitionStep:
     kind = kind_of(file, instruction)
     nbytes = sum(spec.nbytes for spec in _tensors(file, instruction))
-    reason = why if kind is Kind.FLOAT else None
+    reason = why if kind is PartitionKind.FLOAT else None
     macs = macs_of(file, instruction)
     outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
     results = tuple(spec.dtype for out in outs if (spec := file.values[out].spec) is not None)
-    return Step(
+    return PartitionStep(
         instruction.index, instruction.name, kind, macs, nbytes, node or "", source or "", reason or "", executed,
         results,
     )  # fmt: skip
 
 
-def _connected(file: PteFile, kinds: Sequence[Kind]) -> list[list[int]]:
+def _connected(file: PteFile, kinds: Sequence[PartitionKind]) -> list[list[int]]:
     """Return the instructions that compute in float, or move floats, in groups that are connected by floats."""
     groups: dict[int, set[int]] = {}  # by instruction, the group that it is in
     writer: dict[object, int] = {}  # by memory, the instruction that wrote the floats in it
     for instruction, kind in zip(file.instructions, kinds, strict=True):
         outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
-        moves = kind is Kind.MOVEMENT and any(map(_is_float, _tensors(file, instruction)))
-        belongs = moves or kind is Kind.FLOAT
+        moves = kind is PartitionKind.MOVEMENT and any(map(_is_float, _tensors(file, instruction)))
+        belongs = moves or kind is PartitionKind.FLOAT
         if belongs:
             read = {memory_of(file, value) for value in arguments(file, instruction) if value not in outs}
             group = {instruction.index}.union(*(groups[writer[memory]] for memory in read if memory in writer))
@@ -435,7 +439,7 @@ def planned_in_int8(file: PteFile, found: Partition) -> int:
     taken = {base.get(value, value) for one in inside for value in arguments(file, one)} - made
     edges = {base.get(value, value) for value in (*file.inputs, *file.outputs, *file.states)}
     copies, gone = set(), set()
-    for one in (file.instructions[step.instruction] for step in found.steps if step.kind is Kind.CONVERSION):
+    for one in (file.instructions[step.instruction] for step in found.steps if step.kind is PartitionKind.CONVERSION):
         if entering := taken.intersection(written(file, one)) - edges:
             copies.update(entering)
         if entering or (made - edges).intersection(base.get(value, value) for value in arguments(file, one)):

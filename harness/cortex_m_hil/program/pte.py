@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from cortex_m_hil.program.dataflow import states
-from cortex_m_hil.program.flatbuffers import Reader, Table
+from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
 from cortex_m_hil.program.model import MAX_RANK, Instruction, Planned, PteFile, Value
 from cortex_m_hil.program.schema import (
     DTYPES,
@@ -52,7 +52,7 @@ def parse_pte(data: bytes, source: str = "") -> PteFile:
         source: the file's name, for messages.
     """
     layout = read_header(data, source)
-    reader = Reader(data, layout.program_size, source)
+    reader = FlatbufferReader(data, layout.program_size, source)
     program = Table(reader, reader.integer(0, "I", "root offset"), "Program")
     plans = list(program.children("execution_plan", "ExecutionPlan"))
     if len(plans) != 1:
@@ -87,7 +87,7 @@ def read_header(data: bytes, source: str) -> Layout:
     Raises:
         ProgramRejected: it is no `.pte`, or the header is damaged or announces more.
     """
-    reader = Reader(data, len(data), source)
+    reader = FlatbufferReader(data, len(data), source)
     if data[4:8] != FILE_IDENTIFIER or len(data) < HEADER_AT:
         found = f"bytes 4 to 8 are {data[4:8]!r}, not {FILE_IDENTIFIER!r}" if len(data) >= 8 else f"{len(data)} bytes"
         raise reader.fail(f"not a .pte: {found}", hint="is it the right file? A .pte is what lowering a module gives")

@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Final
 
-from cortex_m_hil.program.flatbuffers import Reader, Table
+from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
 from cortex_m_hil.program.model import PteFile, Value
 from cortex_m_hil.program.pte import Layout, read_header
 from cortex_m_hil.program.schema import (
@@ -25,7 +25,7 @@ from cortex_m_hil.program.schema import (
 )
 
 
-class Section(str, Enum):
+class PteSection(str, Enum):
     """The kinds of bytes in a `.pte`, by what they are for."""
 
     HEADER = "header"  # root offset, file identifier, extended header
@@ -43,7 +43,7 @@ class Section(str, Enum):
 
 
 @dataclass(frozen=True)
-class Part:
+class PtePart:
     """The bytes of a section that are for one thing.
 
     Attributes:
@@ -54,7 +54,7 @@ class Part:
             argument's number in the schema; "", -1 and -1 elsewhere, and where no instruction takes it.
     """
 
-    section: Section
+    section: PteSection
     what: str
     nbytes: int
     count: int = 1
@@ -68,21 +68,21 @@ class Part:
 class Weight:
     """The parts of a file, in Section's order, the largest of each first."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PtePart, ...]
 
     @property
     def nbytes(self) -> int:
         """Return the size of the file in bytes."""
         return sum(part.nbytes for part in self.parts)
 
-    def of(self, section: Section) -> int:
+    def of(self, section: PteSection) -> int:
         """Return the bytes of a section."""
         return sum(part.nbytes for part in self.parts if part.section is section)
 
     @property
-    def sections(self) -> Mapping[Section, int]:
+    def sections(self) -> Mapping[PteSection, int]:
         """Return the bytes of each section that is there."""
-        return {section: self.of(section) for section in Section if self.of(section)}
+        return {section: self.of(section) for section in PteSection if self.of(section)}
 
     @property
     def operators(self) -> Mapping[str, int]:
@@ -104,12 +104,12 @@ _MEMBERS: Final = dict(
     zip(UNIONS, ([one.value for one in KERNEL_TYPES], [one.value for one in INSTRUCTION_ARGUMENTS]), strict=True)
 )
 _SECTIONS: Final = {
-    "EValue": Section.VALUES,
-    "Chain": Section.INSTRUCTIONS,
-    "Operator": Section.OPERATORS,
-    "BackendDelegate": Section.DELEGATES,
-    "BackendDelegateInlineData": Section.DELEGATES,
-    "Buffer": Section.CONSTANTS,
+    "EValue": PteSection.VALUES,
+    "Chain": PteSection.INSTRUCTIONS,
+    "Operator": PteSection.OPERATORS,
+    "BackendDelegate": PteSection.DELEGATES,
+    "BackendDelegateInlineData": PteSection.DELEGATES,
+    "Buffer": PteSection.CONSTANTS,
 }
 """Tables at which a section begins; what they refer to is in it too."""
 
@@ -121,29 +121,29 @@ def weigh(file: PteFile) -> Weight:
         ProgramRejected: it refers to more than it can hold, or to what lies outside of it.
     """
     layout = read_header(file.data, file.source)
-    claims = _Claims(Reader(file.data, len(file.data), file.source))
+    claims = _Claims(FlatbufferReader(file.data, len(file.data), file.source))
     for part, begin in _constants(file):
         claims.add(part, begin, part.nbytes, part.count)
     program = Table(claims.reader, claims.reader.integer(0, "I", "root offset"), "Program")
-    claims.add(Part(Section.HEADER, "header", 0), 0, _header_bytes(file.data))
-    _Walk(claims).table(program, Section.TABLES)
+    claims.add(PtePart(PteSection.HEADER, "header", 0), 0, _header_bytes(file.data))
+    _Walk(claims).table(program, PteSection.TABLES)
     for part, begin in _segments(program, layout, file):
         claims.add(part, begin, part.nbytes)
-    order = list(Section)
+    order = list(PteSection)
     return Weight(tuple(sorted(claims.parts(), key=lambda part: (order.index(part.section), -part.nbytes, part.what))))
 
 
 class _Claims:
     """A map from each byte to the part that it belongs to; a byte stays with the part that claimed it first."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: FlatbufferReader) -> None:
         self.reader = reader
         self._owners = array("I", bytes(4 * reader.limit))  # number of a part, from 1
-        self._parts: list[Part] = []
-        self._numbers: dict[tuple[Section, str], int] = {}
+        self._parts: list[PtePart] = []
+        self._numbers: dict[tuple[PteSection, str], int] = {}
         self._counts: list[int] = []
 
-    def add(self, part: Part, begin: int, nbytes: int, count: int = 1) -> None:
+    def add(self, part: PtePart, begin: int, nbytes: int, count: int = 1) -> None:
         """Claim bytes for a part. Parts of one section that are called the same are one.
 
         Costs are bounded as those of reading are: many references may share their bytes.
@@ -171,20 +171,20 @@ class _Claims:
         else:
             self._owners[begin : begin + nbytes] = mine * nbytes
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[PtePart]:
         sizes = [0] * (len(self._parts) + 1)
-        left = {Section.PADDING: (0, 0), Section.UNKNOWN: (0, 0)}  # bytes, and stretches of them
+        left = {PteSection.PADDING: (0, 0), PteSection.UNKNOWN: (0, 0)}  # bytes, and stretches of them
         at = 0
         for owner, run in groupby(self._owners):
             nbytes = sum(1 for _ in run)
             sizes[owner] += nbytes
             for stretch in re.finditer(rb"\0+|[^\0]+", b"" if owner else self.reader.data[at : at + nbytes]):
-                section = Section.UNKNOWN if any(stretch[0]) else Section.PADDING
+                section = PteSection.UNKNOWN if any(stretch[0]) else PteSection.PADDING
                 left[section] = left[section][0] + len(stretch[0]), left[section][1] + 1
             at += nbytes
         for part, nbytes, count in zip(self._parts, sizes[1:], self._counts, strict=True):
             yield replace(part, nbytes=nbytes, count=count)
-        yield from (Part(section, section.value, *figures) for section, figures in left.items() if figures[0])
+        yield from (PtePart(section, section.value, *figures) for section, figures in left.items() if figures[0])
 
 
 class _Walk:
@@ -194,14 +194,14 @@ class _Walk:
         self._claims, self._reader = claims, claims.reader
         self._seen: set[tuple[int, str]] = set()
 
-    def table(self, table: Table, inherited: Section) -> None:
+    def table(self, table: Table, inherited: PteSection) -> None:
         if self._is_known(table.at, table.type_name):
             return
         section = _SECTIONS.get(table.type_name, inherited)
-        part = Part(section, table.type_name, 0)
+        part = PtePart(section, table.type_name, 0)
         self._claims.add(part, table.at, table.table_bytes)
         if not self._is_known(table.vtable, "vtable"):
-            self._claims.add(Part(Section.VTABLES, "vtable", 0), table.vtable, table.vtable_bytes)
+            self._claims.add(PtePart(PteSection.VTABLES, "vtable", 0), table.vtable, table.vtable_bytes)
         for name, kind in FIELDS[table.type_name].items():
             # A vtable is shared by tables whose fields begin alike, though the last one may be longer than it says.
             begin = table.position(name)
@@ -210,7 +210,7 @@ class _Walk:
             if kind not in _SIZES:
                 self._field(table, name, kind, part)
 
-    def _field(self, table: Table, name: str, kind: str, part: Part) -> None:
+    def _field(self, table: Table, name: str, kind: str, part: PtePart) -> None:
         """Claim what a field refers to, which is stored elsewhere."""
         at = table.target(name)
         if at is None:
@@ -226,14 +226,14 @@ class _Walk:
         elif item in _SIZES:
             self._vector(at, _SIZES[item], part, kind)
         elif kind.startswith("["):
-            of_items = Part(_SECTIONS.get(item, part.section), item, 0)
+            of_items = PtePart(_SECTIONS.get(item, part.section), item, 0)
             self._vector(at, 4, of_items, kind)
             for child in table.children(name, item):
                 self.table(child, of_items.section)
         else:
             self.table(Table(self._reader, at, item), part.section)
 
-    def _vector(self, at: int, size: int, part: Part, kind: str) -> None:
+    def _vector(self, at: int, size: int, part: PtePart, kind: str) -> None:
         """Claim a vector with its length; of a string also the zero behind it, which the length does not count."""
         nbytes = 4 + size * self._reader.integer(at, "I", kind) + (kind == "string")
         self._claims.add(part, at, nbytes, 0)
@@ -249,7 +249,7 @@ def _header_bytes(data: bytes) -> int:
     return HEADER_AT + int.from_bytes(data[HEADER_AT + 4 : HEADER_AT + 8], "little") if extended else HEADER_AT
 
 
-def _constants(file: PteFile) -> Iterator[tuple[Part, int]]:
+def _constants(file: PteFile) -> Iterator[tuple[PtePart, int]]:
     """Yield each constant with the place of its bytes; values that share them are one."""
     uses = _first_uses(file)
     places: dict[tuple[int, int], list[Value]] = {}
@@ -260,8 +260,8 @@ def _constants(file: PteFile) -> Iterator[tuple[Part, int]]:
         first = next((value for value in values if value.index in uses), values[0])
         use = uses.get(first.index, ("", -1, -1))
         is_used = any(value.index in uses or value.index in file.outputs for value in values)
-        section = Section.CONSTANTS if is_used else Section.UNUSED
-        yield Part(section, f"value {first.index}, {first.spec}", nbytes, len(values), first.index, *use), begin
+        section = PteSection.CONSTANTS if is_used else PteSection.UNUSED
+        yield PtePart(section, f"value {first.index}, {first.spec}", nbytes, len(values), first.index, *use), begin
 
 
 def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
@@ -275,7 +275,7 @@ def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
     return found
 
 
-def _segments(program: Table, layout: Layout, file: PteFile) -> Iterator[tuple[Part, int]]:
+def _segments(program: Table, layout: Layout, file: PteFile) -> Iterator[tuple[PtePart, int]]:
     """Yield the parts of segments that no value refers to: constants, and whole segments of other data."""
     held = program.child("constant_segment", "SubsegmentOffsets")
     offsets = held.integers("offsets", "Q") if held is not None else ()
@@ -284,10 +284,10 @@ def _segments(program: Table, layout: Layout, file: PteFile) -> Iterator[tuple[P
     for number, table in enumerate(program.children("segments", "DataSegment")):
         begin, nbytes = layout.segments_begin + table.integer("offset", "Q"), table.integer("size", "Q")
         if number != constants:
-            yield Part(Section.SEGMENTS, f"segment {number}", nbytes), begin
+            yield PtePart(PteSection.SEGMENTS, f"segment {number}", nbytes), begin
             continue
         ends = sorted({*offsets, nbytes})
         for offset in sorted({*offsets[1:]}):
             if begin + offset not in used and offset < nbytes:
                 end = next(one for one in ends if one > offset)
-                yield Part(Section.UNUSED, "of no value", end - offset), begin + offset
+                yield PtePart(PteSection.UNUSED, "of no value", end - offset), begin + offset

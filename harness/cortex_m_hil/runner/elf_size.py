@@ -27,7 +27,7 @@ _TABLE: Final = "kOperators"  # of firmware/runtime/builtin/registry.cpp: a poin
 
 
 @dataclass(frozen=True)
-class Section:
+class ElfSection:
     """A section that is in memory while the program runs. `stored`: bytes of it in the file, which a flash holds."""
 
     name: str
@@ -37,7 +37,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Part:
+class SymbolSize:
     """The bytes of a section that belong to one symbol.
 
     Attributes:
@@ -67,8 +67,8 @@ class OperatorWeight:
 class ElfWeight:
     """The sections and parts of an ELF; the `parts` of each section add up to its size, the largest first."""
 
-    sections: tuple[Section, ...]
-    parts: tuple[Part, ...] = field(repr=False)
+    sections: tuple[ElfSection, ...]
+    parts: tuple[SymbolSize, ...] = field(repr=False)
 
     @property
     def operators(self) -> tuple[OperatorWeight, ...]:
@@ -144,7 +144,7 @@ class _Elf:
         allocated = [header for header in self._headers if header[2] & _ALLOCATED and header[5]]
         self._offsets = {header[3]: header[4] for header in allocated if header[1] != _NO_BITS}
         self.sections = [
-            Section(self._text(texts + header[0]), header[3], header[5], 0 if header[1] == _NO_BITS else header[5])
+            ElfSection(self._text(texts + header[0]), header[3], header[5], 0 if header[1] == _NO_BITS else header[5])
             for header in allocated
         ]
         self.symbols = self._read_symbols()
@@ -205,17 +205,17 @@ class _Elf:
                 yield _Symbol(address & ~1 if thumb else address, length, self._text(texts + name), kind == _FUNCTION)
 
 
-def _parts(elf: _Elf, section: Section, owners: Mapping[int, tuple[str, ...]]) -> list[Part]:
+def _parts(elf: _Elf, section: ElfSection, owners: Mapping[int, tuple[str, ...]]) -> list[SymbolSize]:
     """Return a part for each symbol that lies within the section, and one for the bytes that remain."""
     end = section.address + section.nbytes
     inside = [one for one in elf.symbols if section.address <= one.address and one.address + one.nbytes <= end]
     names = _demangled([one.name for one in inside])
     parts = [
-        Part(section.name, name, one.nbytes, owners.get(one.address, ()))
+        SymbolSize(section.name, name, one.nbytes, owners.get(one.address, ()))
         for one, name in zip(inside, names, strict=True)
     ]  # fmt: skip
     left = section.nbytes - sum(part.nbytes for part in parts)
-    return sorted([*parts, *([Part(section.name, "", left)] if left else [])], key=lambda part: -part.nbytes)
+    return sorted([*parts, *([SymbolSize(section.name, "", left)] if left else [])], key=lambda part: -part.nbytes)
 
 
 def _demangled(names: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import NETWORKS, load
 from cortex_m_hil.maintainers.mutants.program_mutator import mutants
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.partition import Kind, Partition, planned_in_int8
+from cortex_m_hil.program.partition import Partition, PartitionKind, planned_in_int8
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.targets.cpu import Isa
@@ -106,7 +106,7 @@ def test_macs_are_those_that_torch_counts(name: str, quantize: bool) -> None:
     found = lowered(module, inputs, quantize=quantize).partition
     assert found.macs == counted_by_torch(module, inputs) > 0
     if not quantize:
-        assert found.cortex_m_macs == 0 and found.count(Kind.CORTEX_M) == 0
+        assert found.cortex_m_macs == 0 and found.count(PartitionKind.CORTEX_M) == 0
 
 
 def test_macs_of_the_explicit_layout_are_the_same() -> None:
@@ -155,7 +155,7 @@ def test_what_is_lowered_anew_and_what_is_found_say_the_same() -> None:
 
 def test_a_file_alone_has_islands_without_names() -> None:
     whole = Program.from_bytes(mixed().pte).partition
-    assert [one.steps[0].kind for one in whole.islands] == [Kind.FLOAT, Kind.FLOAT]
+    assert [one.steps[0].kind for one in whole.islands] == [PartitionKind.FLOAT, PartitionKind.FLOAT]
     assert whole.islands[0].place == f"instruction {whole.islands[0].steps[0].instruction}"
     assert whole.cortex_m_macs == mixed().partition.cortex_m_macs and whole.islands[0].why == ()
 

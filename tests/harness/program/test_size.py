@@ -19,7 +19,7 @@ from cortex_m_hil.maintainers.mutants.program_mutator import mutants
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
-from cortex_m_hil.program.size import Part, Section, Weight, weigh
+from cortex_m_hil.program.size import PtePart, PteSection, Weight, weigh
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
 
@@ -60,7 +60,7 @@ def lowered(name: str, isa: Isa) -> Program:
         return lower(torch.nn.Linear(512, 10), (torch.rand(1, 512),), isa=isa, name=name)
 
 
-def constants(weight: Weight) -> list[Part]:
+def constants(weight: Weight) -> list[PtePart]:
     return [part for part in weight.parts if part.value >= 0]
 
 
@@ -72,11 +72,11 @@ def test_every_byte_belongs_to_one_part(name: str) -> None:
     file = parse_pte(FILES[name])
     weight = weigh(file)
     assert weight.nbytes == sum(weight.sections.values()) == len(FILES[name])
-    assert Section.UNKNOWN not in weight.sections
+    assert PteSection.UNKNOWN not in weight.sections
     held = {value.constant for value in file.values if value.constant is not None}
     assert sorted(part.nbytes for part in constants(weight)) == sorted(nbytes for _, nbytes in held)
     kinds = [value.kind.value for value in file.values]
-    tables = {part.what: part.count for part in weight.parts if part.section is Section.VALUES}
+    tables = {part.what: part.count for part in weight.parts if part.section is PteSection.VALUES}
     assert tables["EValue"] == len(kinds) and tables["Tensor"] == kinds.count("Tensor")
 
 
@@ -98,7 +98,7 @@ def test_so_it_is_in_damaged_files(name: str) -> None:
 def test_what_nothing_refers_to_is_padding_or_unknown() -> None:
     before = weigh(parse_pte(FILES["linear"])).sections
     after = weigh(parse_pte(FILES["linear"] + bytes(7) + b"\1\0\2")).sections
-    assert after == {**before, Section.PADDING: before[Section.PADDING] + 8, Section.UNKNOWN: 2}
+    assert after == {**before, PteSection.PADDING: before[PteSection.PADDING] + 8, PteSection.UNKNOWN: 2}
 
 
 # --- sizes ---------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_a_linear_layer_has_a_bias_or_a_kernel_sum(isa: Isa) -> None:
     assert set(taken) == {1, KERNEL_SUM if isa is Isa.MVE else BIAS}
     assert [taken[argument].nbytes for argument in sorted(taken)] == [512 * 10, 4 * 10]
     left = [(part.section, part.nbytes) for part in constants(weight) if not part.operator]
-    assert left == ([(Section.UNUSED, 4 * 10)] if isa is Isa.MVE else [])
+    assert left == ([(PteSection.UNUSED, 4 * 10)] if isa is Isa.MVE else [])
 
 
 @pytest.mark.first_only
@@ -135,6 +135,6 @@ def test_mlperf_tinys_networks(name: str) -> None:
     assert {isa: len(program.pte) for isa, program in found.items()} == SIZES[name]
     for isa, program in found.items():
         weight = weigh(program.file)
-        assert weight.nbytes == len(program.pte) and Section.UNKNOWN not in weight.sections
-        assert all(bool(part.operator) == (part.section is Section.CONSTANTS) for part in constants(weight))
-        assert weight.of(Section.UNUSED) == UNUSED[name][isa is not Isa.MVE]
+        assert weight.nbytes == len(program.pte) and PteSection.UNKNOWN not in weight.sections
+        assert all(bool(part.operator) == (part.section is PteSection.CONSTANTS) for part in constants(weight))
+        assert weight.of(PteSection.UNUSED) == UNUSED[name][isa is not Isa.MVE]

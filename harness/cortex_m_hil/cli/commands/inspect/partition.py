@@ -18,10 +18,10 @@ from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, t
 from cortex_m_hil.diagnose.instruction_counts import executed, figures
 from cortex_m_hil.errors import ConfigError, PortNotFound
 from cortex_m_hil.errors.text import percent
-from cortex_m_hil.program.partition import Group, Island, Kind, Partition, planned_in_int8
+from cortex_m_hil.program.partition import Island, Partition, PartitionKind, StepGroup, planned_in_int8
 from cortex_m_hil.targets.model import Clock
 
-_Rows = list[tuple[str, str, Group]]
+_Rows = list[tuple[str, str, StepGroup]]
 
 
 @inspect.command("partition")
@@ -88,7 +88,7 @@ def _answer(found: Partition, fields: Mapping[str, Any], label: str, clock: Cloc
     return Answer("\n\n".join(filter(None, (label, *blocks))), {**fields, **told})
 
 
-def _fields(group: Group, clock: Clock) -> dict[str, Any]:
+def _fields(group: StepGroup, clock: Clock) -> dict[str, Any]:
     known = {"count": len(group.steps), "macs": group.macs, "nbytes": group.nbytes}
     return {**known, **figures(clock, group.executed)}
 
@@ -111,7 +111,7 @@ def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
     return table(columns, [tuple(_cells(whole, *row, named, measured)) for row in rows])
 
 
-def _cells(whole: Partition, name: str, kind: str, group: Group, named: bool, measured: bool) -> Iterator[str]:
+def _cells(whole: Partition, name: str, kind: str, group: StepGroup, named: bool, measured: bool) -> Iterator[str]:
     if named:
         yield name
     yield kind
@@ -144,7 +144,7 @@ def _island(whole: Partition, number: int, island: Island, clock: Clock) -> str:
 
 
 def _summary(found: Partition, fields: Mapping[str, Any]) -> str:
-    operators = f"{found.count(Kind.CORTEX_M)} of {len(found.counting)} operators"
+    operators = f"{found.count(PartitionKind.CORTEX_M)} of {len(found.counting)} operators"
     if found.cortex_m_nodes is not None:
         operators += f" ({percent(found.cortex_m_nodes)})"
     if found.cortex_m_macs is not None:

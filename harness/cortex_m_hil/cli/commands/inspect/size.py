@@ -52,7 +52,7 @@ def _program(path: Path) -> Answer:
     return Answer("\n\n".join(blocks), {"file": path, "kind": "pte", "bytes": found.nbytes, **fields})
 
 
-def _use(part: of_programs.Part) -> str:
+def _use(part: of_programs.PtePart) -> str:
     return f"{part.operator}, argument {part.argument} (instruction {part.instruction})" if part.operator else ""
 
 
@@ -77,7 +77,7 @@ def _elf(path: Path, everything: bool) -> Answer:
     return Answer("\n\n".join(blocks), {"file": path, "kind": "elf", "bytes": nbytes, **fields})
 
 
-def _row(part: of_elfs.Part) -> tuple[str, ...]:
+def _row(part: of_elfs.SymbolSize) -> tuple[str, ...]:
     return part.section, f"{part.nbytes}", part.symbol, _operators(part.operators)
 
 
