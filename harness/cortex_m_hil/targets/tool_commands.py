@@ -30,7 +30,7 @@ _NAME = re.compile(r"\{([A-Za-z_]+)\}")
 
 
 @dataclass(frozen=True)
-class Exchange:
+class DialogueStep:
     """A step of a dialogue with a tool: wait for `expect` (a regular expression), then send the line `send`."""
 
     expect: str
@@ -57,7 +57,7 @@ class Procedure:
     name: str
     commands: tuple[Template, ...]
     script: tuple[str, ...] = ()
-    talk: tuple[Exchange, ...] = ()
+    talk: tuple[DialogueStep, ...] = ()
     fail: tuple[str, ...] = ()
     seconds: float = SECONDS
     variables: Variables = field(default_factory=dict)
@@ -284,7 +284,7 @@ def _from_preset(raw: RawProcedure, kind: str, where: str, variables: Variables)
 def _from_command(raw: RawProcedure, where: str, variables: Variables) -> Procedure:
     if not raw.command:
         raise ConfigError(f"{where}: names no tool", hint="a preset's name, or command: [words, of, a, command]")
-    talk = tuple(Exchange(step.expect, step.send) for step in raw.talk)
+    talk = tuple(DialogueStep(step.expect, step.send) for step in raw.talk)
     return Procedure(
         raw.command[0], (tuple(raw.command),), tuple(raw.script), talk, tuple(raw.fail), raw.seconds or SECONDS,
         variables, where,

@@ -45,7 +45,7 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import executorch_install
-from cortex_m_hil.runner.links.protocol import MemoryRegion, Reader, Request
+from cortex_m_hil.runner.links.protocol import MemoryRegion, PayloadReader, Request
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
@@ -749,7 +749,7 @@ def test_the_request_for_further_operators_has_an_end(dut: Dut) -> None:
     count = len(session.identity.operators)
     for first in (count, count + 1, 2**32 - 1):
         asked = struct.pack("<II", first, session.identity.max_payload)
-        assert session._ask(Request.OPERATORS, asked, Reader.rest) == struct.pack("<I", count)
+        assert session._ask(Request.OPERATORS, asked, PayloadReader.rest) == struct.pack("<I", count)
 
 
 def test_an_input_has_any_size_up_to_its_upper_bounds(dut: Dut) -> None:

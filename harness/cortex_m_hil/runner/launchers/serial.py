@@ -17,7 +17,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, Launch
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol, uart
-from cortex_m_hil.runner.links.framing import VERSION, Decoder, Frame, encode
+from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Request
 from cortex_m_hil.runner.links.uart import VIRTUAL, Uart
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
@@ -273,7 +273,7 @@ class SerialBoard:
         for _ in range(math.ceil(seconds / AGAIN)):
             turn = Deadline.after(AGAIN)
             try:
-                self.write(encode(Frame(Request.HELLO, seq)), turn)
+                self.write(encode(ProtocolFrame(Request.HELLO, seq)), turn)
                 return self._answer(decoder, seq, turn)
             except TimeoutError:
                 continue

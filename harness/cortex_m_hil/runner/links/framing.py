@@ -15,7 +15,7 @@ MAX_ENCODED = 1 << 17
 
 
 @dataclass(frozen=True)
-class Frame:
+class ProtocolFrame:
     """A frame of the protocol: a request, a response or an event. `seq` is 0 in events."""
 
     type: int
@@ -53,13 +53,13 @@ def cobs_decode(data: bytes) -> bytes:
     return bytes(out)
 
 
-def encode(frame: Frame) -> bytes:
+def encode(frame: ProtocolFrame) -> bytes:
     """Return a frame's bytes on the wire, with the boundaries."""
     body = _HEADER.pack(frame.version, frame.type, frame.seq) + frame.payload
     return b"\0" + cobs_encode(body + _CRC.pack(zlib.crc32(body))) + b"\0"
 
 
-def _decode_body(encoded: bytes) -> Frame | None:
+def _decode_body(encoded: bytes) -> ProtocolFrame | None:
     try:
         body = cobs_decode(encoded)
     except ValueError:
@@ -70,7 +70,7 @@ def _decode_body(encoded: bytes) -> Frame | None:
     if _CRC.unpack(crc)[0] != zlib.crc32(body):
         return None
     version, kind, seq = _HEADER.unpack_from(body)
-    return Frame(kind, seq, body[_HEADER.size :], version)
+    return ProtocolFrame(kind, seq, body[_HEADER.size :], version)
 
 
 class Decoder:
@@ -80,7 +80,7 @@ class Decoder:
         self._pending = bytearray()
         self.stray = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> Iterator[ProtocolFrame]:
         first, *others = data.split(b"\0")
         self._pending += first
         for following in others:

@@ -2,8 +2,9 @@
 
 Specification: docs/protocol.md.
 
-Each function takes a response or an event off a `Reader` and returns a frozen value. A violation of the specification
-raises a ProtocolError that names the message, the field and the value. No code behind this module checks again.
+Each function takes a response or an event off a `PayloadReader` and returns a frozen value. A violation of the
+specification raises a ProtocolError that names the message, the field and the value. No code behind this module checks
+again.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class MemoryRegion(IntEnum):
     COVERAGE = 6
 
 
-class Status(IntEnum):
+class ResponseStatus(IntEnum):
     OK = 0
     BAD_REQUEST = 1
     BAD_VERSION = 2
@@ -89,17 +90,17 @@ class Status(IntEnum):
 
 # A status about the program can only answer a request that looks at the program.
 _SAYS_OF_PROGRAM = frozenset(
-    {Status.PROGRAM_REJECTED, Status.UNSUPPORTED_OPERATOR, Status.UNSUPPORTED_DELEGATE, Status.OUT_OF_MEMORY,
-     Status.KERNEL_FAILED, Status.BAD_DIGEST}
+    {ResponseStatus.PROGRAM_REJECTED, ResponseStatus.UNSUPPORTED_OPERATOR, ResponseStatus.UNSUPPORTED_DELEGATE,
+     ResponseStatus.OUT_OF_MEMORY, ResponseStatus.KERNEL_FAILED, ResponseStatus.BAD_DIGEST}
 )  # fmt: skip
 _LOOKS_AT_PROGRAM = frozenset({Request.LOAD, Request.EXECUTE, Request.STEP})
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureBody:
     """The body of a response whose status is not OK. `instruction` is -1 where it is about none."""
 
-    status: Status
+    status: ResponseStatus
     instruction: int
     requested: int
     available: int
@@ -124,14 +125,14 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Step:
+class Stepped:
     next: int
     done: bool
     ticks: int
 
 
 @dataclass(frozen=True)
-class Names:
+class OperatorNames:
     """Some of the runner's operators, and the number of all (`total`)."""
 
     total: int
@@ -144,7 +145,7 @@ class Log:
     text: str
 
 
-class Reader:
+class PayloadReader:
     """A reader of a payload's fields. ProtocolError: a field is cut short, or its value is not allowed."""
 
     def __init__(self, what: str, data: bytes) -> None:
@@ -221,26 +222,26 @@ def _limits(least: int | None, most: int | None) -> str:
     return f"{least} to {most}" if least <= most else "none"
 
 
-def nothing(_: Reader) -> None:
+def nothing(_: PayloadReader) -> None:
     """Accept a response without a body."""
 
 
-def status(reader: Reader) -> Status:
-    return Status(reader.number("status", "H", 0, max(Status)))
+def status(reader: PayloadReader) -> ResponseStatus:
+    return ResponseStatus(reader.number("status", "H", 0, max(ResponseStatus)))
 
 
-def failure(reader: Reader, status: Status, request: Request, instructions: int) -> Failure:
+def failure(reader: PayloadReader, status: ResponseStatus, request: Request, instructions: int) -> FailureBody:
     """Parse a response with a bad status. `instructions` counts those of the program that is, or is being, loaded."""
     instruction = reader.number("instruction", "i", -1, instructions - 1)
     requested, available = reader.number("requested", "Q"), reader.number("available", "Q")
-    found = Failure(status, instruction, requested, available, reader.text("operator"), reader.text("message"))
+    found = FailureBody(status, instruction, requested, available, reader.text("operator"), reader.text("message"))
     reader.end()
     if found.says_of_program and request not in _LOOKS_AT_PROGRAM:
         raise reader.wrong("status", f"{status.name}: {found.message}", "none that is about a program")
     return found
 
 
-def hello(reader: Reader) -> Identity:
+def hello(reader: PayloadReader) -> Identity:
     """Parse the response to HELLO; the operators are left empty, as another request asks for them."""
     identity = Identity(
         build_id=reader.name("build_id"),
@@ -268,7 +269,7 @@ def check_pools(identity: Identity, pools: Pools) -> None:
 
     A pool of planned buffers in shared memory begins at a multiple of 16, and so may be up to 15 bytes larger.
     """
-    reader = Reader("HELLO", b"")
+    reader = PayloadReader("HELLO", b"")
     for field, told, wanted in (
         ("program_pool", identity.program_pool, pools.program),
         ("method_pool", identity.method_pool, pools.method),
@@ -281,14 +282,14 @@ def check_pools(identity: Identity, pools: Pools) -> None:
 
 def build_id(payload: bytes) -> str:
     """Parse only the build id in a response to HELLO; return "" if it is none: then something else answers."""
-    reader = Reader("HELLO", payload)
+    reader = PayloadReader("HELLO", payload)
     try:
-        return reader.name("build_id") if status(reader) is Status.OK else ""
+        return reader.name("build_id") if status(reader) is ResponseStatus.OK else ""
     except ProtocolError:
         return ""
 
 
-def operators(reader: Reader, first: int) -> Names:
+def operators(reader: PayloadReader, first: int) -> OperatorNames:
     """Parse the names of the runner's operators from number `first` on: at least one, while there are more."""
     total = reader.number("total", "I", first, MAX_OPERATORS)
     names: list[str] = []
@@ -299,10 +300,10 @@ def operators(reader: Reader, first: int) -> Names:
         names.append(name)
     if first + len(names) > total or (first < total and not names):
         raise reader.wrong("number of names", len(names), f"1 to {total - first}")
-    return Names(total, tuple(names))
+    return OperatorNames(total, tuple(names))
 
 
-def loaded(reader: Reader, size: int, file: PteFile | None, pool: int) -> Loaded:
+def loaded(reader: PayloadReader, size: int, file: PteFile | None, pool: int) -> Loaded:
     """Parse the response to LOAD.
 
     Args:
@@ -329,7 +330,7 @@ def loaded(reader: Reader, size: int, file: PteFile | None, pool: int) -> Loaded
 _SCALARS = (ValueKind.INT, ValueKind.DOUBLE, ValueKind.BOOL)  # kinds 2, 3, 4
 
 
-def described(reader: Reader) -> TensorSpec | None:
+def described(reader: PayloadReader) -> TensorSpec | None:
     """Parse the response to DESCRIBE; return None for a value that holds no data."""
     kind = reader.number("kind", "B", 0, 1 + len(_SCALARS))
     dtype = reader.number("dtype", "B")
@@ -346,7 +347,7 @@ def described(reader: Reader) -> TensorSpec | None:
     return spec
 
 
-def _tensor(reader: Reader, dtype: int, rank: int) -> TensorSpec:
+def _tensor(reader: PayloadReader, dtype: int, rank: int) -> TensorSpec:
     if dtype not in DTYPES:
         raise reader.wrong("dtype", dtype, "a ScalarType that tensors have here")
     sizes = tuple(reader.number(f"size {dim}", "i", least=0, most=MAX_TENSOR_BYTES) for dim in range(rank))
@@ -360,7 +361,7 @@ def _tensor(reader: Reader, dtype: int, rank: int) -> TensorSpec:
     return spec
 
 
-def output_spec(reader: Reader, value: Value | None) -> TensorSpec:
+def output_spec(reader: PayloadReader, value: Value | None) -> TensorSpec:
     """Parse the description of an output, which must be what the program says of it.
 
     `value` is the output in the program as the host read it, None if it did not read it.
@@ -374,7 +375,7 @@ def output_spec(reader: Reader, value: Value | None) -> TensorSpec:
     return spec
 
 
-def coverage(reader: Reader) -> dict[str, bytes]:
+def coverage(reader: PayloadReader) -> dict[str, bytes]:
     """Parse the contents of the region COVERAGE; return those of gcov's .gcda files by their names."""
     found: dict[str, bytes] = {}
     while reader.left:
@@ -385,20 +386,20 @@ def coverage(reader: Reader) -> dict[str, bytes]:
     return found
 
 
-def ticks(reader: Reader) -> int:
+def ticks(reader: PayloadReader) -> int:
     return reader.number("ticks", "Q", 0, MAX_TICKS)
 
 
-def stepped(reader: Reader, instructions: int) -> Step:
+def stepped(reader: PayloadReader, instructions: int) -> Stepped:
     position = reader.number("next", "I")
     done = bool(reader.number("done", "B", 0, 1))
     if position > (0 if done else instructions - 1):
         expected = "0, as the program is done" if done else f"below {instructions}, the number of instructions"
         raise reader.wrong("next", position, expected)
-    return Step(position, done, ticks(reader))
+    return Stepped(position, done, ticks(reader))
 
 
-def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Usage]:
+def stats(reader: PayloadReader, identity: Identity, program_room: int) -> dict[str, Usage]:
     """Parse the response to STATS; `program_room` is the board's: a program in flash may be larger than the pool."""
     known = {statistic.name: statistic for statistic in STATISTICS}
     found: dict[str, Usage] = {}
@@ -412,7 +413,7 @@ def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Us
     return found
 
 
-def _pool(reader: Reader, statistic: Statistic, identity: Identity, room: int) -> Usage:
+def _pool(reader: PayloadReader, statistic: Statistic, identity: Identity, room: int) -> Usage:
     name = statistic.name
     used, size = reader.number(f"{name} used", "I"), reader.number(f"{name} size", "I")
     announced = statistic.announced(identity) if statistic.announced else None
@@ -425,22 +426,22 @@ def _pool(reader: Reader, statistic: Statistic, identity: Identity, room: int) -
     return Usage(used, size)
 
 
-def crc(reader: Reader) -> int:
+def crc(reader: PayloadReader) -> int:
     return reader.number("crc", "I")
 
 
-def log(reader: Reader) -> Log:
+def log(reader: PayloadReader) -> Log:
     return Log(LEVELS[reader.number("level", "B", 0, len(LEVELS) - 1)], reader.text("text"))
 
 
-def progress(reader: Reader, instructions: int) -> int:
+def progress(reader: PayloadReader, instructions: int) -> int:
     """Parse a PROGRESS event; return the number of the instruction that begins."""
     return reader.number("instruction", "I", 0, instructions - 1)
 
 
-def ready(reader: Reader) -> str:
+def ready(reader: PayloadReader) -> str:
     return reader.name("build_id")
 
 
-def ended(reader: Reader) -> int:
+def ended(reader: PayloadReader) -> int:
     return reader.number("status", "B")

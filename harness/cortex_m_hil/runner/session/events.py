@@ -9,8 +9,8 @@ from typing import TypeVar
 from cortex_m_hil.errors import LaunchError, ProtocolError
 from cortex_m_hil.errors.text import printable_lines
 from cortex_m_hil.runner.links import protocol
-from cortex_m_hil.runner.links.framing import Frame
-from cortex_m_hil.runner.links.protocol import Event, Reader
+from cortex_m_hil.runner.links.framing import ProtocolFrame
+from cortex_m_hil.runner.links.protocol import Event, PayloadReader
 from cortex_m_hil.runner.session.faults import Fault
 from cortex_m_hil.targets.connection import Connection
 
@@ -54,7 +54,7 @@ class Events:
         while self._size > LOG_LIMIT and len(self._lines) > 1:
             self._size -= len(self._lines.popleft())
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: ProtocolFrame) -> None:
         """Handle the event in a frame. An echo of a request is ignored, as some adapters send one.
 
         Raises ProtocolError for anything that is no event, and LaunchError if the runner has started anew.
@@ -63,7 +63,7 @@ class Events:
             if frame.type < min(Event):  # an echo of a request
                 return
             raise ProtocolError(f"an event of unknown type 0x{frame.type:02x}")
-        reader = Reader(Event(frame.type).name, frame.payload)
+        reader = PayloadReader(Event(frame.type).name, frame.payload)
         if frame.seq != 0:
             raise reader.wrong("seq", frame.seq, "0")
         match Event(frame.type):
@@ -82,7 +82,7 @@ class Events:
                     raise LaunchError("the target was reset in the middle", log=self.log)
 
 
-def parse_all(parse: Callable[[Reader], _Value], reader: Reader) -> _Value:
+def parse_all(parse: Callable[[PayloadReader], _Value], reader: PayloadReader) -> _Value:
     """Return what `parse` reads. Raises ProtocolError if it leaves bytes."""
     value = parse(reader)
     reader.end()

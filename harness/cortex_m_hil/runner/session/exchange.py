@@ -10,7 +10,7 @@ from cortex_m_hil.errors import ProtocolError
 from cortex_m_hil.errors.text import printable_lines
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol
-from cortex_m_hil.runner.links.framing import VERSION, Decoder, Frame, encode
+from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import EXIT_FAULT, RESPONSE, Request
 from cortex_m_hil.runner.links.window import Window
 from cortex_m_hil.runner.session.events import Events
@@ -36,7 +36,7 @@ class Exchange:
         self._connection = connection
         self._events = events
         self._decoder = Decoder()
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[ProtocolFrame] = deque()
         self._timeout = RETRANSMISSION_TIMEOUT[0]
         self._sent_again = False  # whether requests were sent again since the last response that came twice
         self._report_attempts = 0
@@ -49,12 +49,12 @@ class Exchange:
         if self.seq + count > LAST_SEQ:
             self.seq = 0
 
-    def frames(self, request: Request, payloads: Sequence[bytes]) -> list[Frame]:
+    def frames(self, request: Request, payloads: Sequence[bytes]) -> list[ProtocolFrame]:
         """Return a request for each payload, with the next seqs."""
         first, self.seq = self.seq + 1, self.seq + len(payloads)
-        return [Frame(request, first + place, payload) for place, payload in enumerate(payloads)]
+        return [ProtocolFrame(request, first + place, payload) for place, payload in enumerate(payloads)]
 
-    def responses(self, requests: Sequence[Frame], budget_of_one: Callable[[], Budget]) -> list[Frame]:
+    def responses(self, requests: Sequence[ProtocolFrame], budget_of_one: Callable[[], Budget]) -> list[ProtocolFrame]:
         """Send requests and return their responses, in the order of the requests.
 
         On a lossy link several are in flight, and one that is not answered is sent again. A response that arrives twice
@@ -71,7 +71,7 @@ class Exchange:
         """
         budget = budget_of_one()
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
-        found: dict[int, Frame] = {}
+        found: dict[int, ProtocolFrame] = {}
         window = Window(len(requests), 1 if self._connection.lossless else WINDOW)
         timeout = self._timeout
         while not window.done:
@@ -114,14 +114,14 @@ class Exchange:
             if line.strip():
                 self._events.remember(line)
 
-    def _take_late_response(self, frame: Frame) -> None:
+    def _take_late_response(self, frame: ProtocolFrame) -> None:
         if self._connection.lossless:  # no request is sent twice on such a link
             raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
         if self._sent_again:
             self._sent_again = False
             self._timeout = min(2 * self._timeout, RETRANSMISSION_TIMEOUT[1])
 
-    def _next_frame(self, budget: Budget, timeout: float) -> Frame | None:
+    def _next_frame(self, budget: Budget, timeout: float) -> ProtocolFrame | None:
         """Return the next frame, None after `timeout` seconds of silence on a lossy link.
 
         Raises TimeoutError when the budget runs out.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.runner.links.protocol import Reader
+from cortex_m_hil.runner.links.protocol import PayloadReader
 
 _EXCEPTIONS = {2: "NMI", 3: "HardFault", 4: "MemManage", 5: "BusFault", 6: "UsageFault", 7: "SecureFault"}
 _CFSR = {
@@ -51,7 +51,7 @@ class Fault:
     operator: str
 
     @classmethod
-    def parse(cls, reader: Reader, instructions: int) -> Fault:
+    def parse(cls, reader: PayloadReader, instructions: int) -> Fault:
         """Parse a FAULT event; `instructions` is the number of those of the loaded program. Raises ProtocolError."""
         instruction = reader.number("instruction", "i", -1, instructions - 1)
         exception = reader.number("exception", "I", _LEAST_EXCEPTION, _MOST_EXCEPTION)

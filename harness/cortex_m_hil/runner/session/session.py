@@ -25,8 +25,16 @@ from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.runner.launchers import assertion, explain_end
 from cortex_m_hil.runner.links import protocol
-from cortex_m_hil.runner.links.framing import Frame
-from cortex_m_hil.runner.links.protocol import EXIT_FAULT, Loaded, MemoryRegion, Reader, Request, Status, Step
+from cortex_m_hil.runner.links.framing import ProtocolFrame
+from cortex_m_hil.runner.links.protocol import (
+    EXIT_FAULT,
+    Loaded,
+    MemoryRegion,
+    PayloadReader,
+    Request,
+    ResponseStatus,
+    Stepped,
+)
 from cortex_m_hil.runner.results import STATISTICS, Identity, Usage
 from cortex_m_hil.runner.session.events import Events, parse_all
 from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
@@ -40,12 +48,12 @@ TO_THE_END = 0xFFFFFFFF
 STREAM = 8192  # chunks of one STREAM request, and of READs at a time: far fewer than there are seqs
 
 _ERRORS: dict[int, type[HarnessError]] = {
-    Status.PROGRAM_REJECTED: ProgramRejected,
-    Status.UNSUPPORTED_OPERATOR: UnsupportedOperator,
-    Status.UNSUPPORTED_DELEGATE: UnsupportedOperator,
-    Status.OUT_OF_MEMORY: OutOfTargetMemory,
-    Status.KERNEL_FAILED: ProgramRejected,
-    Status.BAD_DIGEST: LinkError,
+    ResponseStatus.PROGRAM_REJECTED: ProgramRejected,
+    ResponseStatus.UNSUPPORTED_OPERATOR: UnsupportedOperator,
+    ResponseStatus.UNSUPPORTED_DELEGATE: UnsupportedOperator,
+    ResponseStatus.OUT_OF_MEMORY: OutOfTargetMemory,
+    ResponseStatus.KERNEL_FAILED: ProgramRejected,
+    ResponseStatus.BAD_DIGEST: LinkError,
 }
 _Answer = TypeVar("_Answer")
 
@@ -161,7 +169,7 @@ class Session:
         for first in range(0, len(asked), STREAM):
             requests = asked[first : first + STREAM]
             self._exchange.reserve(len(requests))
-            parts += self._ask_all(Request.READ, requests, Reader.rest, answer=chunk)
+            parts += self._ask_all(Request.READ, requests, PayloadReader.rest, answer=chunk)
         with self._breaking():
             for size, part in zip(sizes, parts, strict=True):
                 if len(part) != size:
@@ -206,7 +214,7 @@ class Session:
         """
         return self._ask(Request.EXECUTE, b"", protocol.ticks, seconds)
 
-    def step(self, count: int, seconds: float) -> Step:
+    def step(self, count: int, seconds: float) -> Stepped:
         """Execute `count` more instructions. Raises ResponseTimeout after `seconds` of engine time."""
         asked = struct.pack("<I", count)
         return self._ask(
@@ -234,7 +242,7 @@ class Session:
         spec = self._ask(Request.DESCRIBE, struct.pack("<BI", *where), protocol.described)
         content = self.read(*where, spec.nbytes if spec is not None else 0)
         with self._breaking():
-            return protocol.coverage(Reader(MemoryRegion.COVERAGE.name, content))
+            return protocol.coverage(PayloadReader(MemoryRegion.COVERAGE.name, content))
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -293,7 +301,7 @@ class Session:
         self,
         request: Request,
         payload: bytes = b"",
-        parse: Callable[[Reader], _Answer] = protocol.nothing,  # type: ignore[assignment]
+        parse: Callable[[PayloadReader], _Answer] = protocol.nothing,  # type: ignore[assignment]
         seconds: float | None = None,
     ) -> _Answer:
         self._exchange.reserve(1)
@@ -303,7 +311,7 @@ class Session:
         self,
         request: Request,
         payloads: Sequence[bytes],
-        parse: Callable[[Reader], _Answer] = protocol.nothing,  # type: ignore[assignment]
+        parse: Callable[[PayloadReader], _Answer] = protocol.nothing,  # type: ignore[assignment]
         seconds: float | None = None,
         *,
         answer: int = 0,
@@ -329,15 +337,15 @@ class Session:
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
             limit = REQUEST if seconds is None else seconds
             responses = self._responses(frames, lambda: self._process.budget(limit, nbytes))
-            readers = [Reader(request.name, frame.payload) for frame in responses]
+            readers = [PayloadReader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
-            failed = next((place for place, status in enumerate(statuses) if status is not Status.OK), None)
+            failed = next((place for place, status in enumerate(statuses) if status is not ResponseStatus.OK), None)
             if failed is None:
                 return [parse_all(parse, reader) for reader in readers]
             error = self._failure(request, statuses[failed], readers[failed])
         raise error
 
-    def _responses(self, requests: Sequence[Frame], budget_of_one: Callable[[], Budget]) -> list[Frame]:
+    def _responses(self, requests: Sequence[ProtocolFrame], budget_of_one: Callable[[], Budget]) -> list[ProtocolFrame]:
         try:
             return self._exchange.responses(requests, budget_of_one)
         except TimeoutError:
@@ -350,16 +358,16 @@ class Session:
     def _executed_operator(self) -> str:
         return self._operators(self._events.executing) if self._events.executing >= 0 else ""
 
-    def _failure(self, request: Request, status: Status, reader: Reader) -> HarnessError:
+    def _failure(self, request: Request, status: ResponseStatus, reader: PayloadReader) -> HarnessError:
         failure = protocol.failure(reader, status, request, self._events.instructions)
         if not failure.says_of_program:
             self.broken = True
             return ProtocolError(f"{request.name}: {status.name}: {failure.message}", target=self.target.name)
-        if status == Status.OUT_OF_MEMORY:
+        if status == ResponseStatus.OUT_OF_MEMORY:
             return self._too_large(failure.message, failure.requested, failure.available)
         where = f" (instruction {failure.instruction})" if failure.instruction >= 0 else ""
         message = failure.message
-        if status == Status.UNSUPPORTED_DELEGATE:
+        if status == ResponseStatus.UNSUPPORTED_DELEGATE:
             message = f"delegate {failure.operator!r}: {message}"
         return _ERRORS[status](message + where, target=self.target.name, operator=failure.operator, log=self.log)
 

@@ -25,7 +25,7 @@ from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import COUNTING, build_runner
 from cortex_m_hil.runner.links import protocol
-from cortex_m_hil.runner.links.protocol import Reader
+from cortex_m_hil.runner.links.protocol import PayloadReader
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import Resolved, resolve
@@ -122,11 +122,11 @@ def told(files: Mapping[str, bytes]) -> bytes:
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z.]{0,9}\.gcda", fullmatch=True), st.binary(max_size=20)), st.data())
 def test_files_are_read_whole_or_not_at_all(files: dict[str, bytes], data: st.DataObject) -> None:
     raw = told(files)
-    assert protocol.coverage(Reader("COVERAGE", raw)) == files
+    assert protocol.coverage(PayloadReader("COVERAGE", raw)) == files
     if raw:
         cut = raw[: data.draw(st.integers(1, len(raw) - 1))]
         try:
-            part = protocol.coverage(Reader("COVERAGE", cut))
+            part = protocol.coverage(PayloadReader("COVERAGE", cut))
         except ProtocolError:
             return
         assert part.items() < files.items()  # cut between two files
@@ -135,12 +135,12 @@ def test_files_are_read_whole_or_not_at_all(files: dict[str, bytes], data: st.Da
 @pytest.mark.parametrize("name", ["../a.gcda", "a.gcno", "", ".gcda", "a/b.gcda"])
 def test_a_name_that_is_no_plain_file_is_refused(name: str) -> None:
     with pytest.raises(ProtocolError, match="the name of a"):
-        protocol.coverage(Reader("COVERAGE", told({name: b""})))
+        protocol.coverage(PayloadReader("COVERAGE", told({name: b""})))
 
 
 def test_a_file_that_is_told_twice_is_refused() -> None:
     with pytest.raises(ProtocolError, match="each once"):
-        protocol.coverage(Reader("COVERAGE", 2 * told({"a.gcda": b"x"})))
+        protocol.coverage(PayloadReader("COVERAGE", 2 * told({"a.gcda": b"x"})))
 
 
 # --- on targets ----------------------------------------------------------------------------------------------

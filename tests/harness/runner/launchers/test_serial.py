@@ -64,7 +64,7 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers import serial as serial_launcher
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher, wrap
-from cortex_m_hil.runner.links.framing import Decoder, Frame, encode
+from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.links.uart import Uart, device
 from cortex_m_hil.runner.links.window import Window
@@ -946,5 +946,5 @@ def test_a_server_that_is_gone(native: VirtualBoard) -> None:
 
 
 def test_a_frame_after_noise_is_found() -> None:
-    frame = encode(Frame(1, 2, b"payload"))
+    frame = encode(ProtocolFrame(1, 2, b"payload"))
     assert [one.payload for one in Decoder().feed(b"\x80noise" + frame)] == [b"payload"]

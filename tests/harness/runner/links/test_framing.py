@@ -11,17 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex_m_hil.runner.links.framing import MAX_ENCODED, VERSION, Decoder, Frame, cobs_decode, cobs_encode, encode
+from cortex_m_hil.runner.links.framing import (
+    MAX_ENCODED,
+    VERSION,
+    Decoder,
+    ProtocolFrame,
+    cobs_decode,
+    cobs_encode,
+    encode,
+)
 
 # Zeros and runs about the length of a COBS group are where the encoding has its corners.
 RUNS = st.integers(0, 520).map(lambda size: b"x" * size)
 PAYLOADS = st.lists(st.one_of(st.binary(max_size=64), RUNS, st.just(b"\0")), max_size=5).map(b"".join)
-FRAMES = st.builds(Frame, st.integers(0, 255), st.integers(0, 0xFFFF), PAYLOADS, st.integers(0, 255))
+FRAMES = st.builds(ProtocolFrame, st.integers(0, 255), st.integers(0, 0xFFFF), PAYLOADS, st.integers(0, 255))
 GARBAGE = st.binary(max_size=40)
 TEXT = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=40).map(str.encode)
 
 
-def feed_all(decoder: Decoder, chunks: Iterable[bytes]) -> list[Frame]:
+def feed_all(decoder: Decoder, chunks: Iterable[bytes]) -> list[ProtocolFrame]:
     return [frame for chunk in chunks for frame in decoder.feed(chunk)]
 
 
@@ -68,14 +76,14 @@ def test_cobs_decoder_takes_any_bytes(data: bytes) -> None:
 
 def test_the_wire_format_is_the_documented_one() -> None:
     body = struct.pack("<BBH", VERSION, 0x42, 0x1234) + b"payload"
-    wire = encode(Frame(0x42, 0x1234, b"payload"))
+    wire = encode(ProtocolFrame(0x42, 0x1234, b"payload"))
     assert wire[0] == wire[-1] == 0
     assert cobs_decode(wire[1:-1]) == body + struct.pack("<I", zlib.crc32(body))
 
 
 @settings(deadline=None)
 @given(st.lists(FRAMES, max_size=5), st.lists(st.integers(0)))
-def test_frames_survive_any_chunking(frames: list[Frame], places: list[int]) -> None:
+def test_frames_survive_any_chunking(frames: list[ProtocolFrame], places: list[int]) -> None:
     wire = b"".join(map(encode, frames))
     decoder = Decoder()
     assert feed_all(decoder, cut(wire, places)) == frames
@@ -84,7 +92,7 @@ def test_frames_survive_any_chunking(frames: list[Frame], places: list[int]) -> 
 
 @settings(deadline=None)
 @given(st.lists(FRAMES, max_size=3), st.data())
-def test_byte_by_byte_is_the_same(frames: list[Frame], data: st.DataObject) -> None:
+def test_byte_by_byte_is_the_same(frames: list[ProtocolFrame], data: st.DataObject) -> None:
     wire = b"".join(encode(frame) + data.draw(GARBAGE) + b"\0" for frame in frames)
     assert feed_all(Decoder(), (bytes([byte]) for byte in wire)) == feed_all(Decoder(), [wire])
 
@@ -92,7 +100,7 @@ def test_byte_by_byte_is_the_same(frames: list[Frame], data: st.DataObject) -> N
 @settings(deadline=None)
 @given(st.lists(st.tuples(GARBAGE, FRAMES), max_size=5), GARBAGE, st.lists(st.integers(0)))
 def test_garbage_between_frames_costs_no_frame(
-    items: list[tuple[bytes, Frame]], last: bytes, places: list[int]
+    items: list[tuple[bytes, ProtocolFrame]], last: bytes, places: list[int]
 ) -> None:
     wire = b"".join(garbage + encode(frame) for garbage, frame in items) + last
     decoder = Decoder()
@@ -103,7 +111,9 @@ def test_garbage_between_frames_costs_no_frame(
 
 @settings(deadline=None)
 @given(FRAMES, FRAMES, st.integers(0), st.integers(1, 255))
-def test_a_corrupted_byte_never_makes_another_frame(first: Frame, second: Frame, place: int, flip: int) -> None:
+def test_a_corrupted_byte_never_makes_another_frame(
+    first: ProtocolFrame, second: ProtocolFrame, place: int, flip: int
+) -> None:
     wire = bytearray(encode(first))
     wire[place % len(wire)] ^= flip
     got = feed_all(Decoder(), [bytes(wire) + encode(second)])
@@ -115,7 +125,7 @@ def test_a_corrupted_byte_never_makes_another_frame(first: Frame, second: Frame,
 
 @settings(deadline=None)
 @given(FRAMES, st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=8))
-def test_burst_errors_never_make_another_frame(frame: Frame, changes: list[tuple[int, int]]) -> None:
+def test_burst_errors_never_make_another_frame(frame: ProtocolFrame, changes: list[tuple[int, int]]) -> None:
     wire = bytearray(encode(frame))
     for place, value in changes:
         wire[place % len(wire)] = value
@@ -124,7 +134,9 @@ def test_burst_errors_never_make_another_frame(frame: Frame, changes: list[tuple
 
 @settings(deadline=None)
 @given(FRAMES, FRAMES, st.integers(1))
-def test_a_truncated_frame_is_dropped_and_the_next_one_read(first: Frame, second: Frame, size: int) -> None:
+def test_a_truncated_frame_is_dropped_and_the_next_one_read(
+    first: ProtocolFrame, second: ProtocolFrame, size: int
+) -> None:
     whole = encode(first)
     part = whole[: 1 + size % (len(whole) - 2)]  # at least the boundary, at most all but the last two bytes
     decoder = Decoder()
@@ -134,7 +146,7 @@ def test_a_truncated_frame_is_dropped_and_the_next_one_read(first: Frame, second
 
 @settings(deadline=None)
 @given(FRAMES)
-def test_an_unfinished_frame_is_not_yielded(frame: Frame) -> None:
+def test_an_unfinished_frame_is_not_yielded(frame: ProtocolFrame) -> None:
     wire = encode(frame)
     decoder = Decoder()
     assert feed_all(decoder, [wire[:-1]]) == []
@@ -143,11 +155,11 @@ def test_an_unfinished_frame_is_not_yielded(frame: Frame) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(TEXT, FRAMES), max_size=8))
-def test_text_is_kept_in_order_for_the_log(items: list[bytes | Frame]) -> None:
+def test_text_is_kept_in_order_for_the_log(items: list[bytes | ProtocolFrame]) -> None:
     decoder = Decoder()
-    wire = b"".join(encode(item) if isinstance(item, Frame) else item for item in items)
+    wire = b"".join(encode(item) if isinstance(item, ProtocolFrame) else item for item in items)
     frames = feed_all(decoder, [wire])
-    assert frames == [item for item in items if isinstance(item, Frame)]
+    assert frames == [item for item in items if isinstance(item, ProtocolFrame)]
     assert decoder.flush() == b"".join(item for item in items if isinstance(item, bytes))
 
 
@@ -156,7 +168,7 @@ def test_flush_gives_everything_once() -> None:
     assert feed_all(decoder, [b"boot\0 loader", b" 1.0"]) == []
     assert decoder.flush() == b"boot loader 1.0"
     assert decoder.flush() == b""
-    frame = Frame(1, 1)
+    frame = ProtocolFrame(1, 1)
     assert feed_all(decoder, [encode(frame)]) == [frame]
 
 
@@ -168,5 +180,5 @@ def test_endless_text_takes_bounded_memory_and_the_newest_is_kept(boundary: byte
     text = decoder.flush()
     assert len(text) <= 3 * MAX_ENCODED
     assert text.endswith(b"0000199 ")
-    frame = Frame(2, 7, b"still in step")
+    frame = ProtocolFrame(2, 7, b"still in step")
     assert feed_all(decoder, [encode(frame)]) == [frame]

@@ -32,8 +32,8 @@ from cortex_m_hil.program.schema import SCALAR_TYPES
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.runner.launchers import process as process_module
 from cortex_m_hil.runner.launchers.process import Process
-from cortex_m_hil.runner.links.framing import Decoder, Frame, encode
-from cortex_m_hil.runner.links.protocol import MAX_OPERATORS, RESPONSE, Event, MemoryRegion, Request, Status
+from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
+from cortex_m_hil.runner.links.protocol import MAX_OPERATORS, RESPONSE, Event, MemoryRegion, Request, ResponseStatus
 from cortex_m_hil.runner.session import session as session_module
 from cortex_m_hil.runner.session.events import LOG_LIMIT
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
@@ -49,7 +49,7 @@ FILE = parse_pte(KNOWN.program)
 DYNAMIC = replace(FILE, values=tuple(replace(value, is_dynamic=True) for value in FILE.values))
 OUTPUT = FILE.output_specs()[0]
 COUNT = len(FILE.instructions)
-OK = struct.pack("<H", Status.OK)
+OK = struct.pack("<H", ResponseStatus.OK)
 SECONDS = 60.0
 
 
@@ -115,7 +115,7 @@ def fault(**changes: int) -> bytes:
     return struct.pack("<iIB", *head.values()) + bytes(52) + text("aten::x.out")
 
 
-def sound(request: Frame) -> bytes:
+def sound(request: ProtocolFrame) -> bytes:
     """The payload with which a runner that is in order answers."""
     match Request(request.type):
         case Request.HELLO:
@@ -157,7 +157,9 @@ class Peer:
             self.asked.append((frame.type, frame.payload))
             payload = self.answers.get(frame.type, None)
             self._said += self.before.get(frame.type, b"")
-            self._said += encode(Frame(frame.type | RESPONSE, frame.seq, sound(frame) if payload is None else payload))
+            self._said += encode(
+                ProtocolFrame(frame.type | RESPONSE, frame.seq, sound(frame) if payload is None else payload)
+            )
 
     def read(self, deadline: Deadline) -> bytes:
         if not self._said:
@@ -332,15 +334,15 @@ def test_a_stack_that_ran_over_into_the_page_below_is_out_of_memory() -> None:
         (Request.STATS, failure(0xFFFF), "status is 65535"),
         (Request.STATS, b"", "status is cut short"),
         (Request.STATS, b"\1", "status is cut short"),
-        (Request.STATS, failure(Status.BAD_REQUEST)[:5], "instruction is cut short"),
-        (Request.STATS, failure(Status.BAD_REQUEST)[:-1], "message is cut short"),
-        (Request.STATS, failure(Status.BAD_REQUEST) + b"x", "1 bytes too many"),
-        (Request.EXECUTE, failure(Status.KERNEL_FAILED, instruction=COUNT), f"instruction is {COUNT}"),
-        (Request.EXECUTE, failure(Status.KERNEL_FAILED, instruction=-2), "instruction is -2"),
+        (Request.STATS, failure(ResponseStatus.BAD_REQUEST)[:5], "instruction is cut short"),
+        (Request.STATS, failure(ResponseStatus.BAD_REQUEST)[:-1], "message is cut short"),
+        (Request.STATS, failure(ResponseStatus.BAD_REQUEST) + b"x", "1 bytes too many"),
+        (Request.EXECUTE, failure(ResponseStatus.KERNEL_FAILED, instruction=COUNT), f"instruction is {COUNT}"),
+        (Request.EXECUTE, failure(ResponseStatus.KERNEL_FAILED, instruction=-2), "instruction is -2"),
         *(
             (request, failure(status), "expected none that is about a program")
             for request in (Request.HELLO, Request.STATS, Request.WRITE, Request.RESET, Request.RESIZE)
-            for status in range(Status.PROGRAM_REJECTED, Status.BAD_DIGEST + 1)
+            for status in range(ResponseStatus.PROGRAM_REJECTED, ResponseStatus.BAD_DIGEST + 1)
         ),
     ],
 )
@@ -352,11 +354,11 @@ def test_a_refusal_is_checked_as_an_answer_is(request_: Request, payload: bytes,
 
 def test_a_refusal_of_a_program_is_a_verdict_on_it() -> None:
     with pytest.raises(ProgramRejected, match="why"):
-        ask(Request.LOAD, failure(Status.PROGRAM_REJECTED))
+        ask(Request.LOAD, failure(ResponseStatus.PROGRAM_REJECTED))
     with pytest.raises(UnsupportedOperator, match="a::b, c::d \\["):  # ExecuTorch's runner names one a line
-        ask(Request.LOAD, failure(Status.UNSUPPORTED_OPERATOR, message=b"a::b\nc::d\n"))
+        ask(Request.LOAD, failure(ResponseStatus.UNSUPPORTED_OPERATOR, message=b"a::b\nc::d\n"))
     with pytest.raises(ProgramRejected, match=r"why \(instruction 0\)"):
-        ask(Request.EXECUTE, failure(Status.KERNEL_FAILED, instruction=0))
+        ask(Request.EXECUTE, failure(ResponseStatus.KERNEL_FAILED, instruction=0))
 
 
 def test_an_output_may_be_smaller_where_its_shape_is_dynamic() -> None:
@@ -401,7 +403,7 @@ TYPED = (ProtocolError, IdentityError, LinkError, ProgramRejected, UnsupportedOp
 def test_any_answer_is_a_value_or_a_typed_error(request: Request, payload: bytes, data: st.DataObject) -> None:
     """Also what is sound but for one byte."""
     if data.draw(st.booleans()):
-        mutated = bytearray(sound(Frame(request, 1, bytes(17))))
+        mutated = bytearray(sound(ProtocolFrame(request, 1, bytes(17))))
         mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
         payload = bytes(mutated)
     began = time.process_time()
@@ -418,7 +420,7 @@ def test_any_answer_is_a_value_or_a_typed_error(request: Request, payload: bytes
 
 
 def event(kind: int, payload: bytes, *, seq: int = 0) -> bytes:
-    return encode(Frame(kind, seq, payload))
+    return encode(ProtocolFrame(kind, seq, payload))
 
 
 @pytest.mark.parametrize(
@@ -447,8 +449,11 @@ def event(kind: int, payload: bytes, *, seq: int = 0) -> bytes:
         (event(Event.ENDED, b"\0\0"), "ENDED: 1 bytes too many"),
         (event(0x45, b""), "an event of unknown type 0x45"),
         (event(0x7F, b""), "an event of unknown type 0x7f"),
-        (encode(Frame(Event.LOG, 0, b"", version=2)), "a frame of version 2 .* version 1"),
-        (encode(Frame(Request.EXECUTE | RESPONSE, 1, OK + bytes(8), version=0)), "a frame of version 0 .* version 1"),
+        (encode(ProtocolFrame(Event.LOG, 0, b"", version=2)), "a frame of version 2 .* version 1"),
+        (
+            encode(ProtocolFrame(Request.EXECUTE | RESPONSE, 1, OK + bytes(8), version=0)),
+            "a frame of version 0 .* version 1",
+        ),
         (event(Event.LOG, b"\0" + text("x" * 5000)), "has 5003 bytes, at most 4096"),
         (event(Request.EXECUTE | RESPONSE, OK, seq=999), "seq 999, which nothing asked for"),
         (event(Request.STEP | RESPONSE, OK, seq=1), "type 0x89 and seq 1, which nothing asked for"),
@@ -492,7 +497,7 @@ def test_any_frame_in_between_is_taken_or_a_typed_error(
     kind: int, payload: bytes, seq: int, version: int, lossless: bool
 ) -> None:
     peer = Peer(lossless=lossless)
-    peer.before[Request.EXECUTE] = encode(Frame(kind, seq, payload, version))
+    peer.before[Request.EXECUTE] = encode(ProtocolFrame(kind, seq, payload, version))
     try:
         assert use(opened(peer), Request.EXECUTE) == 9
     except (*TYPED, LaunchError, TargetFault):

@@ -15,7 +15,7 @@ ENUMS = {
     "Request": protocol.Request,
     "Event": protocol.Event,
     "MemoryRegion": protocol.MemoryRegion,
-    "Code": protocol.Status,
+    "Code": protocol.ResponseStatus,
 }
 TABLES = {"Request": "type", "Event": "type", "MemoryRegion": "region", "Code": "status"}
 

@@ -38,8 +38,8 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers.fvp import FvpLauncher
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
-from cortex_m_hil.runner.links.framing import Decoder, Frame, encode
-from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request, Status
+from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
+from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request, ResponseStatus
 from cortex_m_hil.runner.session.exchange import LAST_SEQ, Exchange
 from cortex_m_hil.runner.session.session import TO_THE_END, Session
 from cortex_m_hil.targets.connection import Elf, LinkClosed
@@ -115,8 +115,8 @@ class Wire:
     def __init__(self, target: Target, elf: Elf, directory: Path) -> None:
         self.process = launchers.start(target, elf, directory)
         self.decoder = Decoder()
-        self.waiting: list[Frame] = []
-        self.events: list[Frame] = []
+        self.waiting: list[ProtocolFrame] = []
+        self.events: list[ProtocolFrame] = []
 
     def close(self) -> None:
         self.process.close()
@@ -124,7 +124,7 @@ class Wire:
     def send(self, data: bytes) -> None:
         self.process.write(data, Deadline.after(SECONDS))
 
-    def receive(self) -> Frame:
+    def receive(self) -> ProtocolFrame:
         """The next response; events before it go to `events`."""
         deadline = Deadline.after(SECONDS)
         while True:
@@ -137,7 +137,7 @@ class Wire:
 
     def ask(self, kind: int, seq: int, payload: bytes = b"", version: int = 1) -> tuple[int, bytes]:
         """Status and body."""
-        self.send(encode(Frame(kind, seq, payload, version)))
+        self.send(encode(ProtocolFrame(kind, seq, payload, version)))
         frame = self.receive()
         assert (frame.type, frame.seq) == (kind | 0x80, seq)
         return struct.unpack_from("<H", frame.payload)[0], frame.payload[2:]
@@ -153,9 +153,9 @@ def load_over(wire: Wire, known: KnownAnswer, first_seq: int = 100) -> None:
     at = range(0, len(known.program), 1024)
     for seq, offset in enumerate(at, first_seq):
         chunk = struct.pack("<BII", MemoryRegion.PROGRAM, 0, offset) + known.program[offset : offset + 1024]
-        assert wire.ask(Request.WRITE, seq, chunk) == (Status.OK, b"")
+        assert wire.ask(Request.WRITE, seq, chunk) == (ResponseStatus.OK, b"")
     announced = struct.pack("<II", len(known.program), zlib.crc32(known.program))
-    assert wire.ask(Request.LOAD, first_seq + len(at), announced)[0] == Status.OK
+    assert wire.ask(Request.LOAD, first_seq + len(at), announced)[0] == ResponseStatus.OK
 
 
 # --- handshake -----------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_the_handshake_says_what_this_is(dut: Dut, session: Session) -> None:
 
 
 def test_ready_comes_before_everything(dut: Dut, wire: Wire) -> None:
-    assert wire.ask(Request.HELLO, 1)[0] == Status.OK
+    assert wire.ask(Request.HELLO, 1)[0] == ResponseStatus.OK
     first = wire.events[0]
     assert (first.type, first.seq) == (Event.READY, 0)
     build_id = dut.elf.build_id.encode()
@@ -561,7 +561,7 @@ def test_mutations_are_rejected_or_run(native: Dut, data: st.DataObject) -> None
 def test_a_retransmission_gets_the_same_answer_and_executes_nothing(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
     one = struct.pack("<I", 1)
-    step = encode(Frame(Request.STEP, 7, one))
+    step = encode(ProtocolFrame(Request.STEP, 7, one))
     wire.send(step)
     first = wire.receive()
     progress = len(wire.events)
@@ -576,32 +576,34 @@ def test_a_retransmission_gets_the_same_answer_and_executes_nothing(wire: Wire, 
 
 def test_the_same_seq_with_another_type_is_another_request(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
-    assert wire.ask(Request.STATS, 7)[0] == Status.OK
-    assert wire.ask(Request.RESET, 7) == (Status.OK, b"")
+    assert wire.ask(Request.STATS, 7)[0] == ResponseStatus.OK
+    assert wire.ask(Request.RESET, 7) == (ResponseStatus.OK, b"")
     assert wire.ask(Request.STATS, 8)[1].startswith(b"\x07\0program" + bytes(4))
 
 
 def test_data_without_a_stream_is_refused_and_touches_no_program(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
     for data in (b"", b"x"):
-        assert wire.ask(Request.DATA, 7, data)[0] == Status.BAD_REQUEST
-        assert wire.ask(Request.STEP, 8, struct.pack("<I", 0))[0] == Status.OK, "the program is gone"
+        assert wire.ask(Request.DATA, 7, data)[0] == ResponseStatus.BAD_REQUEST
+        assert wire.ask(Request.STEP, 8, struct.pack("<I", 0))[0] == ResponseStatus.OK, "the program is gone"
 
 
 def test_data_goes_where_its_seq_says_and_never_beyond_its_stream(wire: Wire) -> None:
     stream = struct.pack("<BIIII", MemoryRegion.PROGRAM, 0, 10, 7, 3)  # at 10: chunks of 3, 3 and 1
-    assert wire.ask(Request.FILL, 6, struct.pack("<BIIIB", MemoryRegion.PROGRAM, 0, 0, 30, 0x2E))[0] == Status.OK
-    assert wire.ask(Request.STREAM, 7, stream)[0] == Status.OK
+    assert (
+        wire.ask(Request.FILL, 6, struct.pack("<BIIIB", MemoryRegion.PROGRAM, 0, 0, 30, 0x2E))[0] == ResponseStatus.OK
+    )
+    assert wire.ask(Request.STREAM, 7, stream)[0] == ResponseStatus.OK
     for seq, data in ((10, b"g"), (9, b"xyz"), (8, b"abc"), (9, b"def")):
-        assert wire.ask(Request.DATA, seq, data)[0] == Status.OK
+        assert wire.ask(Request.DATA, seq, data)[0] == ResponseStatus.OK
     for seq, data in ((8, b"four"), (10, b"gh"), (11, b"x"), (7, b"x")):
-        assert wire.ask(Request.DATA, seq, data)[0] == Status.BAD_REQUEST
+        assert wire.ask(Request.DATA, seq, data)[0] == ResponseStatus.BAD_REQUEST
     whole = wire.ask(Request.READ, 12, struct.pack("<BIII", MemoryRegion.PROGRAM, 0, 0, 30))[1]
     assert whole == b"." * 10 + b"abcdefg" + b"." * 13
 
 
 def test_garbage_between_frames_is_survived(dut: Dut, session: Session) -> None:
-    good = encode(Frame(Request.STATS, 1))
+    good = encode(ProtocolFrame(Request.STATS, 1))
     broken = bytearray(good)
     broken[-3] ^= 1
     for garbage in (b"noise", b"\0\0\0", bytes(range(256)) * 40, bytes(broken), good[:-2], b"\xff" * 300 + b"\0"):
@@ -611,42 +613,42 @@ def test_garbage_between_frames_is_survived(dut: Dut, session: Session) -> None:
 
 
 def test_many_requests_in_one_write_are_all_answered(wire: Wire) -> None:
-    wire.send(b"".join(encode(Frame(Request.STATS, seq)) for seq in range(1, 51)))
+    wire.send(b"".join(encode(ProtocolFrame(Request.STATS, seq)) for seq in range(1, 51)))
     assert [wire.receive().seq for _ in range(50)] == list(range(1, 51))
 
 
 def test_requests_that_make_no_sense_are_refused(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
-    assert wire.ask(Request.HELLO, 1, version=2)[0] == Status.BAD_VERSION
-    assert wire.ask(0x3F, 2)[0] == Status.BAD_REQUEST
-    assert wire.ask(0x00, 3)[0] == Status.BAD_REQUEST
-    assert wire.ask(Request.HELLO, 0)[0] == Status.BAD_REQUEST
+    assert wire.ask(Request.HELLO, 1, version=2)[0] == ResponseStatus.BAD_VERSION
+    assert wire.ask(0x3F, 2)[0] == ResponseStatus.BAD_REQUEST
+    assert wire.ask(0x00, 3)[0] == ResponseStatus.BAD_REQUEST
+    assert wire.ask(Request.HELLO, 0)[0] == ResponseStatus.BAD_REQUEST
     for seq, kind in enumerate(Request, 10):
-        assert wire.ask(kind, seq, b"\x01\x02\x03")[0] == Status.BAD_REQUEST
+        assert wire.ask(kind, seq, b"\x01\x02\x03")[0] == ResponseStatus.BAD_REQUEST
     for seq, kind in enumerate((Request.READ, Request.DIGEST), 30):
         payload = struct.pack("<BIII", MemoryRegion.PROGRAM, 0, 0, 1)
-        assert wire.ask(kind, seq, payload)[0] == Status.OK
-        assert wire.ask(kind, seq + 10, payload + b"\0")[0] == Status.BAD_REQUEST
+        assert wire.ask(kind, seq, payload)[0] == ResponseStatus.OK
+        assert wire.ask(kind, seq + 10, payload + b"\0")[0] == ResponseStatus.BAD_REQUEST
     too_long = struct.pack("<BIII", MemoryRegion.PROGRAM, 0, 0, 1 << 20)
-    assert wire.ask(Request.READ, 50, too_long)[0] == Status.BAD_REQUEST
-    assert wire.ask(Request.STEP, 51, struct.pack("<I", 1))[0] == Status.OK  # the program is still there
+    assert wire.ask(Request.READ, 50, too_long)[0] == ResponseStatus.BAD_REQUEST
+    assert wire.ask(Request.STEP, 51, struct.pack("<I", 1))[0] == ResponseStatus.OK  # the program is still there
 
 
 def test_events_from_the_host_are_ignored(wire: Wire) -> None:
     for kind in (Event.LOG, Event.FAULT, 0x81, 0xFF):
-        wire.send(encode(Frame(kind, 1, b"??")))
-    assert wire.ask(Request.STATS, 2)[0] == Status.OK
+        wire.send(encode(ProtocolFrame(kind, 1, b"??")))
+    assert wire.ask(Request.STATS, 2)[0] == ResponseStatus.OK
 
 
 def test_a_program_that_arrives_damaged_is_not_loaded(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
     wrong = struct.pack("<II", len(known.program), zlib.crc32(known.program) ^ 1)
-    assert wire.ask(Request.LOAD, 1, wrong)[0] == Status.BAD_DIGEST
-    assert wire.ask(Request.EXECUTE, 2)[0] == Status.BAD_STATE
+    assert wire.ask(Request.LOAD, 1, wrong)[0] == ResponseStatus.BAD_DIGEST
+    assert wire.ask(Request.EXECUTE, 2)[0] == ResponseStatus.BAD_STATE
     load_over(wire, known)
     pool = 1 << 31
     status, body = wire.ask(Request.LOAD, 3, struct.pack("<II", pool, 0))
-    assert status == Status.OUT_OF_MEMORY
+    assert status == ResponseStatus.OUT_OF_MEMORY
     assert struct.unpack_from("<iQ", body) == (-1, pool)
 
 
@@ -654,7 +656,7 @@ def test_a_program_that_arrives_damaged_is_not_loaded(wire: Wire, known: KnownAn
 
 
 def test_end_of_file_ends_the_runner_with_status_zero(wire: Wire) -> None:
-    assert wire.ask(Request.HELLO, 1)[0] == Status.OK
+    assert wire.ask(Request.HELLO, 1)[0] == ResponseStatus.OK
     wire.process.end_input()
     with pytest.raises(LinkClosed):
         wire.process.read(Deadline.after(SECONDS))
@@ -725,13 +727,13 @@ def test_a_fault_while_the_host_is_writing_is_still_a_fault(native: Dut, tmp_pat
     body = struct.pack("<iIBIIII8II", -1, 3, 0, *[0] * 13) + struct.pack("<H", 2) + b"op"
     identity = Wire(native.target, native.elf, tmp_path)
     with closing(identity):
-        assert identity.ask(Request.HELLO, 1)[0] == Status.OK
-        hello = Frame(Request.HELLO, 1)
+        assert identity.ask(Request.HELLO, 1)[0] == ResponseStatus.OK
+        hello = ProtocolFrame(Request.HELLO, 1)
         identity.send(encode(hello))
         (tmp_path / "hello").write_bytes(encode(identity.receive()))
-    one_name = struct.pack("<HIH", Status.OK, 1, len(b"aten::add.out")) + b"aten::add.out"
-    (tmp_path / "names").write_bytes(encode(Frame(Request.OPERATORS | RESPONSE, 2, one_name)))
-    (tmp_path / "last").write_bytes(encode(Frame(Event.FAULT, 0, body)))
+    one_name = struct.pack("<HIH", ResponseStatus.OK, 1, len(b"aten::add.out")) + b"aten::add.out"
+    (tmp_path / "names").write_bytes(encode(ProtocolFrame(Request.OPERATORS | RESPONSE, 2, one_name)))
+    (tmp_path / "last").write_bytes(encode(ProtocolFrame(Event.FAULT, 0, body)))
     # Stops to read only when the second request is there: that one must not meet a broken pipe.
     greet = f"head -c {len(encode(hello))} >/dev/null; cat hello; head -c 1 >/dev/null; cat names"
     script = f"{greet}; exec <&-; cat last; exit 70"
