@@ -26,7 +26,7 @@ from cortex_m_hil.diagnose.shrink import Judge, shrink
 from cortex_m_hil.errors import Mismatch, OutOfTargetMemory, RedzoneViolation, TargetFault
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.lowering.submodules import Part
+from cortex_m_hil.lowering.submodules import ModulePart
 from cortex_m_hil.maintainers.mutation.kept_programs import Noticed, ReadyProgram, judge, kept_in, ordered
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.session.session import ResponseTimeout
@@ -149,7 +149,7 @@ def test_a_planted_bug_is_caught_by_tests_that_users_have(
     print(f"{bug.name} on {resolved.name}: {noticed}")
 
 
-def computing(part: Part, judge: Judge) -> list[str]:
+def computing(part: ModulePart, judge: Judge) -> list[str]:
     """The operators of its program but those that quantise: an activation after a layer is part of the layer's."""
     program = lower(part.module(), part.arguments(), isa=judge.isa, options=judge.options)
     names = [operator(one.operator) for one in program.file.instructions]
@@ -160,7 +160,7 @@ def computing(part: Part, judge: Judge) -> list[str]:
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_shrunk_to_one_operator(bug: Bug, resolved: Resolved, tmp_path: Path) -> None:
     module, inputs = network(side(planned(bug)))
-    whole = Part.of(torch.export.export(module, inputs, strict=True), inputs)
+    whole = ModulePart.of(torch.export.export(module, inputs, strict=True), inputs)
     guards = RedZones if planned(bug) else None
     with flow.open_dut(resolved, firmware=bug.plant(tmp_path)) as dut:
         judge = Judge(dut, dut.target.isa, LoweringOptions(redzones=planned(bug)), Tolerance(), guards=guards)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, SelfTestFailed, ToolchainError
 
 if TYPE_CHECKING:
-    from cortex_m_hil.boards.run_tools import Tools
+    from cortex_m_hil.boards.run_tools import CommandTools
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class BoardRecord(Protocol):
     def health(self, health: Health) -> None: ...
 
 
-def flash(record: BoardRecord, tools: Tools, elf: Path, build: str) -> str:
+def flash(record: BoardRecord, tools: CommandTools, elf: Path, build: str) -> str:
     """Flash an ELF with the board's tool, and record that a flash is incomplete until it has completed.
 
     An interrupted flash may leave a runner that answers with the right build id and is wrong further on, so such a
@@ -88,7 +88,7 @@ class RecoveryStep:
     run: Callable[[], object]
 
 
-def recovery_steps(record: BoardRecord, tools: Tools, elf: Path, build: str) -> list[RecoveryStep]:
+def recovery_steps(record: BoardRecord, tools: CommandTools, elf: Path, build: str) -> list[RecoveryStep]:
     """Return the recovery steps that the board's tools allow, the gentlest first."""
     steps = []
     if tools.resetting:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cortex_m_hil.boards import health, labgrid, leases
-from cortex_m_hil.boards.run_tools import Tools
+from cortex_m_hil.boards.run_tools import CommandTools
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.model import HardwareLauncher, Target
@@ -30,7 +30,7 @@ class LeasedBoard:
             error.target = target.name
             raise
         variables = {"port": self._lease.port, **variables}
-        self._tools = Tools(launcher.flash, launcher.reset, launcher.power, variables, target.name)
+        self._tools = CommandTools(launcher.flash, launcher.reset, launcher.power, variables, target.name)
         self._elf = elf
         self._tried: set[str] = set()  # names of recovery steps taken since the last boot began
         self.target = dataclasses.replace(target, launcher=dataclasses.replace(launcher, port=self._lease.port))

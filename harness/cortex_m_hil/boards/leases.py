@@ -266,7 +266,7 @@ def _busy(boards: dict[str, str], queue: int, wait: float) -> BoardBusy:
 
 
 @dataclass(frozen=True)
-class Status:
+class BoardStatus:
     """The state of a board, for people.
 
     Attributes:
@@ -288,9 +288,9 @@ class Status:
         return f"wedged: {self.health.describe()}" if self.health.wedged else "free"
 
 
-def inspect(board: str) -> Status:
+def inspect(board: str) -> BoardStatus:
     held = locks.is_held(locks.file(board, "lock"))
-    return Status(board, held, _read_holder(board) if held else None, read_health(board))
+    return BoardStatus(board, held, _read_holder(board) if held else None, read_health(board))
 
 
 def known_boards() -> list[str]:

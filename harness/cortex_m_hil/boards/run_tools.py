@@ -28,7 +28,7 @@ LOG_LIMIT = 64 * 1024  # characters of a tool's output kept, the newest
 
 
 @dataclass(frozen=True)
-class Tools:
+class CommandTools:
     """The tools of a board.
 
     Attributes:

@@ -35,7 +35,7 @@ _RAISED_TOO: Final = ("torch._subclasses.fake_tensor",)
 
 
 @dataclass(frozen=True)
-class Tools:
+class LoweringTools:
     """Entry points of the lowering; torch objects are untyped here, as executorch ships no types."""
 
     torch: Any
@@ -105,7 +105,7 @@ def load_torch() -> Any:
 
 
 @functools.cache
-def executorch_api() -> Tools:
+def executorch_api() -> LoweringTools:
     """Import and check everything that lowering needs; raise ToolchainError that names what is missing."""
     with quiet(), nothing_to_collect(), compiler_state.own_work():
         torch = load_torch()
@@ -118,7 +118,7 @@ def executorch_api() -> Tools:
         cortex_m = "executorch.backends.cortex_m"
         quantizer = feature(f"{cortex_m}.quantizer.quantizer", "CortexMQuantizer")
         pass_manager = feature(f"{cortex_m}.passes.cortex_m_pass_manager", "CortexMPassManager")
-        return Tools(
+        return LoweringTools(
             torch=torch,
             prepare_pt2e=pt2e.prepare_pt2e,
             convert_pt2e=pt2e.convert_pt2e,

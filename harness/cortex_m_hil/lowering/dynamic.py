@@ -210,7 +210,7 @@ class _Asking:
 
 
 @dataclass(eq=False)
-class Watch:
+class SizeWatch:
     """A watch over the sizes of an edge program's inputs, before the Cortex-M passes and after them.
 
     A pass that asks for the number of a size that is not fixed gets the example's: from then on the program is for that

@@ -131,13 +131,13 @@ class Calls:
                 continue
         self.buffers.reset()
 
-    def _call(self, inputs: Inputs, made: Memory) -> tuple[Watch, list[Any]]:
+    def _call(self, inputs: Inputs, made: Memory) -> tuple[MemoryWatch, list[Any]]:
         """Call the module with the first call's inputs, buffers and random numbers; restore the buffers afterwards.
 
         `made` is the memory that earlier calls made. Returned are the watch, and the outputs followed by the buffers.
         """
         torch.set_rng_state(self.random)
-        watch = Watch(made)
+        watch = MemoryWatch(made)
         try:
             with watch:
                 outputs = self.run(inputs)
@@ -146,7 +146,7 @@ class Calls:
             # Some operations of torch fail under a watch: call again without it.
             torch.set_rng_state(self.random)
             self.buffers.reset()
-            watch = Watch({})
+            watch = MemoryWatch({})
             given = self.buffers.left(self.run(inputs))
         self.buffers.reset()
         return watch, given
@@ -180,7 +180,7 @@ class Calls:
         return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])]) or _OUTSIDE
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
+class MemoryWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
     """A watch over the memory that is written within the block, and what of it follows from memory made before."""
 
     supports_higher_order_operators = True

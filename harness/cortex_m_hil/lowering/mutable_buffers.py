@@ -2,8 +2,8 @@
 
 torchao's convert_pt2e takes every buffer for a constant. It folds what it quantises of one, so that a program would
 read the first value in every call, whatever it writes (pytorch/executorch #4627, #11782); and calibrating leaves its
-last values in the buffer. So a module is quantised with its state as inputs and outputs (`Opened`), which are made
-state again afterwards (`Opened.bind`).
+last values in the buffer. So a module is quantised with its state as inputs and outputs (`OpenedProgram`), which are
+made state again afterwards (`OpenedProgram.bind`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INPUTS: Final = "of what it is given forward may change nothing: x.clone() firs
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class OpenedProgram:
     """An exported program whose state comes in as inputs and goes out as outputs.
 
     Attributes:
@@ -42,7 +42,7 @@ class Opened:
     outputs: Any
 
     @classmethod
-    def of(cls, exported: Any, title: str) -> Opened:
+    def of(cls, exported: Any, title: str) -> OpenedProgram:
         """Open an exported program; raise LoweringError where forward changes one of its inputs, too."""
         # Writes to buffers, also through views of them, become values that the program returns.
         program = copy.deepcopy(exported).run_decompositions({})

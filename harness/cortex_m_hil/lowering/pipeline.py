@@ -26,10 +26,10 @@ from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, isolated, load_torch
 from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
-from cortex_m_hil.lowering.dynamic import Watch, dimensions_of, shapes_for, written_out
+from cortex_m_hil.lowering.dynamic import SizeWatch, dimensions_of, shapes_for, written_out
 from cortex_m_hil.lowering.module_checks import module_of, require_alike, require_float, require_module, title_of
 from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, stage, trace
-from cortex_m_hil.lowering.mutable_buffers import Opened, keep_initial_values
+from cortex_m_hil.lowering.mutable_buffers import OpenedProgram, keep_initial_values
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.redzone_planning import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
@@ -303,10 +303,10 @@ def _origin(source: _Source) -> Any:
     if source.exported.dimensions:
         what = f"{source.title} has dynamic shapes, which a part of it would not have"
         raise ConfigError(what, hint="lower it for the size that fails, without dynamic_shapes")
-    from cortex_m_hil.lowering.submodules import Origin, Part
+    from cortex_m_hil.lowering.submodules import ModulePart, Origin
 
     options = replace(source.options, calibration=None)
-    return Origin(Part.of(source.exported.program, source.inputs), options)
+    return Origin(ModulePart.of(source.exported.program, source.inputs), options)
 
 
 def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:
@@ -435,7 +435,7 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
     if not source.exported.states:
         module, left_out = _quantize(source, None, exported, hint)
         return module, stage(title, what, hint, lambda: flat_export(module, source.inputs, shapes)), left_out
-    opened: Opened = stage(title, "state as inputs", hint, lambda: Opened.of(exported, title))
+    opened: OpenedProgram = stage(title, "state as inputs", hint, lambda: OpenedProgram.of(exported, title))
     module, left_out = _quantize(source, opened, opened.program, hint)
     shapes = None if shapes is None else (*(None for _ in opened.first), *shapes)
     again = stage(title, what, hint, lambda: flat_export(module, (*opened.first, *source.inputs), shapes))
@@ -443,7 +443,7 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
     return bound.module(check_guards=False), bound, left_out
 
 
-def _quantize(source: _Source, opened: Opened | None, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
+def _quantize(source: _Source, opened: OpenedProgram | None, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
     """Return the fake-quantised module (PT2E), and for each node that stays in float the quantiser's reason.
 
     `opened` is a program with state, else None; `exported` is its program then. The user's quantiser is copied before
@@ -491,7 +491,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
 
     api, title, hint = executorch_api(), source.title, shared.hint
     # The passes add constants to the program they are given: work on a copy.
-    edge, sizes = copy.deepcopy(shared.edge), Watch(title, source.exported.dimensions)
+    edge, sizes = copy.deepcopy(shared.edge), SizeWatch(title, source.exported.dimensions)
     with sizes.passes(edge.exported_program()):
         edge._edge_programs["forward"] = stage(
             title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, source.options, isa)

@@ -36,7 +36,7 @@ _INDENT: Final = " " * 8
 class Origin:
     """The origin of a program: the whole module as a part, and its options except the calibration samples."""
 
-    part: Part
+    part: ModulePart
     options: LoweringOptions
 
 
@@ -51,7 +51,7 @@ class Ref:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ModuleStep:
     """An operation `name = target(*args, **kwargs)` of a part; values in the arguments are `Ref`s."""
 
     name: str
@@ -71,7 +71,7 @@ class Step:
         )
         return self.target(*args, **kwargs)
 
-    def replace(self, name: str, value: Any) -> Step:
+    def replace(self, name: str, value: Any) -> ModuleStep:
         """Return the step with another value in the place of the one called `name`."""
 
         def changed(leaf: Any) -> Any:
@@ -82,7 +82,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ModulePart:
     """Steps in an order in which they can run, and the tensors that they need besides.
 
     Results that no step reads are its outputs.
@@ -95,14 +95,14 @@ class Part:
         digits: the number of significant digits that tensors have at most.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ModuleStep, ...]
     inputs: Mapping[str, Any]
     constants: Mapping[str, Any]
     parameters: frozenset[str]
     digits: int = 17
 
     @classmethod
-    def of(cls, exported: Any, inputs: tuple[Any, ...]) -> Part:
+    def of(cls, exported: Any, inputs: tuple[Any, ...]) -> ModulePart:
         """Return an exported program as a part; raise ConfigError if it has control flow."""
         module = exported.module(check_guards=False)
         leaves = iter(pytree.tree_leaves(inputs))
@@ -120,7 +120,7 @@ class Part:
                     parameters.add(node.name)
             elif node.op == "call_function" and not _is_check(node):
                 args, kwargs = pytree.tree_map(_ref, (node.args, node.kwargs))
-                steps.append(Step(node.name, node.target, tuple(args), dict(kwargs)))
+                steps.append(ModuleStep(node.name, node.target, tuple(args), dict(kwargs)))
         return cls(tuple(steps), given, constants, frozenset(parameters))._without_what_is_not_read()
 
     @cached_property
@@ -163,7 +163,7 @@ class Part:
         return space[_NAME]().eval()
 
     def source(self) -> str:
-        """Return the source of a class `Part`, which takes its constants from a mapping `CONSTANTS`."""
+        """Return the source of a class `ModulePart`, which takes its constants from a mapping `CONSTANTS`."""
         begin = [f"class {_NAME}(torch.nn.Module):", "    def __init__(self):", f"{_INDENT}super().__init__()"]
         for name in self.constants:
             if name in self.parameters:
@@ -178,18 +178,18 @@ class Part:
 
     # --- smaller parts ---------------------------------------------------------------------------------------
 
-    def between(self, first: int, last: int) -> Part | None:
+    def between(self, first: int, last: int) -> ModulePart | None:
         """Return the steps from `first` to before `last`, with the values that they read of others as inputs.
 
         None where that cannot be a part (`_of_steps`).
         """
         return self._of_steps(self.steps[first:last])
 
-    def without(self, number: int) -> Part | None:
+    def without(self, number: int) -> ModulePart | None:
         """Return the part without one step, whose result becomes an input; None where that cannot be a part."""
         return self._of_steps((*self.steps[:number], *self.steps[number + 1 :]))
 
-    def _of_steps(self, steps: Sequence[Step]) -> Part | None:
+    def _of_steps(self, steps: Sequence[ModuleStep]) -> ModulePart | None:
         """Return a part of some steps, or None where they make none.
 
         That is where there are no steps, where an input would be neither tensor nor number, or an output no tensor.
@@ -200,15 +200,15 @@ class Part:
         if not steps or not all(isinstance(value, (torch.Tensor, int, float)) for value in given.values()):
             return None
         given = {name: value.clone() if _is_tensor(value) else value for name, value in given.items()}
-        part = Part(tuple(steps), given, self.constants, self.parameters)._without_what_is_not_read()
+        part = ModulePart(tuple(steps), given, self.constants, self.parameters)._without_what_is_not_read()
         return part if all(_is_tensor(self.values[name]) for name in part.outputs) else None
 
-    def _without_what_is_not_read(self) -> Part:
+    def _without_what_is_not_read(self) -> ModulePart:
         read = {name for step in self.steps for name in step.reads}
         constants = {name: value for name, value in self.constants.items() if name in read}
         return dataclasses.replace(self, constants=constants, parameters=self.parameters & constants.keys())
 
-    def smaller(self) -> Iterator[Part]:
+    def smaller(self) -> Iterator[ModulePart]:
         """Yield parts with smaller tensors: a dimension is cut to 1, to its half, or by 1.
 
         Dimensions of inputs come first, then those of weights.
@@ -235,7 +235,7 @@ class Part:
     def _tensor(self, name: str) -> Any:
         return self.inputs[name] if name in self.inputs else self.constants[name]
 
-    def _narrowed(self, dims: set[tuple[str, int]], size: int) -> Part:
+    def _narrowed(self, dims: set[tuple[str, int]], size: int) -> ModulePart:
         def changed(values: Mapping[str, Any]) -> dict[str, Any]:
             cut = dict(dims)
             return {
@@ -245,7 +245,7 @@ class Part:
 
         return dataclasses.replace(self, inputs=changed(self.inputs), constants=changed(self.constants))
 
-    def rounder(self) -> Iterator[Part]:
+    def rounder(self) -> Iterator[ModulePart]:
         """Yield parts whose numbers are shorter to write."""
         for digits in range(1, min(4, self.digits)):
             inputs, constants = (_rounded(values, digits) for values in (self.inputs, self.constants))
@@ -284,7 +284,7 @@ def _attribute(module: Any, target: Any) -> Any:
     return module
 
 
-def write_test(part: Part, path: Path, said: str, imports: Sequence[str], body: str) -> None:
+def write_test(part: ModulePart, path: Path, said: str, imports: Sequence[str], body: str) -> None:
     """Write a test file, and beside it the tensors where they are many.
 
     Args:
@@ -306,7 +306,7 @@ def write_test(part: Part, path: Path, said: str, imports: Sequence[str], body: 
     head = [f"{quotes}{said.replace(chr(92), '/').replace(chr(34), chr(39))}{quotes}", ""]
     test = [
         f"def test_part({'hil' if 'hil.' in body else ''}):",
-        f"    {body.format(module='Part().eval()', inputs='INPUTS')}",
+        f"    {body.format(module='ModulePart().eval()', inputs='INPUTS')}",
     ]
     source = part.source()
     imports = [*(["import operator"] if " = operator." in source else []), *imports]
@@ -330,7 +330,7 @@ def _number(value: Any) -> str:
     return f'float("{text}")' if text in ("inf", "-inf", "nan") else text
 
 
-def _line(step: Step, own: Mapping[str, Ref]) -> str:
+def _line(step: ModuleStep, own: Mapping[str, Ref]) -> str:
     for name, value in own.items():
         step = step.replace(name, value)
     arguments = itertools.chain(map(_written, step.args), (f"{k}={_written(v)}" for k, v in step.kwargs.items()))

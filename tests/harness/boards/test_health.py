@@ -10,14 +10,14 @@ import pytest
 
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health, RecoveryStep, flash, recover, recovery_steps
-from cortex_m_hil.boards.run_tools import Tools
+from cortex_m_hil.boards.run_tools import CommandTools
 from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, SelfTestFailed, ToolchainError
 from cortex_m_hil.targets.tool_commands import RawProcedure, parse
 from devices import Start
 
 
-def tools(command: str) -> Tools:
-    return Tools(parse(["{python}", "-c", command, "{elf}"], "flash", "t"), target="nucleo")
+def tools(command: str) -> CommandTools:
+    return CommandTools(parse(["{python}", "-c", command, "{elf}"], "flash", "t"), target="nucleo")
 
 
 def test_a_flash_is_remembered() -> None:
@@ -154,7 +154,7 @@ def test_a_missing_tool_does_not_make_a_board_wedged(monkeypatch: pytest.MonkeyP
     procedure = parse(RawProcedure(preset="openocd", config="x"), "reset", "t")
     monkeypatch.setenv("PATH", "/nowhere")
     with leases.acquire(["a:1"], what="test") as lease:
-        steps = recovery_steps(lease, Tools(resetting=procedure), Path("/r.elf"), "build1")
+        steps = recovery_steps(lease, CommandTools(resetting=procedure), Path("/r.elf"), "build1")
         assert [step.name for step in steps] == ["reset"]
         with pytest.raises(ToolchainError, match="openocd"):
             recover(lease, LaunchError("it hangs"), steps, lambda: None)
@@ -164,7 +164,7 @@ def test_a_missing_tool_does_not_make_a_board_wedged(monkeypatch: pytest.MonkeyP
 def test_the_ladder_has_what_the_target_names(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = ["{python}", "-c", f"import sys; open({str(log)!r}, 'a').write(sys.argv[1] + '.')"]
-    tools = Tools(
+    tools = CommandTools(
         parse([*command, "flash {elf}"], "flash", "t"), parse([*command, "reset"], "reset", "t"),
         parse([*command, "power"], "power", "t"),
     )  # fmt: skip

@@ -19,7 +19,7 @@ import pytest
 from cortex_m_hil.boards import labgrid, leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.labgrid import Farm
-from cortex_m_hil.boards.run_tools import Tools
+from cortex_m_hil.boards.run_tools import CommandTools
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
@@ -196,7 +196,7 @@ time.sleep(600)
 def test_power_goes_through_labgrids_driver(lab: Lab) -> None:
     lease = labgrid.acquire(lab.url, what="test", wait=60)
     try:
-        Tools(powering=parse("labgrid", "power", "t"), variables=lease.variables).power_cycle()
+        CommandTools(powering=parse("labgrid", "power", "t"), variables=lease.variables).power_cycle()
     finally:
         lease.release()
     handler = lab.switch.RequestHandlerClass

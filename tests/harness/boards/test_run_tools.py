@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cortex_m_hil.boards.run_tools import Tools, run
+from cortex_m_hil.boards.run_tools import CommandTools, run
 from cortex_m_hil.errors import ConfigError, FlashError, LaunchError, ToolchainError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
@@ -120,7 +120,7 @@ def test_what_is_wrong_in_targets_yaml_is_said_with_its_place(kind: str, raw: An
 
 def test_a_tool_that_is_not_configured_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match=r"names no tool for reset.*\n.*reset: in targets.yaml"):
-        Tools(target="b").reset()
+        CommandTools(target="b").reset()
 
 
 # --- tools ---------------------------------------------------------------------------------------------------
@@ -128,24 +128,24 @@ def test_a_tool_that_is_not_configured_is_a_config_error() -> None:
 
 def test_a_tool_gets_its_words_as_they_are_and_never_a_shell(tmp_path: Path) -> None:
     elf = tmp_path / "a b; touch pwned $(touch pwned).elf"
-    output = Tools(of("import sys; print(sys.argv[1:])")).flash(elf)
+    output = CommandTools(of("import sys; print(sys.argv[1:])")).flash(elf)
     assert output.strip() == repr([str(elf)])
 
 
 def test_a_script_is_a_file_with_its_lines_filled_in() -> None:
     raw = RawProcedure(command=["cat", "{script}"], script=["load {elf}", "go"])
-    assert Tools(parse(raw, "flash", "t")).flash(Path("/r.elf")) == "load /r.elf\ngo\n"
+    assert CommandTools(parse(raw, "flash", "t")).flash(Path("/r.elf")) == "load /r.elf\ngo\n"
 
 
 def test_a_missing_tool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ToolchainError, match=r"openocd is not on PATH.*\n.*apt-get install openocd"):
-        Tools(parse(RawProcedure(preset="openocd", config="x"), "flash", "t")).flash(Path("/r.elf"))
+        CommandTools(parse(RawProcedure(preset="openocd", config="x"), "flash", "t")).flash(Path("/r.elf"))
 
 
 def failing(command: str, **more: Any) -> FlashError:
     with pytest.raises(FlashError) as caught:
-        Tools(of(command, **more), target="nucleo").flash(Path("/r.elf"))
+        CommandTools(of(command, **more), target="nucleo").flash(Path("/r.elf"))
     return caught.value
 
 
@@ -184,7 +184,7 @@ def test_a_tool_whose_status_is_always_0_is_judged_by_what_it_says() -> None:
 def test_a_reset_that_fails_is_no_flash_error() -> None:
     procedure = parse(["{python}", "-c", "raise SystemExit('boom')"], "reset", "t")
     with pytest.raises(LaunchError, match=r"reset: .* ended with status 1: boom"):
-        Tools(resetting=procedure).reset()
+        CommandTools(resetting=procedure).reset()
 
 
 def test_a_tool_dies_with_who_uses_it(start: Start, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def commander(talk: list[dict[str, str]], *prompts: str, **more: Any) -> Any:
 
 def test_a_tool_that_must_be_talked_to() -> None:
     talk = [{"expect": "J-Link>", "send": "loadfile {elf}"}, {"expect": r"sure\?", "send": "y"}]
-    output = Tools(commander(talk, "J-Link>", "sure?")).flash(Path("/r.elf"))
+    output = CommandTools(commander(talk, "J-Link>", "sure?")).flash(Path("/r.elf"))
     assert "got loadfile /r.elf" in output
     assert "got y" in output
 
@@ -242,7 +242,7 @@ def test_a_tool_that_must_be_talked_to() -> None:
 )  # fmt: skip
 def test_a_talk_that_goes_wrong(talk: list[Words], prompts: list[str], more: Words, message: str) -> None:
     with pytest.raises(FlashError) as caught:
-        Tools(commander(talk, *prompts, **more)).flash(Path("/r.elf"))
+        CommandTools(commander(talk, *prompts, **more)).flash(Path("/r.elf"))
     assert message in caught.value.message
     assert "J-Link>" in caught.value.log
 
@@ -259,10 +259,10 @@ def test_openocd_itself_takes_what_the_preset_says(tmp_path: Path) -> None:
     elf.write_bytes(Path(sys.executable).read_bytes()[:64])
     raw = RawProcedure(preset="openocd", config="board/st_nucleo_f4.cfg", serial_number="066A")
     with pytest.raises(FlashError, match="openocd ended with status 1: Error: open failed") as caught:
-        Tools(parse(raw, "flash", "t")).flash(elf)
+        CommandTools(parse(raw, "flash", "t")).flash(elf)
     assert "OpenOCD init failed" in caught.value.log
     with pytest.raises(LaunchError, match="Error: open failed"):
-        Tools(resetting=parse(raw, "reset", "t")).reset()
+        CommandTools(resetting=parse(raw, "reset", "t")).reset()
 
 
 # --- tools that no test machine has: in their place programs that take nothing but what the manuals have ------
@@ -334,9 +334,9 @@ def arm_elf(folder: Path) -> Path:
 def test_stm32cubeprogrammer_gets_what_its_manual_has(fake: Any, tmp_path: Path) -> None:
     fake("STM32_Programmer_CLI", CUBE)
     tool = RawProcedure(preset="stm32cubeprogrammer", serial_number="066A", speed=4000)
-    assert "done" in Tools(parse(tool, "flash", "t")).flash(arm_elf(tmp_path))
-    assert "done" in Tools(resetting=parse(tool, "reset", "t")).reset()
-    assert "done" in Tools(parse("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
+    assert "done" in CommandTools(parse(tool, "flash", "t")).flash(arm_elf(tmp_path))
+    assert "done" in CommandTools(resetting=parse(tool, "reset", "t")).reset()
+    assert "done" in CommandTools(parse("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
 
 
 def test_what_stm32cubeprogrammer_says_is_an_error_whatever_its_status(fake: Any, tmp_path: Path) -> None:
@@ -348,12 +348,12 @@ def test_what_stm32cubeprogrammer_says_is_an_error_whatever_its_status(fake: Any
     ):
         (folder / "says").write_text(f"ST-LINK SN : 066A\n\x1b[31m{said}\x1b[0m\nDownload verified successfully\n")
         with pytest.raises(FlashError, match="flash: STM32_Programmer_CLI said ") as caught:
-            Tools(parse("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
+            CommandTools(parse("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
         assert said in caught.value.message
         assert "Download verified" in caught.value.log
         assert "try it by hand: " in caught.value.hint
         with pytest.raises(LaunchError, match="reset: STM32_Programmer_CLI said "):
-            Tools(resetting=parse("stm32cubeprogrammer", "reset", "t")).reset()
+            CommandTools(resetting=parse("stm32cubeprogrammer", "reset", "t")).reset()
 
 
 def test_setools_make_a_package_of_the_image_in_their_own_folder(fake: Any, tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_setools_make_a_package_of_the_image_in_their_own_folder(fake: Any, tmp_
     assert isinstance(tools, SerialLauncher)
     assert tools.flash is not None
     assert tools.flash.replaces
-    Tools(tools.flash).flash(arm_elf(tmp_path))
+    CommandTools(tools.flash).flash(arm_elf(tmp_path))
     assert (folder / "build" / "images" / "hil.bin").read_bytes() == bytes.fromhex("0010002009800080")
     assert (folder / "build" / "AppTocPackage.bin").read_text() == "0x80008000 8"
     calls = (folder / "calls").read_text().splitlines()
@@ -376,15 +376,15 @@ def test_what_goes_wrong_in_setools(fake: Any, tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as bare:
         bare.setenv("PATH", "/usr/bin:/bin")
         with pytest.raises(ToolchainError, match=r"app-gen-toc is not on PATH.*\n.*SETOOLS from Alif"):
-            Tools(flash).flash(elf)
+            CommandTools(flash).flash(elf)
     folder = fake("app-gen-toc", 'print("[ERROR] Image not found"); sys.exit(1)')
     with pytest.raises(FlashError, match=r"flash: app-gen-toc said '\[ERROR\] Image not found'"):
-        Tools(flash).flash(elf)
+        CommandTools(flash).flash(elf)
     assert not (folder / "build" / "AppTocPackage.bin").exists()
     fake("app-gen-toc", GENERATE)
     fake("app-write-mram", 'print("[ERROR] cannot open the port")')
     with pytest.raises(FlashError, match=r"flash: app-write-mram said '\[ERROR\] cannot open the port'"):
-        Tools(flash).flash(elf)
+        CommandTools(flash).flash(elf)
 
 
 def test_an_alif_board_is_reset_by_its_pin(fake: Any) -> None:
@@ -392,10 +392,10 @@ def test_an_alif_board_is_reset_by_its_pin(fake: Any) -> None:
     launcher = load_targets()["alif-e8"].launcher
     assert isinstance(launcher, SerialLauncher)
     (folder / "says").write_text("Connecting to J-Link via USB...O.K.\nAttach to CPU failed")
-    Tools(resetting=launcher.reset).reset()
+    CommandTools(resetting=launcher.reset).reset()
     (folder / "says").write_text("Connecting to J-Link via USB...FAILED: Cannot connect to J-Link.")
     with pytest.raises(LaunchError, match=r"reset: JLinkExe said .Connecting to J-Link via USB\.\.\.FAILED"):
-        Tools(resetting=launcher.reset).reset()
+        CommandTools(resetting=launcher.reset).reset()
 
 
 # --- targets.yaml --------------------------------------------------------------------------------------------

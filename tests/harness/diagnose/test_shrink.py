@@ -23,7 +23,7 @@ from cortex_m_hil.diagnose.shrink import Judge as TargetJudge
 from cortex_m_hil.diagnose.shrink import Shrunk, Symptom, shrink
 from cortex_m_hil.errors import ConfigError, InfraError, LoweringError
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.lowering.submodules import Part
+from cortex_m_hil.lowering.submodules import ModulePart
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
@@ -35,22 +35,22 @@ OTHER = Symptom("TargetHang", "")
 Judge = Callable[[Any], tuple[Symptom, ...]]
 
 
-def chain(kinds: list[type[nn.Module]]) -> Part:
+def chain(kinds: list[type[nn.Module]]) -> ModulePart:
     inputs = (torch.rand(2, 4),)
     module = nn.Sequential(*(kind() for kind in kinds)).eval()
-    return Part.of(torch.export.export(module, inputs, strict=True), inputs)
+    return ModulePart.of(torch.export.export(module, inputs, strict=True), inputs)
 
 
-def search(part: Part, judge: Judge, budget: float = 60.0) -> tuple[Shrunk, list[str]]:
+def search(part: ModulePart, judge: Judge, budget: float = 60.0) -> tuple[Shrunk, list[str]]:
     lines: list[str] = []
     return shrink(part, judge, budget=budget, told=lines.append), lines
 
 
-def names(part: Part) -> list[str]:
+def names(part: ModulePart) -> list[str]:
     return [step.target._schema.name for step in part.steps]
 
 
-def has_relu(part: Part) -> tuple[Symptom, ...]:
+def has_relu(part: ModulePart) -> tuple[Symptom, ...]:
     return (BAD,) if "aten::relu" in names(part) else ()
 
 
@@ -69,7 +69,7 @@ def test_one_operator_is_left_of_any_chain(kinds: list[type[nn.Module]]) -> None
 
 
 def test_two_that_fail_together_stay_together() -> None:
-    def judge(part: Part) -> tuple[Symptom, ...]:
+    def judge(part: ModulePart) -> tuple[Symptom, ...]:
         return (BAD,) if {"aten::relu", "aten::tanh"} <= set(names(part)) else ()
 
     found, _ = search(chain([nn.Sigmoid, nn.Tanh, nn.Sigmoid, nn.Sigmoid, nn.ReLU, nn.Sigmoid]), judge)
@@ -78,7 +78,7 @@ def test_two_that_fail_together_stay_together() -> None:
 
 
 def test_another_failure_is_not_followed_nor_what_cannot_be_lowered() -> None:
-    def judge(part: Part) -> tuple[Symptom, ...]:
+    def judge(part: ModulePart) -> tuple[Symptom, ...]:
         if len(part.steps) == 1:
             return (OTHER,)
         if len(part.steps) == 2:
@@ -92,9 +92,9 @@ def test_another_failure_is_not_followed_nor_what_cannot_be_lowered() -> None:
 def test_what_passes_is_no_failure_and_an_infra_error_ends_it() -> None:
     with pytest.raises(ConfigError, match="does not fail when it is lowered by itself"):
         search(chain([nn.Tanh]), has_relu)
-    calls: list[Part] = []
+    calls: list[ModulePart] = []
 
-    def judge(part: Part) -> tuple[Symptom, ...]:
+    def judge(part: ModulePart) -> tuple[Symptom, ...]:
         calls.append(part)
         if len(calls) == 3:
             raise InfraError("gone")
@@ -121,7 +121,7 @@ def test_no_more_parts_are_tried_than_are_allowed() -> None:
 def test_what_was_refused_is_tried_again_after_another_cut_succeeded() -> None:
     """A relu alone gives more than fits, until its input is smaller."""
 
-    def judge(part: Part) -> tuple[Symptom, ...]:
+    def judge(part: ModulePart) -> tuple[Symptom, ...]:
         try:
             outputs = part.module()(*part.arguments())
         except RuntimeError as error:
@@ -130,7 +130,7 @@ def test_what_was_refused_is_tried_again_after_another_cut_succeeded() -> None:
 
     inputs = (torch.rand(1, 4, 16, 16),)
     module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(4)).eval()
-    found, _ = search(Part.of(torch.export.export(module, inputs, strict=True), inputs), judge)
+    found, _ = search(ModulePart.of(torch.export.export(module, inputs, strict=True), inputs), judge)
     assert names(found.part) == ["aten::relu"] and found.part.elements == 1 and found.ended
 
 
@@ -149,7 +149,7 @@ def test_what_did_not_fit_the_target_is_tried_again_once_tensors_are_smaller(tmp
     module = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4)).eval()
     inputs = (torch.rand(1, 2, 8, 8) * 2 - 0.7,)
     needed = lower(module, inputs, isa=Isa.SCALAR, options=LoweringOptions()).file.planned_bytes
-    whole = Part.of(torch.export.export(module, inputs, strict=True), inputs)
+    whole = ModulePart.of(torch.export.export(module, inputs, strict=True), inputs)
     with flow.open_dut(with_planned_pool(needed), firmware=BUGS["bias_dropped"].plant(tmp_path)) as dut:
         judge = TargetJudge(dut, dut.target.isa, LoweringOptions(), Tolerance())
         without_pool = whole.without(2)
@@ -177,7 +177,7 @@ class CoarseInFront(nn.Module):
 def test_the_operator_that_is_followed_is_the_one_that_localize_names() -> None:
     """Also where no kernel is wrong: the outputs are made by another layer than the one that loses their precision."""
     inputs = (torch.rand(1, 3, 4, 4, generator=torch.Generator().manual_seed(1)),)
-    whole = Part.of(torch.export.export(CoarseInFront().eval(), inputs, strict=True), inputs)
+    whole = ModulePart.of(torch.export.export(CoarseInFront().eval(), inputs, strict=True), inputs)
     with flow.open_dut(resolve("native", load_targets())) as dut:
         program = lower(whole.module(), inputs, isa=dut.target.isa, options=LoweringOptions())
         (cause, row), *_ = localize(dut, program).causes

@@ -321,7 +321,7 @@ def test_operators_that_cannot_be_watched_are_compared(monkeypatch: pytest.Monke
     def fails(*_: Any, **__: Any) -> Any:
         raise RuntimeError("not this one")
 
-    monkeypatch.setattr(carried.Watch, "__torch_dispatch__", fails)
+    monkeypatch.setattr(carried.MemoryWatch, "__torch_dispatch__", fails)
     assert carried_of(Own(lazily_cached, mask=None)) == ""
     assert carried_of(Own(counted, n=0)).startswith("n: ")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from cortex_m_hil.lowering.submodules import Part, write_test
+from cortex_m_hil.lowering.submodules import ModulePart, write_test
 
 
 class Net(nn.Module):
@@ -28,13 +28,13 @@ class Net(nn.Module):
 
 
 @pytest.fixture
-def whole() -> Part:
+def whole() -> ModulePart:
     torch.manual_seed(0)
     inputs = (torch.rand(1, 3, 8, 8), torch.rand(5))
-    return Part.of(torch.export.export(Net().eval(), inputs, strict=True), inputs)
+    return ModulePart.of(torch.export.export(Net().eval(), inputs, strict=True), inputs)
 
 
-def test_every_part_gives_what_the_whole_has_there(whole: Part) -> None:
+def test_every_part_gives_what_the_whole_has_there(whole: ModulePart) -> None:
     count = len(whole.steps)
     assert count >= 9
     parts = [whole.between(first, last) for first in range(count) for last in range(first + 1, count + 1)]
@@ -48,7 +48,7 @@ def test_every_part_gives_what_the_whole_has_there(whole: Part) -> None:
         assert part.constants.keys() == {name for step in part.steps for name in step.reads} & whole.constants.keys()
 
 
-def test_smaller_parts_are_smaller_and_many_of_them_run(whole: Part) -> None:
+def test_smaller_parts_are_smaller_and_many_of_them_run(whole: ModulePart) -> None:
     part = whole.between(0, 1)
     assert part is not None
     smaller = list(part.smaller())
@@ -62,7 +62,7 @@ def test_smaller_parts_are_smaller_and_many_of_them_run(whole: Part) -> None:
         assert [next_one.digits for next_one in one.rounder()] == list(range(1, digits))
 
 
-def test_parts_of_equal_shapes_and_other_values_have_other_keys(whole: Part) -> None:
+def test_parts_of_equal_shapes_and_other_values_have_other_keys(whole: ModulePart) -> None:
     """A smaller input gives an intermediate value of the same shape; without what gave it, a part has it as input."""
     part, again = whole.between(0, 1), whole.between(0, 1)
     assert part is not None and again is not None and part.key == again.key
@@ -70,7 +70,7 @@ def test_parts_of_equal_shapes_and_other_values_have_other_keys(whole: Part) -> 
     assert dataclasses.replace(part, inputs=changed).key != part.key
 
 
-def runs(part: Part) -> bool:
+def runs(part: ModulePart) -> bool:
     try:
         part.module()(*part.arguments())
     except RuntimeError:
@@ -79,7 +79,7 @@ def runs(part: Part) -> bool:
 
 
 @pytest.mark.parametrize("last", [1, 12])
-def test_a_written_test_is_the_part(whole: Part, tmp_path: Path, last: int) -> None:
+def test_a_written_test_is_the_part(whole: ModulePart, tmp_path: Path, last: int) -> None:
     part = whole.between(0, min(last, len(whole.steps)))
     assert part is not None
     path = tmp_path / "test_it.py"

@@ -25,7 +25,7 @@ from cortex_m_hil.api import OpenTarget
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.errors import LaunchError, LintError, Mismatch
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.lowering.submodules import Part
+from cortex_m_hil.lowering.submodules import ModulePart
 from cortex_m_hil.maintainers.networks import network_judge as models
 from cortex_m_hil.maintainers.networks.answers import _tell, answer, begun
 from cortex_m_hil.maintainers.networks.compiler_lines import lines, lower_and_trace
@@ -58,9 +58,9 @@ def drawn(seed: int, count: int) -> list[Recipe]:
     return [generator.draw(number) for number in range(count)]
 
 
-def part(module: nn.Module, *inputs: torch.Tensor) -> Part:
+def part(module: nn.Module, *inputs: torch.Tensor) -> ModulePart:
     exported = lowering.export(module, inputs, "explicit")  # so that its constants are contiguous
-    return Part.of(exported.program, exported.inputs)
+    return ModulePart.of(exported.program, exported.inputs)
 
 
 # --- drawing -------------------------------------------------------------------------------------------------

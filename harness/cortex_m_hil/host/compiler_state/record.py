@@ -23,7 +23,7 @@ _SKIPPED: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
 _NOTES: Final = frozenset({"__annotations__", "__slotnames__", "__warningregistry__"})
 
 
-class Group:
+class RecordedGroup:
     """Values of one kind, and the parts of each as they were recorded.
 
     `read` returns the parts of a value; None: a value is itself the collection of its parts.
@@ -85,12 +85,13 @@ class Record:
 
     def _begin(self) -> None:
         self.modules: dict[str, ModuleType] = {}
-        self._keys, self._values, self._items = Group(), Group(), Group()  # of mappings; of lists and sets
-        self._functions = Group(operator.attrgetter("__code__", "__defaults__", "__kwdefaults__"))
-        self._cells = Group(
+        self._keys, self._values = RecordedGroup(), RecordedGroup()  # of mappings
+        self._items = RecordedGroup()  # of lists and sets
+        self._functions = RecordedGroup(operator.attrgetter("__code__", "__defaults__", "__kwdefaults__"))
+        self._cells = RecordedGroup(
             operator.attrgetter("cell_contents", "cell_contents")
         )  # named twice: for one name attrgetter gives no tuple
-        self._objects = Group(operator.attrgetter("__class__", "__dict__"))
+        self._objects = RecordedGroup(operator.attrgetter("__class__", "__dict__"))
         self._groups = (self._keys, self._values, self._items, self._functions, self._cells, self._objects)
         self._alive: dict[int, object] = {}  # what was met, by its identity
         self._alive_at_first = 0

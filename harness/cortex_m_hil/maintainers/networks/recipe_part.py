@@ -1,4 +1,4 @@
-"""The float program (`submodules.Part`) of a recipe, which can be run, exported, shrunk and written as a test."""
+"""The float program (`submodules.ModulePart`) of a recipe, which can be run, exported, shrunk and written as a test."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, Final
 
 import torch
 
-from cortex_m_hil.lowering.submodules import Part, Ref, Step
+from cortex_m_hil.lowering.submodules import ModulePart, ModuleStep, Ref
 from cortex_m_hil.maintainers.networks.recipe import Recipe, Shape
 
 aten: Final = torch.ops.aten
 
 
-def part_of(recipe: Recipe) -> Part:
+def part_of(recipe: Recipe) -> ModulePart:
     """Build the part of a recipe, which is always the same; torch's own random generators are left alone."""
     return _Builder(recipe).part()
 
 
-def other_inputs(part: Part) -> tuple[Any, ...]:
+def other_inputs(part: ModulePart) -> tuple[Any, ...]:
     """Return the part's inputs with their numbers in reverse order, so that no range changes."""
     return tuple(value.flatten().flip(0).reshape(value.shape) for value in part.inputs.values())
 
 
-def last_layer(part: Part) -> Step | None:
+def last_layer(part: ModulePart) -> ModuleStep | None:
     """Return the convolution or linear layer whose result is the output, apart from clamps between; None for none."""
     steps = {step.name: step for step in part.steps}
     name = part.outputs[0]
@@ -36,7 +36,7 @@ def last_layer(part: Part) -> Step | None:
     return layer if layer is not None and layer.target in (aten.conv2d.default, aten.linear.default) else None
 
 
-def with_channels_reversed(part: Part) -> Part | None:
+def with_channels_reversed(part: ModulePart) -> ModulePart | None:
     """Return the part with the last layer's output channels reversed; None without such a layer, or with groups."""
     layer = last_layer(part)
     if layer is None or (layer.target is aten.conv2d.default and layer.args[6:7] not in ((), (1,))):
@@ -48,13 +48,13 @@ def with_channels_reversed(part: Part) -> Part | None:
     return dataclasses.replace(part, constants=changed)
 
 
-def channel_dim(part: Part) -> int:
+def channel_dim(part: ModulePart) -> int:
     """Return the dimension of the output that holds the last layer's channels."""
     layer = last_layer(part)
     return 1 if layer is not None and layer.target is aten.conv2d.default else -1
 
 
-def with_padding_apart(part: Part) -> Part | None:
+def with_padding_apart(part: ModulePart) -> ModulePart | None:
     """Return the part with its first convolution's zero padding as a separate operator; None where it has none."""
     first = part.steps[0]
     if first.target is not aten.conv2d.default or first.args[0].name not in part.inputs or len(first.args) < 5:
@@ -62,12 +62,12 @@ def with_padding_apart(part: Part) -> Part | None:
     data, weight, bias, stride, (rows, columns), *rest = first.args
     if not rows and not columns:
         return None
-    pad = Step("padded", aten.pad.default, (data, [columns, columns, rows, rows], "constant", 0.0), {})
+    pad = ModuleStep("padded", aten.pad.default, (data, [columns, columns, rows, rows], "constant", 0.0), {})
     arguments = (Ref("padded"), weight, bias, stride, [0, 0], *rest)
     return dataclasses.replace(part, steps=(pad, dataclasses.replace(first, args=arguments), *part.steps[1:]))
 
 
-def with_batch(part: Part, inputs: tuple[Any, ...]) -> tuple[Part, tuple[Any, ...]] | None:
+def with_batch(part: ModulePart, inputs: tuple[Any, ...]) -> tuple[ModulePart, tuple[Any, ...]] | None:
     """Return the part for a batch of two, and the batch to run: its own inputs with `inputs`.
 
     It is calibrated with its own inputs twice. None where an input already has a batch or no dimension for it.
@@ -85,15 +85,15 @@ class _Builder:
         self.random, self.weights = (torch.Generator().manual_seed(2 * recipe.seed + one) for one in (0, 1))
         self.inputs = {f"x{number}": self.spread(shape) for number, shape in enumerate(recipe.inputs)}
         self.constants: dict[str, Any] = {}
-        self.steps: list[Step] = []
+        self.steps: list[ModuleStep] = []
         self.values = dict(self.inputs)
 
-    def part(self) -> Part:
+    def part(self) -> ModulePart:
         refs = [Ref(name) for name in self.inputs]
         for step in self.recipe.steps:
             given = [refs[number] for number in step.of]
             refs.append(_KINDS[step.kind](self, step.how, *given))
-        return Part(tuple(self.steps), self.inputs, self.constants, frozenset(self.constants))
+        return ModulePart(tuple(self.steps), self.inputs, self.constants, frozenset(self.constants))
 
     # --- numbers ---------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class _Builder:
     # --- operators -------------------------------------------------------------------------------------------
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Ref:
-        step = Step(f"v{len(self.steps)}", target, args, kwargs)
+        step = ModuleStep(f"v{len(self.steps)}", target, args, kwargs)
         with torch.no_grad():
             self.values[step.name] = step.with_values(self.values)
         self.steps.append(step)

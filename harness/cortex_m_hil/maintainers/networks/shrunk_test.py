@@ -98,7 +98,7 @@ def require_agreement(module: Any, inputs: Any, places: Sequence[tuple[str, str]
     from contextlib import ExitStack
 
     from cortex_m_hil import flow
-    from cortex_m_hil.lowering.submodules import Part
+    from cortex_m_hil.lowering.submodules import ModulePart
     from cortex_m_hil.targets.load import load_user_targets
     from cortex_m_hil.targets.resolve import resolve
 
@@ -106,6 +106,6 @@ def require_agreement(module: Any, inputs: Any, places: Sequence[tuple[str, str]
     known = load_user_targets(None)
     with ExitStack() as stack:
         duts = [stack.enter_context(flow.open_dut(resolve(name, known, runtime=runtime))) for name, runtime in places]
-        judged = ModelJudge(duts).judge(Part.of(exported.program, exported.inputs), checks)
+        judged = ModelJudge(duts).judge(ModulePart.of(exported.program, exported.inputs), checks)
     for one in judged.failures:
         raise Mismatch(f"{one.kind}: {one.message}", target=", ".join(one.places), operator=one.operator)
