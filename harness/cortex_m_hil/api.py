@@ -21,7 +21,7 @@ from cortex_m_hil.checks.comparison import worst
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
-from cortex_m_hil.diagnose.bundle import Task
+from cortex_m_hil.diagnose.bundle import BundleTask
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.localize import Departure as Departure
 from cortex_m_hil.diagnose.localize import Localization as Localization
@@ -258,7 +258,7 @@ class OpenTarget:
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
             given = program.inputs if inputs is None else _host(program, inputs)
-            with _Attempt(self, Task(program, given, linted=lint, redzones=self._redzones)):
+            with _Attempt(self, BundleTask(program, given, linted=lint, redzones=self._redzones)):
                 result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
         self._ran(program, result)
         return result
@@ -396,7 +396,9 @@ class OpenTarget:
     def _verify(
         self, program: Program, tolerance: Tolerance, *, linted: bool = True, excluded: tuple[str, ...] = ()
     ) -> Checked:
-        with _Attempt(self, Task(program, program.inputs, tolerance, linted, self._redzones, excluded)) as attempt:
+        with _Attempt(
+            self, BundleTask(program, program.inputs, tolerance, linted, self._redzones, excluded)
+        ) as attempt:
             return flow.verify(
                 self.dut, program,
                 tolerance=tolerance, linted=linted, excluded=excluded, observe=attempt.observe, guards=self._guards(),
@@ -491,10 +493,10 @@ class OpenTarget:
     def _ran(self, program: Program, result: RunResult) -> None:
         """Observe each run, with its program; a hook for subclasses."""
 
-    def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
+    def _failed(self, task: BundleTask, error: VerdictError, checked: Checked | None) -> None:
         """Observe each verdict before it is raised, with the program's comparison or None; a hook for subclasses."""
 
-    def _passed(self, task: Task, checked: Checked | None) -> None:
+    def _passed(self, task: BundleTask, checked: Checked | None) -> None:
         """Observe each program that passes, with its comparison or None; a hook for subclasses."""
 
     def _compared(self, checked: Checked) -> None:
@@ -508,7 +510,7 @@ class OpenTarget:
 class _Attempt:
     """A context manager around one task on an open target; it passes the comparison and the verdict to that target."""
 
-    def __init__(self, target: OpenTarget, task: Task) -> None:
+    def __init__(self, target: OpenTarget, task: BundleTask) -> None:
         self._target = target
         self._task = task
         self._checked: Checked | None = None

@@ -18,7 +18,7 @@ from bundles import TEST, failure, wrong_program
 from command_line import NO, command, environment
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, Task
+from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_file import write
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import lower
@@ -44,7 +44,7 @@ def of_a_reference(dut: Dut, number: int) -> Bundle:
     """The known-answer program on other inputs, whose reference is wrong."""
     inputs = (HostTensor.from_array(np.linspace(-1, number, 16, dtype=np.float32).reshape(1, 16)),)
     program = replace(wrong_program(dut), inputs=inputs)
-    return failure(dut, Task(program, inputs, Tolerance(qtol=1))).bundle(f"{TEST}[{number}]", seed=number)
+    return failure(dut, BundleTask(program, inputs, Tolerance(qtol=1))).bundle(f"{TEST}[{number}]", seed=number)
 
 
 def of_a_kernel(name: str, patch: str, folder: Path) -> Bundle:
@@ -52,7 +52,7 @@ def of_a_kernel(name: str, patch: str, folder: Path) -> Bundle:
     resolved, (module, inputs) = on(name), network()
     with flow.open_dut(resolved, firmware=BUGS[patch].plant(folder)) as dut:
         program = lower(module, inputs, isa=dut.target.isa)
-        return failure(dut, Task(program, program.inputs, Tolerance())).bundle(f"{TEST}[{patch}]")
+        return failure(dut, BundleTask(program, program.inputs, Tolerance())).bundle(f"{TEST}[{patch}]")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Attempt, Bundle, Task
+from cortex_m_hil.diagnose.bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.flow.dut import Dut
@@ -29,7 +29,7 @@ def wrong_program(dut: Dut) -> Program:
     return replace(program, inputs=known.inputs, reference=lambda _: references, isa=dut.target.isa)
 
 
-def failure(dut: Dut, task: Task) -> Attempt:
+def failure(dut: Dut, task: BundleTask) -> Attempt:
     """The task, which has to end in a verdict."""
     seen: list[flow.Checked] = []
     with pytest.raises(VerdictError) as raised:
@@ -43,5 +43,5 @@ def failure(dut: Dut, task: Task) -> Attempt:
 
 def mismatch(dut: Dut) -> Bundle:
     program = wrong_program(dut)
-    found = failure(dut, Task(program, program.inputs, Tolerance(qtol=1)))
+    found = failure(dut, BundleTask(program, program.inputs, Tolerance(qtol=1)))
     return found.bundle(TEST, seed=7, rerun="pytest test_it.py")

@@ -17,10 +17,10 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle_description import (
     SCHEMA_VERSION,
+    BundleJudgement,
+    BundleMachine,
     Description,
     IntermediateEntry,
-    Judgement,
-    Machine,
     ProgramEntry,
     Recorded,
     ReferencesEntry,
@@ -44,7 +44,7 @@ _LOG_LIMIT: Final = 1 << 20  # characters, the newest
 
 
 @dataclass(frozen=True)
-class Task:
+class BundleTask:
     """A task for a target: to run a program on inputs, and how that is judged.
 
     Attributes:
@@ -79,7 +79,7 @@ class Bundle:
     """
 
     description: Description
-    task: Task
+    task: BundleTask
     references: References
     outputs: tuple[HostTensor, ...]
     intermediates: tuple[Intermediate, ...]
@@ -99,7 +99,7 @@ class Attempt:
     `error` is None where it passed. `references` is None where the task did not come so far.
     """
 
-    task: Task
+    task: BundleTask
     error: VerdictError | None
     dut: Dut
     ran: Ran | None
@@ -110,7 +110,7 @@ class Attempt:
     intermediates: tuple[Intermediate, ...] = ()
 
     @classmethod
-    def of(cls, dut: Dut, task: Task, error: VerdictError | None, checked: flow.Checked | None) -> Attempt:
+    def of(cls, dut: Dut, task: BundleTask, error: VerdictError | None, checked: flow.Checked | None) -> Attempt:
         ran, seconds = dut.last_ran(), dut.seconds
         if checked is None:
             return cls(task, error, dut, ran, seconds, error.log if error is not None else "")
@@ -159,9 +159,9 @@ class Attempt:
                 return self.task.program.reference(self.task.inputs)
         return References()
 
-    def _machine(self) -> Machine:
+    def _machine(self) -> BundleMachine:
         resolved, elf, ran = self.dut.resolved, self.dut.elf, self.ran
-        return Machine(
+        return BundleMachine(
             requested=TargetEntry.of(resolved.requested),
             target=TargetEntry.of(resolved.target),
             fallback_reason=resolved.fallback_reason,
@@ -192,14 +192,14 @@ def _scratch(program: Program, isa: Isa) -> tuple[ScratchNeed, ...] | None:
         return None
 
 
-def _judgement(task: Task, seconds: float) -> Judgement:
+def _judgement(task: BundleTask, seconds: float) -> BundleJudgement:
     tolerance = None if task.tolerance is None else ToleranceEntry.of(task.tolerance)
-    return Judgement(
+    return BundleJudgement(
         tolerance=tolerance, linted=task.linted, redzones=task.redzones, excluded=task.excluded, seconds=seconds
     )
 
 
-def _described(task: Task, isa: Isa, scratch: Sequence[ScratchNeed] | None) -> ProgramEntry:
+def _described(task: BundleTask, isa: Isa, scratch: Sequence[ScratchNeed] | None) -> ProgramEntry:
     return ProgramEntry(
         name=task.program.name,
         isa=task.program.isa,

@@ -40,7 +40,7 @@ class TargetEntry(_Strict):
         return cls(name=target.name, entry=dict(target.entry))
 
 
-class Machine(_Strict):
+class BundleMachine(_Strict):
     """The machine of a run; `engine` and `runtime_version` are empty where no runner has answered."""
 
     requested: TargetEntry
@@ -151,7 +151,7 @@ class ProgramEntry(_Strict):
     scratch: tuple[ScratchEntry, ...] | None
 
 
-class Judgement(_Strict):
+class BundleJudgement(_Strict):
     """The way the program was judged; `seconds` are its limit."""
 
     tolerance: ToleranceEntry | None
@@ -168,9 +168,9 @@ class Description(_Strict):
     test: Line
     seed: Annotated[int, Field(ge=0)] | None
     rerun: Line
-    machine: Machine
+    machine: BundleMachine
     verdict: Recorded
-    judgement: Judgement
+    judgement: BundleJudgement
     program: ProgramEntry
     references: ReferencesEntry
     outputs: tuple[TensorEntry, ...]

@@ -13,12 +13,12 @@ from pydantic import BaseModel, ValidationError
 
 from cortex_m_hil.checks.inputs import misfits
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import SINGLE, Bundle, Task
+from cortex_m_hil.diagnose.bundle import SINGLE, Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import (
     SCHEMA_VERSION,
+    BundleJudgement,
     Description,
     IntermediateEntry,
-    Judgement,
     ProgramEntry,
     ReferencesEntry,
     TensorEntry,
@@ -149,13 +149,13 @@ class _Reader:
             program, isa=said.isa, nodes=said.nodes, name=said.name, size_without_redzones=said.size_without_redzones
         )
 
-    def _task(self, program: Program, judged: Judgement) -> Task:
+    def _task(self, program: Program, judged: BundleJudgement) -> BundleTask:
         problem = self._understood("inputs", lambda: next(misfits(program, program.inputs), None))
         if problem is not None:
             raise self._error(f"inputs: {problem[0]}")
         said = judged.tolerance
         tolerance = None if said is None else self._understood(DESCRIPTION, lambda: Tolerance(**said.model_dump()))
-        return Task(program, program.inputs, tolerance, judged.linted, judged.redzones, judged.excluded)
+        return BundleTask(program, program.inputs, tolerance, judged.linted, judged.redzones, judged.excluded)
 
     def _scratch(self, program: Program, said: ProgramEntry) -> Callable[[Isa], tuple[ScratchNeed, ...]] | None:
         if said.scratch is None:

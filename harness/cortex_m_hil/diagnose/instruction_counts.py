@@ -86,7 +86,7 @@ def count(dut: flow.Dut, program: Program) -> Count:
 
 
 @dataclass(frozen=True)
-class Executed:
+class ProgramCost:
     """The cost of a program by `clock`: of all of it, and of `each` of its instructions."""
 
     clock: Clock
@@ -94,7 +94,7 @@ class Executed:
     each: tuple[int, ...]
 
 
-def executed(dut: flow.Dut, program: Program) -> Executed:
+def executed(dut: flow.Dut, program: Program) -> ProgramCost:
     """Return what each instruction of a program takes: exact instructions of the core, or cycles of a board's.
 
     Runs the program as a whole, then by steps.
@@ -114,7 +114,7 @@ def executed(dut: flow.Dut, program: Program) -> Executed:
         found[done.index] += done.ticks
     if clock is Clock.INSTRUCTIONS and sum(found) != result.ticks:
         raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
-    return Executed(clock, result.ticks, tuple(found))
+    return ProgramCost(clock, result.ticks, tuple(found))
 
 
 def by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cortex_m_hil import flow
-from cortex_m_hil.diagnose.bundle import Bundle, Task
+from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import PASSED, Recorded
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
@@ -31,7 +31,7 @@ from cortex_m_hil.targets.resolve import Resolved
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedTarget:
     """A target that is ready for a replay.
 
     Attributes:
@@ -79,7 +79,7 @@ def require_target(bundle: Bundle, path: Path, known: Mapping[str, Target]) -> s
     )
 
 
-def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier: float = 1.0) -> Opened:
+def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier: float = 1.0) -> OpenedTarget:
     """Open the target with a runner: the bundle's own, written to `folder`, where it may be used, or one built here.
 
     Args:
@@ -112,7 +112,7 @@ def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier:
         notices = (*notices, "the bundle has no references: outputs are compared with nothing")
     dut.seconds = min(bundle.description.judgement.seconds * multiplier, flow.LONGEST_EXECUTION)
     dut.what = f"replay of {bundle.description.test}"
-    return Opened(dut, bundled, notices)
+    return OpenedTarget(dut, bundled, notices)
 
 
 def _changes(bundle: Bundle, resolved: Resolved) -> Iterator[str]:
@@ -155,7 +155,7 @@ def boot(dut: Dut) -> None:
         raise LaunchError(what, target=dut.target.name, log=error.log) from error
 
 
-def _run(task: Task, dut: Dut, seen: list[RunResult]) -> RunResult:
+def _run(task: BundleTask, dut: Dut, seen: list[RunResult]) -> RunResult:
     """Run a task, and return its result; a result that a verdict follows is appended to `seen`."""
     guards = WatchedMemory if task.redzones else None
     if task.tolerance is None:

@@ -45,7 +45,7 @@ EXIT_STATUS, MEMORY_FINE = 42, 10  # the probe's exit statuses
 STOPPED: Final = "Simulation is stopping. Reason: "
 
 
-class Probe(IntEnum):
+class FvpProbe(IntEnum):
     """The probes that `fvp_probe.c` can be compiled to; the numbers are those of the file."""
 
     EXIT = 0
@@ -56,7 +56,7 @@ class Probe(IntEnum):
     MEMORY = 5
 
 
-class State(str, Enum):
+class AssumptionState(str, Enum):
     HOLDS = "holds"
     DIFFERS = "differs"  # not as assumed, but nothing depends on it
     FAILS = "FAILS"
@@ -80,27 +80,27 @@ class Assumption:
     look: Callable[[], str]
     relied: bool = True
 
-    def examine(self) -> Finding:
+    def examine(self) -> ExaminedAssumption:
         try:
-            return Finding(self.text, State.HOLDS, self.look())
+            return ExaminedAssumption(self.text, AssumptionState.HOLDS, self.look())
         except Violated as error:
             problem = str(error)
         except HarnessError as error:
             problem = f"{type(error).__name__}: {error.message}"
         except (OSError, TimeoutError) as error:
             problem = f"{type(error).__name__}: {error}"
-        return Finding(self.text, State.FAILS if self.relied else State.DIFFERS, problem)
+        return ExaminedAssumption(self.text, AssumptionState.FAILS if self.relied else AssumptionState.DIFFERS, problem)
 
 
 @dataclass(frozen=True)
-class Finding:
+class ExaminedAssumption:
     text: str
-    state: State
+    state: AssumptionState
     found: str
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedModel:
     """The end of a model's process; `status` is None where it did not end and was killed."""
 
     status: int | None
@@ -132,7 +132,7 @@ class FvpSession:
         fvp.executable(self.launcher.model)  # ToolchainError where there is none
 
     @functools.cache  # noqa: B019 - one fvp_session a process
-    def probe(self, kind: Probe) -> Path:
+    def probe(self, kind: FvpProbe) -> Path:
         """Compile a probe, and return its ELF, in a folder that lives as long as this process."""
         path = _folder().path / f"{self.target.name}-{kind.name.lower()}.elf"
         pools = self.target.board.pools
@@ -158,7 +158,7 @@ class FvpSession:
         limit: int = fvp.TIME_LIMIT,
         given: bytes = b"",
         seconds: float = STARTUP,
-    ) -> Ended:
+    ) -> EndedModel:
         """Run an ELF on the model until it ends, or for some seconds.
 
         Args:
@@ -185,7 +185,7 @@ def _folder() -> TemporaryFolder:
     return TemporaryFolder()
 
 
-def _drain(process: RunningProcess, given: bytes, deadline: Deadline) -> Ended:
+def _drain(process: RunningProcess, given: bytes, deadline: Deadline) -> EndedModel:
     output = bytearray()
     try:
         process.write(given, deadline)
@@ -194,7 +194,7 @@ def _drain(process: RunningProcess, given: bytes, deadline: Deadline) -> Ended:
             output += process.read(deadline)
     except (LinkClosed, TimeoutError):
         status = process.wait(0.0 if deadline.expired else STARTUP)
-    return Ended(status, bytes(output + process.log))
+    return EndedModel(status, bytes(output + process.log))
 
 
 # --- assumptions ---------------------------------------------------------------------------------------------
@@ -242,21 +242,21 @@ def _parameters(fvp_session: FvpSession) -> str:
 
 
 def _unknown_parameter(fvp_session: FvpSession) -> str:
-    ended = fvp_session.run(fvp_session.probe(Probe.EXIT), ["-C", "hil.no_such_parameter=1"])
+    ended = fvp_session.run(fvp_session.probe(FvpProbe.EXIT), ["-C", "hil.no_such_parameter=1"])
     if ended.status in (None, 0, EXIT_STATUS):
         raise Violated(f"status {ended.status}; {ended.tail}")
     return f"status {ended.status}; {ended.tail}"
 
 
 def _exit_status(fvp_session: FvpSession, features: bool = True) -> str:
-    ended = fvp_session.run(fvp_session.probe(Probe.EXIT), features=features)
+    ended = fvp_session.run(fvp_session.probe(FvpProbe.EXIT), features=features)
     if ended.status != EXIT_STATUS:
         raise Violated(f"the guest said {EXIT_STATUS}, the model {ended.status}; {ended.tail}")
     return f"{EXIT_STATUS}"
 
 
 def _time_limit(fvp_session: FvpSession) -> str:
-    ended = fvp_session.run(fvp_session.probe(Probe.SPIN), limit=LIMIT)
+    ended = fvp_session.run(fvp_session.probe(FvpProbe.SPIN), limit=LIMIT)
     if ended.status is None:
         raise Violated(f"still running after {STARTUP:.0f} s")
     return f"status {ended.status}"
@@ -268,9 +268,9 @@ def _stop_line(fvp_session: FvpSession, option: str, value: str, reason: str) ->
     The launcher's own `--timelimit` is given beside another limit, and is too long to matter.
     """
     if option == "--timelimit":
-        ended = fvp_session.run(fvp_session.probe(Probe.SPIN), limit=int(value))
+        ended = fvp_session.run(fvp_session.probe(FvpProbe.SPIN), limit=int(value))
     else:
-        ended = fvp_session.run(fvp_session.probe(Probe.SPIN), [option, value])
+        ended = fvp_session.run(fvp_session.probe(FvpProbe.SPIN), [option, value])
     line = next(
         (line for line in ended.output.decode(errors="replace").splitlines() if STOPPED in line), "no such line"
     )
@@ -281,7 +281,7 @@ def _stop_line(fvp_session: FvpSession, option: str, value: str, reason: str) ->
 
 def _echo(fvp_session: FvpSession) -> str:
     data = bytes(range(256)) + random.Random(1).randbytes(ECHOED - 256)
-    ended = fvp_session.run(fvp_session.probe(Probe.ECHO), given=data, seconds=SECONDS)
+    ended = fvp_session.run(fvp_session.probe(FvpProbe.ECHO), given=data, seconds=SECONDS)
     if data not in ended.output:
         raise Violated(f"{len(data)} bytes sent, other bytes came back ({len(ended.output)} with the model's own text)")
     if ended.status != 0:
@@ -293,7 +293,7 @@ def _echo(fvp_session: FvpSession) -> str:
 def _line_seen(fvp_session: FvpSession, length: int) -> int:
     """Return how many characters of a command line of `length` characters the guest sees."""
     text = "".join(chr(ord("a") + at % 26) for at in range(length))
-    ended = fvp_session.run(fvp_session.probe(Probe.COMMAND_LINE), fvp_session.set("semihosting-cmd_line", text))
+    ended = fvp_session.run(fvp_session.probe(FvpProbe.COMMAND_LINE), fvp_session.set("semihosting-cmd_line", text))
     output = ended.output.decode(errors="replace")
     return next((size for size in range(length, 0, -1) if text[:size] in output), 0)
 
@@ -313,14 +313,14 @@ def _cut_line(fvp_session: FvpSession) -> str:
 
 
 def _lockup(fvp_session: FvpSession) -> str:
-    ended = fvp_session.run(fvp_session.probe(Probe.FAULT), limit=LIMIT)
+    ended = fvp_session.run(fvp_session.probe(FvpProbe.FAULT), limit=LIMIT)
     if STOPPED not in ended.output.decode(errors="replace"):
         raise Violated(f"status {ended.status} before the limit; {ended.tail}")
     return f"ended by the limit, with status {ended.status}"
 
 
 def _memory(fvp_session: FvpSession) -> str:
-    ended = fvp_session.run(fvp_session.probe(Probe.MEMORY), seconds=SECONDS)
+    ended = fvp_session.run(fvp_session.probe(FvpProbe.MEMORY), seconds=SECONDS)
     pools = {11: "the program pool", 12: "the planned pool", 13: "the method pool"}
     if ended.status != MEMORY_FINE:
         problem = f"{pools[ended.status]} does not read back" if ended.status in pools else f"status {ended.status}"
@@ -389,7 +389,7 @@ def _one_shot(fvp_session: FvpSession) -> str:
 # --- the page ------------------------------------------------------------------------------------------------
 
 
-def markdown(fvp_session: FvpSession, findings: Sequence[Finding]) -> str:
+def markdown(fvp_session: FvpSession, findings: Sequence[ExaminedAssumption]) -> str:
     """Return the page with the model's version and the findings; of the user's machine only system and architecture."""
     banner = fvp_session.launcher.version_text()
     if not banner:
@@ -406,7 +406,7 @@ def markdown(fvp_session: FvpSession, findings: Sequence[Finding]) -> str:
     for finding in findings:
         cells = (finding.state.value, finding.text, finding.found)
         lines.append("| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |")
-    counts = {state: sum(finding.state is state for finding in findings) for state in State}
-    lines += ["", f"{counts[State.HOLDS]} of {len(findings)} hold, {counts[State.FAILS]} fail, "]
-    lines[-1] += f"{counts[State.DIFFERS]} differ where nothing depends on it."
+    counts = {state: sum(finding.state is state for finding in findings) for state in AssumptionState}
+    lines += ["", f"{counts[AssumptionState.HOLDS]} of {len(findings)} hold, {counts[AssumptionState.FAILS]} fail, "]
+    lines[-1] += f"{counts[AssumptionState.DIFFERS]} differ where nothing depends on it."
     return "\n".join(lines)

@@ -14,7 +14,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
-from cortex_m_hil.diagnose.bundle import Attempt, Task
+from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
@@ -110,12 +110,12 @@ class Hil(OpenTarget):
         if wanted or EVERY in self._node.config.stash:
             self._node.stash[LOCALIZED] = self._localized(checked.program)
 
-    def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
+    def _failed(self, task: BundleTask, error: VerdictError, checked: Checked | None) -> None:
         failure = Attempt.of(self.dut, task, error, checked)
         self._node.stash[FAILURE] = replace(failure, intermediates=self._intermediates if checked else ())
         self._tell_of_task(failure)
 
-    def _passed(self, task: Task, checked: Checked | None) -> None:
+    def _passed(self, task: BundleTask, checked: Checked | None) -> None:
         self._tell_of_task(Attempt.of(self.dut, task, None, checked))
 
     def _tell_of_task(self, ended: Attempt) -> None:

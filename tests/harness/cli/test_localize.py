@@ -14,7 +14,7 @@ from bundles import TEST, failure
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, Task
+from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_file import write
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -130,7 +130,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         module, inputs = network()
         program = flow.lower(module, inputs, isa=dut.target.isa)
         assert program.intermediates is not None
-        found = failure(dut, Task(program, program.inputs, Tolerance()))
+        found = failure(dut, BundleTask(program, program.inputs, Tolerance()))
         return replace(found, intermediates=program.intermediates(program.inputs)).bundle(TEST)
 
 

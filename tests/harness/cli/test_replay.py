@@ -14,7 +14,7 @@ from bundles import TEST, failure, mismatch
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, Task
+from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import TargetEntry
 from cortex_m_hil.diagnose.bundle_file import write
 from cortex_m_hil.diagnose.replay import open_target
@@ -150,7 +150,7 @@ def test_a_bug_of_a_kernel_is_replayed_by_the_runner_that_has_it(hil: Hil, tmp_p
     module, inputs = network()
     with opened("m4-qemu", firmware=BUGS["bias_dropped"].plant(tmp_path)) as dut:
         program = flow.lower(module, inputs, isa=dut.target.isa)
-        found = failure(dut, Task(program, program.inputs, Tolerance()))
+        found = failure(dut, BundleTask(program, program.inputs, Tolerance()))
         bundle = found.bundle(TEST)
     assert bundle.description.verdict.type == "Mismatch" and bundle.description.program.scratch
     write(bundle, tmp_path / "it.hil.zip")

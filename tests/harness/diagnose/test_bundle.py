@@ -19,7 +19,7 @@ from bundles import TEST, failure, mismatch
 from cortex_m_hil import flow
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Attempt, Bundle, Task
+from cortex_m_hil.diagnose.bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import Recorded
 from cortex_m_hil.diagnose.bundle_file import DESCRIPTION, PROGRAM, pack, read, write
 from cortex_m_hil.errors import ConfigError, InfraError, Mismatch
@@ -80,7 +80,7 @@ def test_a_verdict_before_any_output(native: Dut, folder: Path) -> None:
     """Of the lint: the program is for another class."""
     program = Program.from_bytes(known_answer(Isa.MVE).program, "x.pte")
     program = replace(program, inputs=known_answer(Isa.MVE).inputs, isa=Isa.MVE)
-    found = of_bytes(folder, pack(failure(native, Task(program, program.inputs)).bundle(TEST)))
+    found = of_bytes(folder, pack(failure(native, BundleTask(program, program.inputs)).bundle(TEST)))
     assert (found.description.verdict.type, found.outputs, found.task.tolerance) == ("LintError", (), None)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from bundles import TEST, failure
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, Task
+from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_file import read, write
 from cortex_m_hil.diagnose.replay import Replay, open_target, replay
 from cortex_m_hil.errors import ConfigError, IdentityError, LaunchError
@@ -62,13 +62,13 @@ def again(bundle: Bundle, folder: Path) -> Replay:
 @pytest.mark.parametrize(
     ("task", "verdict"),
     [
-        (Task(bad("fault", UNMAPPED), ones()), "TargetFault"),
-        (Task(bad("hang", BUSY), ones()), "TargetHang"),
-        (Task(spaced(Stray(), (5,)), ones((5,)), redzones=True), "RedzoneViolation"),
+        (BundleTask(bad("fault", UNMAPPED), ones()), "TargetFault"),
+        (BundleTask(bad("hang", BUSY), ones()), "TargetHang"),
+        (BundleTask(spaced(Stray(), (5,)), ones((5,)), redzones=True), "RedzoneViolation"),
     ],
     ids=["fault", "hang", "red zone"],
 )
-def test_a_verdict_without_outputs_is_reproduced(dut: Dut, task: Task, verdict: str, tmp_path: Path) -> None:
+def test_a_verdict_without_outputs_is_reproduced(dut: Dut, task: BundleTask, verdict: str, tmp_path: Path) -> None:
     """No tool of this machine reads the runner, so what was recorded of a fault has more: function and line."""
     bundle = failure(dut, task).bundle(TEST)
     assert bundle.description.verdict.type == verdict and bundle.description.verdict.operator.startswith("hil_test::")
@@ -84,7 +84,7 @@ def test_a_fault_that_is_gone_is_no_pass(dut: Dut, tmp_path: Path) -> None:
     """The references were not computed when it faulted; a replay that gives outputs has them."""
     references = References(quantized=(np.full(4, 9, np.float32),))
     program = replace(bad("fault", UNMAPPED), inputs=ones(), reference=lambda _: references)
-    bundle = failure(dut, Task(program, ones(), Tolerance())).bundle(TEST)
+    bundle = failure(dut, BundleTask(program, ones(), Tolerance())).bundle(TEST)
     assert bundle.description.verdict.type == "TargetFault" and bundle.judges
     good = program_of(Clones())
     repaired = replace(bundle.task.program, pte=good.pte, file=good.file)
@@ -95,7 +95,7 @@ def test_a_fault_that_is_gone_is_no_pass(dut: Dut, tmp_path: Path) -> None:
         raise RuntimeError("no reference")
 
     program = replace(program, reference=broken)
-    without = failure(dut, Task(program, ones(), Tolerance())).bundle(TEST)
+    without = failure(dut, BundleTask(program, ones(), Tolerance())).bundle(TEST)
     assert not without.judges
     write(without, tmp_path / "it.hil.zip")
     assert "compared with nothing" in open_target(read(tmp_path / "it.hil.zip"), RESOLVED, tmp_path).notices[0]
@@ -105,7 +105,7 @@ def test_a_fault_that_is_gone_is_no_pass(dut: Dut, tmp_path: Path) -> None:
 def test_a_runner_that_is_none_tells_nothing(dut: Dut, tmp_path: Path) -> None:
     """Of the program; and the bundle's claims of its runner are checked by the handshake as ever."""
     program = replace(Program.from_bytes(known_answer(Isa.MVE).program, "x.pte"), inputs=known_answer(Isa.MVE).inputs)
-    bundle = failure(dut, Task(program, program.inputs)).bundle(TEST)
+    bundle = failure(dut, BundleTask(program, program.inputs)).bundle(TEST)
     for elf in (b"", b"\x7fELF", bundle.elf[:4096]):
         with pytest.raises(LaunchError, match=r"the runner does not (start: the core locked up|answer its handshake)"):
             again(replace(bundle, elf=elf), tmp_path)

@@ -128,7 +128,7 @@ def test_engine_time_is_that_of_the_models_children(tmp_path: Path) -> None:
 
 
 def verify_fvp_spin() -> Elf:
-    return Elf(verify.FvpSession(TARGETS["m4-fvp"]).probe(verify.Probe.SPIN), "", "")
+    return Elf(verify.FvpSession(TARGETS["m4-fvp"]).probe(verify.FvpProbe.SPIN), "", "")
 
 
 def test_a_long_command_line_is_refused(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
 # --- hil doctor --verify-fvp ---------------------------------------------------------------------------------
 
 
-def examined(name: str) -> dict[str, verify.Finding]:
+def examined(name: str) -> dict[str, verify.ExaminedAssumption]:
     session = verify.FvpSession(verify.find(name, TARGETS))
     return {one.text: one.examine() for one in verify.assumptions(session)}
 
@@ -174,8 +174,8 @@ def examined(name: str) -> dict[str, verify.Finding]:
 @pytest.mark.parametrize("name", ["m4-fvp", "FVP_MPS2_Cortex-M0plus"])
 def test_all_that_is_relied_on_holds_for_the_shim(name: str) -> None:
     found = examined(name)
-    assert [finding for finding in found.values() if finding.state is verify.State.FAILS] == []
-    other = [text for text, finding in found.items() if finding.state is verify.State.DIFFERS]
+    assert [finding for finding in found.values() if finding.state is verify.AssumptionState.FAILS] == []
+    other = [text for text, finding in found.items() if finding.state is verify.AssumptionState.DIFFERS]
     assert other == ([] if name == "m4-fvp" else ["the core is a cortex-m0plus, by its CPUID"])
     page = verify.markdown(verify.FvpSession(verify.find(name, TARGETS)), list(found.values()))
     assert "**This is a shim and not Arm's model" in page and str(Path.home()) not in page
@@ -191,7 +191,7 @@ def test_a_model_unlike_our_idea_of_it_fails(models: Path, monkeypatch: pytest.M
     )
     model.chmod(0o755)
     found = examined("m4-fvp")
-    failed = {text for text, finding in found.items() if finding.state is verify.State.FAILS}
+    failed = {text for text, finding in found.items() if finding.state is verify.AssumptionState.FAILS}
     assert "SYS_EXIT_EXTENDED's status is the model's, with the features file" in failed
     assert "a command line of 256 characters arrives whole" in failed
     assert "the runner answers its handshake, and the self-test passes" not in failed

@@ -12,7 +12,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.workers import Worker
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Attempt, Task
+from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.bundle_description import PASSED
 from cortex_m_hil.diagnose.bundle_file import write
 from cortex_m_hil.errors import LaunchError
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         isa=RESOLVED.target.isa,
     )  # fmt: skip
     with flow.open_dut(RESOLVED) as dut:
-        task = Task(program, program.inputs, Tolerance(qtol=0))
+        task = BundleTask(program, program.inputs, Tolerance(qtol=0))
         seen: list[flow.Checked] = []
         flow.verify(dut, program, tolerance=Tolerance(qtol=0), observe=seen.append)
         ended = Attempt.of(dut, task, None, seen[0])

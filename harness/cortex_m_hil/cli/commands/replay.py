@@ -15,7 +15,7 @@ from cortex_m_hil.cli.options import Choice, Json, Multiplier, RequireFvp, Targe
 from cortex_m_hil.cli.output import fields_of_target, log_of_errors, tell_log
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import read
-from cortex_m_hil.diagnose.replay import Opened, Replay, fields, open_target, replay, require_target
+from cortex_m_hil.diagnose.replay import OpenedTarget, Replay, fields, open_target, replay, require_target
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner.results import Ran
@@ -68,7 +68,7 @@ class _Order:
         lines = self._lines(resolved, opened, found, ran)
         return Answer("\n".join(lines), self._fields(resolved, opened, found, ran), OK if found.now is None else NO)
 
-    def _lines(self, resolved: Resolved, opened: Opened, found: Replay, ran: Ran) -> Iterator[str]:
+    def _lines(self, resolved: Resolved, opened: OpenedTarget, found: Replay, ran: Ran) -> Iterator[str]:
         yield f"bundle    {self.path}: {self.bundle.description.test}"
         yield f"was       {self.bundle.description.verdict}"
         yield f"is        {found.now or 'pass'}"
@@ -82,7 +82,7 @@ class _Order:
             bits = f", {counted(found.compared, 'output')} equal bit for bit" if found.compared is not None else ""
             yield f"reproduced: the same verdict, of the same operator{bits}"
 
-    def _fields(self, resolved: Resolved, opened: Opened, found: Replay, ran: Ran) -> dict[str, object]:
+    def _fields(self, resolved: Resolved, opened: OpenedTarget, found: Replay, ran: Ran) -> dict[str, object]:
         runner = {"runner": "bundled" if opened.bundled else "built", "build_id": opened.dut.elf.build_id}
         machine = self.bundle.description.machine
         then = {"recorded_target": machine.target.name, "recorded_build_id": machine.build_id}

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cortex_m_hil.diagnose.verify_fvp import EXIT_STATUS, FvpSession, Probe
+from cortex_m_hil.diagnose.verify_fvp import EXIT_STATUS, FvpProbe, FvpSession
 from cortex_m_hil.maintainers.fvp_shim import shim
 from cortex_m_hil.targets.load import load_targets
 
@@ -145,7 +145,7 @@ def test_the_list_has_a_parameter_a_line(folder: Path, model: str) -> None:
     ],
 )
 def test_what_is_refused(folder: Path, probe: Callable[..., str], arguments: list[str], problem: str) -> None:
-    done = call(folder, M4, "-a", probe(Probe.EXIT), *arguments)
+    done = call(folder, M4, "-a", probe(FvpProbe.EXIT), *arguments)
     assert done.returncode == shim.REFUSED
     assert problem in done.stderr.decode() and "Traceback" not in done.stderr.decode()
 
@@ -157,7 +157,7 @@ def test_no_application(folder: Path) -> None:
 
 def test_a_configuration_file(folder: Path, probe: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text('# comment\narmcortexm4ct.semihosting-cmd_line="a b, c"  # (string)\n\n')
-    done = call(folder, M4, "-f", str(tmp_path / "c.txt"), probe(Probe.COMMAND_LINE))
+    done = call(folder, M4, "-f", str(tmp_path / "c.txt"), probe(FvpProbe.COMMAND_LINE))
     assert b"a b, c" in done.stdout
     done = call(
         folder,
@@ -166,7 +166,7 @@ def test_a_configuration_file(folder: Path, probe: Callable[..., str], tmp_path:
         str(tmp_path / "c.txt"),
         "-C",
         "armcortexm4ct.semihosting-cmd_line=z",
-        probe(Probe.COMMAND_LINE),
+        probe(FvpProbe.COMMAND_LINE),
     )
     assert b"a b, c" not in done.stdout
 
@@ -178,7 +178,7 @@ def test_a_configuration_file(folder: Path, probe: Callable[..., str], tmp_path:
 @pytest.mark.parametrize("form", ["{}", "{cpu}={}", "{cpu}*={}"])
 def test_exit_status(folder: Path, probe: Callable[..., str], model: str, form: str) -> None:
     enable = ENABLE if model == M55 else ()
-    done = call(folder, model, "-a", form.format(probe(Probe.EXIT, model), cpu=CPUS[model]), *enable)
+    done = call(folder, model, "-a", form.format(probe(FvpProbe.EXIT, model), cpu=CPUS[model]), *enable)
     assert done.returncode == EXIT_STATUS
     assert b"shim" in done.stdout
     assert done.stdout.rstrip().endswith(b"Simulation stopped by user.")
@@ -186,7 +186,7 @@ def test_exit_status(folder: Path, probe: Callable[..., str], model: str, form: 
 
 def test_semihosting_is_off_by_default_on_corstone(folder: Path, probe: Callable[..., str]) -> None:
     """The breakpoint becomes a fault, the fault a lockup, and the model goes on."""
-    done = call(folder, M55, "-a", probe(Probe.EXIT, M55), "--timelimit", "1")
+    done = call(folder, M55, "-a", probe(FvpProbe.EXIT, M55), "--timelimit", "1")
     assert (done.returncode, b"CPU time has been exceeded" in done.stdout) == (0, True)
 
 
@@ -198,7 +198,7 @@ def test_a_guest_that_looks_for_the_features_file_loses_its_status(
 ) -> None:
     """Bytes after the ELF's end mark the probe as one."""
     elf = tmp_path / "asks.elf"
-    elf.write_bytes(Path(probe(Probe.EXIT)).read_bytes() + b":semihosting-features\0")
+    elf.write_bytes(Path(probe(FvpProbe.EXIT)).read_bytes() + b":semihosting-features\0")
     if content is not None:
         (tmp_path / shim.FEATURES_FILE).write_bytes(content)
     done = call(folder, M4, "-a", str(elf), "-C", f"armcortexm4ct.semihosting-cwd={tmp_path}")
@@ -215,9 +215,9 @@ def test_a_guest_that_looks_for_the_features_file_loses_its_status(
         (["--cyclelimit", "12500000"], "Cycle limit"),
     ],
 )
-@pytest.mark.parametrize("kind", [Probe.SPIN, Probe.FAULT])
+@pytest.mark.parametrize("kind", [FvpProbe.SPIN, FvpProbe.FAULT])
 def test_limits_end_with_status_0(
-    folder: Path, probe: Callable[..., str], kind: Probe, arguments: list[str], reason: str
+    folder: Path, probe: Callable[..., str], kind: FvpProbe, arguments: list[str], reason: str
 ) -> None:
     began = time.monotonic()
     done = call(folder, M4, "-a", probe(kind), "--stat", *arguments)
@@ -237,7 +237,7 @@ def test_without_a_limit_a_locked_up_core_runs_on(
     noting.write_text(f'#!/bin/sh\ncase "$*" in *-kernel*) : >{begun} ;; esac\nexec {shutil.which(noting.name)} "$@"\n')
     noting.chmod(0o755)
     monkeypatch.setenv("PATH", f"{noting.parent}{os.pathsep}{os.environ['PATH']}")
-    with started([str(folder / M4), "-a", probe(Probe.FAULT)]) as process:
+    with started([str(folder / M4), "-a", probe(FvpProbe.FAULT)]) as process:
         wait_for(begun.exists)
         wait_for(lambda: all(gone(child) for child in children(process.pid)))
         time.sleep(0.3)
@@ -246,7 +246,7 @@ def test_without_a_limit_a_locked_up_core_runs_on(
 
 def test_the_console_is_binary_clean(folder: Path, probe: Callable[..., str]) -> None:
     data = bytes(range(256)) * 8 + random.Random(3).randbytes(1 << 20)
-    done = call(folder, M4, "-a", probe(Probe.ECHO), "-q", given=data)
+    done = call(folder, M4, "-a", probe(FvpProbe.ECHO), "-q", given=data)
     assert done.returncode == 0
     assert done.stdout == data
 
@@ -254,14 +254,16 @@ def test_the_console_is_binary_clean(folder: Path, probe: Callable[..., str]) ->
 @pytest.mark.parametrize(("length", "seen"), [(0, 0), (255, 255), (256, 256), (257, 256), (300, 256)])
 def test_the_command_line_is_cut(folder: Path, probe: Callable[..., str], length: int, seen: int) -> None:
     text = ("abc, d" * 60)[:length]
-    done = call(folder, M4, "-q", "-a", probe(Probe.COMMAND_LINE), "-C", f"armcortexm4ct.semihosting-cmd_line={text}")
+    done = call(
+        folder, M4, "-q", "-a", probe(FvpProbe.COMMAND_LINE), "-C", f"armcortexm4ct.semihosting-cmd_line={text}"
+    )
     assert done.stdout.decode() == text[:seen]
 
 
 def test_data_is_loaded(folder: Path, probe: Callable[..., str], tmp_path: Path) -> None:
     """Beside the application, without getting into its way."""
     (tmp_path / "zeros").write_bytes(bytes(64))
-    done = call(folder, M4, "-a", probe(Probe.EXIT), "--data", f"armcortexm4ct={tmp_path / 'zeros'}@0x20100000")
+    done = call(folder, M4, "-a", probe(FvpProbe.EXIT), "--data", f"armcortexm4ct={tmp_path / 'zeros'}@0x20100000")
     assert done.returncode == EXIT_STATUS
 
 
@@ -270,7 +272,7 @@ def test_data_is_loaded(folder: Path, probe: Callable[..., str], tmp_path: Path)
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_qemu_dies_with_it(folder: Path, probe: Callable[..., str], number: signal.Signals) -> None:
-    with started([str(folder / M4), "-a", probe(Probe.SPIN)]) as process:
+    with started([str(folder / M4), "-a", probe(FvpProbe.SPIN)]) as process:
         wait_for(lambda: simulating(process.pid))
         (qemu,) = simulating(process.pid)
         process.send_signal(number)
@@ -279,7 +281,7 @@ def test_qemu_dies_with_it(folder: Path, probe: Callable[..., str], number: sign
 
 
 def test_a_qemu_killed_from_outside_is_a_model_killed_from_outside(folder: Path, probe: Callable[..., str]) -> None:
-    with started([str(folder / M4), "-a", probe(Probe.SPIN)]) as process:
+    with started([str(folder / M4), "-a", probe(FvpProbe.SPIN)]) as process:
         wait_for(lambda: simulating(process.pid))
         simulating(process.pid)[0].kill()
         assert process.wait(DEADLINE) == -signal.SIGKILL
@@ -287,6 +289,6 @@ def test_a_qemu_killed_from_outside_is_a_model_killed_from_outside(folder: Path,
 
 def test_without_qemu(folder: Path, probe: Callable[..., str], tmp_path: Path) -> None:
     done = subprocess.run(
-        [str(folder / M4), "-a", probe(Probe.EXIT)], env={"PATH": str(tmp_path)}, capture_output=True, check=False
+        [str(folder / M4), "-a", probe(FvpProbe.EXIT)], env={"PATH": str(tmp_path)}, capture_output=True, check=False
     )
     assert done.returncode == shim.REFUSED and b"needs setpriv" in done.stderr

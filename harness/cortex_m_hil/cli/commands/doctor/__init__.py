@@ -68,6 +68,6 @@ def _verify_fvp(name: str, targets: dict[str, Target]) -> Answer:
     findings = list(
         with_status(assumptions, lambda assumption: assumption.text, lambda assumption: assumption.examine())
     )
-    fine = all(finding.state is not verify_fvp.State.FAILS for finding in findings)
+    fine = all(finding.state is not verify_fvp.AssumptionState.FAILS for finding in findings)
     fields = {"target": target.name, "findings": findings}
     return Answer(verify_fvp.markdown(fvp_session, findings), fields, OK if fine else NO)
