@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
-from cortex_m_hil.campaigns.bisection.bisect import Line, Outcome, Plan, Source
+from cortex_m_hil.campaigns.bisection.bisect import BisectionOutcome, BisectionPlan, CommitLine, Source
 from cortex_m_hil.campaigns.bisection.history import Commit
 from cortex_m_hil.campaigns.bisection.test_verdicts import Told
 from cortex_m_hil.campaigns.store import Run
@@ -29,7 +29,7 @@ from cortex_m_hil.campaigns.store import Run
 RATES: Final = ((1.0, 0.0), (0.9, 0.0), (0.33, 0.0), (0.9, 0.1), (0.7, 0.3))  # of bad and good commits
 COMMITS: Final = 64
 MOST_REPEATS: Final = 200
-_JEFFREYS: Final = beliefs.Rates(beliefs.Rate(0, 0.0), beliefs.Rate(1, 0.0))
+_JEFFREYS: Final = beliefs.Rates(beliefs.FailureRatePrior(0, 0.0), beliefs.FailureRatePrior(1, 0.0))
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Flaky:
         return self._random.random() < (self._bad if position >= self.culprit else self._good)
 
 
-def line(commits: int, *, deterministic: bool = False) -> Line:
+def line(commits: int, *, deterministic: bool = False) -> CommitLine:
     """Return a line of commits that no repository has."""
     made = [Commit(f"{number:040d}", "", "", "", ()) for number in range(commits + 1)]
-    return Line(Plan(Source("/"), made[0].sha, made[-1].sha, deterministic=deterministic), made)
+    return CommitLine(BisectionPlan(Source("/"), made[0].sha, made[-1].sha, deterministic=deterministic), made)
 
 
 def ours(test: Flaky, *, deterministic: bool = False) -> Trial:
@@ -72,7 +72,7 @@ def ours(test: Flaky, *, deterministic: bool = False) -> Trial:
     while (state := search.state(runs)).next is not None:
         told = Told.FAIL if test.fails(state.next) else Told.PASS
         runs.append(Run(search.commits[state.next].sha, told.value))
-    found = state.outcome is Outcome.FOUND
+    found = state.outcome is BisectionOutcome.FOUND
     return Trial(found, found and state.candidates == (test.culprit,), test.runs)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from command_lines import NOT_EXECUTED
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
-from cortex_m_hil.campaigns.nightly.nightly import Plan, run_of
-from cortex_m_hil.campaigns.nightly.stored_nightlies import Exported
+from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan, run_of
+from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
 from cortex_m_hil.campaigns.report.night import Key, Result
 from cortex_m_hil.campaigns.store import Store
 from cortex_m_hil.runner.results import Verdict
@@ -31,7 +31,7 @@ from cortex_m_hil.program.known_answer import known_answer
 def test_runs(run_pte, target_spec):
     run_pte(known_answer(target_spec.target.isa).program, [numpy.zeros((1, 16), "float32")])
 """
-PLAN: Final = Plan(
+PLAN: Final = NightlyPlan(
     ("tests/targets",), None, ("m4-qemu",), ("builtin",), "", (), "1/1", (), {}, (), "", "", {"gcc": "12"}
 )
 DAY: Final = 86400.0
@@ -65,14 +65,14 @@ SAID_OF_PARTS: Final = {
 
 def nightly_of(
     age: float, test: str = "tests/targets/test_it.py::test_runs", name: str = "", part: str = ""
-) -> Exported:
+) -> ExportedNightly:
     """One of so many days ago, or the part `part` of one."""
     result = Result(Key("tests", "builtin", test, "m4-qemu"), "m4-qemu", "QEMU 7.2", Verdict.PASS, "")
     began = time.time() - age * DAY
-    return Exported(replace(PLAN, shard=part or "1/1"), began, began + 60, name, (run_of(result),))
+    return ExportedNightly(replace(PLAN, shard=part or "1/1"), began, began + 60, name, (run_of(result),))
 
 
-def exported(file: Path, nightly: Exported) -> None:
+def exported(file: Path, nightly: ExportedNightly) -> None:
     with Store(file.with_suffix(".sqlite")) as kept:
         found = nights.add(kept, str(file.parent), nightly)
         assert found is not None

@@ -17,7 +17,7 @@ import pytest
 
 from cortex_m_hil.campaigns.bisection.bisect import run_test
 from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import Judgement, Rules, Told
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told
 from cortex_m_hil.campaigns.provenance import Provenance
 from repositories import Repository as Made
 
@@ -62,7 +62,7 @@ class Project:
     def top(self) -> Path:
         return self.made.path
 
-    def judge(self, *command: object, python: str = "") -> Judgement:
+    def judge(self, *command: object, python: str = "") -> RunJudgement:
         words = [str(one).replace("{worktree}", str(self.tree)) for one in command]
         old = self.made.commits[0]
         environment = {**variables(self.tree, python, old), **self.environment}
@@ -238,7 +238,7 @@ def test_the_users_sitecustomize_is_executed_as_well(begin: Begin, tmp_path: Pat
 # --- what is no verdict on the worktree -----------------------------------------------------------------------
 
 
-def elsewhere(judged: Judgement, *texts: str) -> None:
+def elsewhere(judged: RunJudgement, *texts: str) -> None:
     assert judged.told is Told.ELSEWHERE
     for text in texts:
         assert text in f"{judged.why}; {judged.hint}"

@@ -19,7 +19,7 @@ from bundling import bundle
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.evaluation import data_sets
 from cortex_m_hil.campaigns.evaluation.data_sets import Raw
-from cortex_m_hil.campaigns.evaluation.evaluation import Model
+from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
 from cortex_m_hil.checks.inputs import Taken, converted, dtype_advice, lost, misfits
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.diagnose import bundle_file
@@ -417,7 +417,9 @@ def test_a_program_that_dequantises_its_input_says_its_scale_and_zero_point_at_e
     quantised = np.clip(np.rint(x / 0.05) - 3, -128, 127).astype("int8")
     assert native.run(program, (quantised,)).outputs[0].array().shape == SHAPE
     (tmp_path / "q.pte").write_bytes(program.pte)
-    assert str(Model(str(tmp_path / "q.pte")).taken) == "int8[1, 4] (scale 0.05, zero point -3)"  # of hil evaluate
+    assert (
+        str(EvaluatedModel(str(tmp_path / "q.pte")).taken) == "int8[1, 4] (scale 0.05, zero point -3)"
+    )  # of hil evaluate
 
 
 def test_what_a_misfit_says_of_an_input_of_indices() -> None:

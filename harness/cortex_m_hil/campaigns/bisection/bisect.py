@@ -20,7 +20,7 @@ import numpy as np
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import Judgement, Rules, Told, complaint, judge, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, complaint, judge, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, LaunchError
@@ -58,7 +58,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BisectionPlan:
     """A bisection as it was asked for.
 
     Attributes:
@@ -100,7 +100,7 @@ class Plan:
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Plan:
+    def of(cls, fields: Mapping[str, Any]) -> BisectionPlan:
         """Return the plan that `as_fields` made `fields` of, also after a way through JSON."""
         rules, said = fields["rules"], fields["source"]
         source = Source(**{**said, "excluded": tuple(said.get("excluded", ()))})
@@ -120,7 +120,7 @@ class Plan:
         return "skip" if new is None else self.term_new if new else self.term_old
 
 
-class Outcome(str, Enum):
+class BisectionOutcome(str, Enum):
     """The progress of a bisection."""
 
     UNDER_WAY = "under way"
@@ -132,7 +132,7 @@ class Outcome(str, Enum):
 
 
 @dataclass(frozen=True)
-class State:
+class BisectionState:
     """The conclusions from the runs so far.
 
     Attributes:
@@ -145,7 +145,7 @@ class State:
         left: about how many more runs it takes.
     """
 
-    outcome: Outcome
+    outcome: BisectionOutcome
     next: int | None
     candidates: tuple[int, ...]
     probability: float
@@ -154,11 +154,14 @@ class State:
     left: int = 0
 
 
-class Line:
+class CommitLine:
     """The commits of a plan, oldest first, and how probable each was before anything ran."""
 
     def __init__(
-        self, plan: Plan, commits: Sequence[Commit], likely: Callable[[Sequence[Run]], set[str]] = lambda _: set()
+        self,
+        plan: BisectionPlan,
+        commits: Sequence[Commit],
+        likely: Callable[[Sequence[Run]], set[str]] = lambda _: set(),
     ) -> None:
         """Take the plan and its commits.
 
@@ -173,7 +176,7 @@ class Line:
         self._rates = beliefs.DETERMINISTIC if plan.deterministic else beliefs.FLAKY
 
     @classmethod
-    def of(cls, plan: Plan) -> Line:
+    def of(cls, plan: BisectionPlan) -> CommitLine:
         """Return the line of a plan. Raises ConfigError where the repository has none."""
         repository = Repository(Path(plan.source.path))
         named = repository.touching(plan.old, plan.new, plan.likely)
@@ -193,7 +196,7 @@ class Line:
         weights = [LIKELY if commit.sha in likely else 1.0 for commit in self.commits[1:]]
         return beliefs.prior(weights, old_asserted=plan.old_asserted, new_asserted=plan.new_asserted)
 
-    def of_plan(self, plan: Plan) -> Line:
+    def of_plan(self, plan: BisectionPlan) -> CommitLine:
         """Return the same line with a plan that knows more."""
         line = copy.copy(self)
         line.plan = plan
@@ -209,7 +212,7 @@ class Line:
         ends = (self.last, self.plan.new_asserted), (0, self.plan.old_asserted)
         return tuple(end for end, asserted in ends if not asserted)
 
-    def state(self, runs: Sequence[Run]) -> State:
+    def state(self, runs: Sequence[Run]) -> BisectionState:
         """Return the conclusions from some runs.
 
         They depend on how often each commit gave which verdict, and on the operators named, not on the order of the
@@ -218,13 +221,15 @@ class Line:
         seen = _Seen(self, runs)
         found = beliefs.posterior(self._prior(runs), self._rates, seen.new_like, seen.old_like)
         if found is None:
-            return State(Outcome.NOT_AS_SAID if seen.wrong else Outcome.CONTRADICTION, None, (), 0.0, ())
+            return BisectionState(
+                BisectionOutcome.NOT_AS_SAID if seen.wrong else BisectionOutcome.CONTRADICTION, None, (), 0.0, ()
+            )
         culprits = self._group(found, seen)
         probability = float(found.culprit[culprits].sum())
         outcome, following = self._following(found, culprits, probability, seen)
         left = self._left(found, following)
         everything = tuple(found.culprit.tolist())
-        return State(outcome, following, tuple(culprits), probability, everything, found.entropy(), left)
+        return BisectionState(outcome, following, tuple(culprits), probability, everything, found.entropy(), left)
 
     def _group(self, found: beliefs.Posterior, seen: _Seen) -> list[int]:
         """Return the most probable of the groups of culprits that no run can tell apart.
@@ -241,25 +246,25 @@ class Line:
 
     def _following(
         self, found: beliefs.Posterior, culprits: list[int], probability: float, seen: _Seen
-    ) -> tuple[Outcome, int | None]:
+    ) -> tuple[BisectionOutcome, int | None]:
         """Return the progress, and the position to run next; None where nothing is left to run."""
         for end in self.ends:  # each once, before either is run again
             if not seen.runs[end]:
-                return (Outcome.UNTESTABLE, None) if seen.stuck[end] else (Outcome.UNDER_WAY, end)
+                return (BisectionOutcome.UNTESTABLE, None) if seen.stuck[end] else (BisectionOutcome.UNDER_WAY, end)
         if seen.wrong:
             end = min(seen.wrong, key=lambda one: int(seen.runs[one]))
             tries = 1 if self.plan.deterministic else END_TRIES if len(seen.wrong) == 1 else SWAPPED_TRIES
-            return (Outcome.UNDER_WAY, end) if seen.runs[end] < tries else (Outcome.NOT_AS_SAID, None)
+            return (BisectionOutcome.UNDER_WAY, end) if seen.runs[end] < tries else (BisectionOutcome.NOT_AS_SAID, None)
         doubt = (1.0 - self.plan.confidence) * (1.0 if self.plan.deterministic else MARGIN)
         if found.outside >= 1.0 - doubt:
-            return Outcome.NO_CHANGE, None
+            return BisectionOutcome.NO_CHANGE, None
         chances = self._chances(seen)
         if probability >= 1.0 - doubt:
             pair = [one for one in (culprits[-1], culprits[0] - 1) if chances[one]]
             again = [one for one in pair if seen.runs[one] < REPEATED and not self.plan.deterministic]
-            return (Outcome.UNDER_WAY, again[0]) if again else (Outcome.FOUND, None)
+            return (BisectionOutcome.UNDER_WAY, again[0]) if again else (BisectionOutcome.FOUND, None)
         following = beliefs.most_telling(found, chances)
-        return (Outcome.UNTESTABLE if following is None else Outcome.UNDER_WAY), following
+        return (BisectionOutcome.UNTESTABLE if following is None else BisectionOutcome.UNDER_WAY), following
 
     def _chances(self, seen: _Seen) -> Any:
         chances = beliefs.chances(seen.runs > 0, seen.untestable)
@@ -278,7 +283,7 @@ class Line:
 class _Seen:
     """Counts of the runs at each position, and the ends that were run and never were as was said of them."""
 
-    def __init__(self, line: Line, runs: Sequence[Run]) -> None:
+    def __init__(self, line: CommitLine, runs: Sequence[Run]) -> None:
         size = len(line.commits)
         self.new_like, self.old_like = np.zeros(size, np.int64), np.zeros(size, np.int64)
         infra, self.stuck = np.zeros(size, np.int64), np.zeros(size, np.bool_)
@@ -300,7 +305,7 @@ class _Seen:
 class Bisection:
     """A bisection that carries out the runs of a line, in a `folder` that no other process uses. Use `with`."""
 
-    def __init__(self, line: Line, folder: Path, told: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, line: CommitLine, folder: Path, told: Callable[[str], None] = lambda text: None) -> None:
         self.line, self._folder, self._told = line, folder, told
         plan = line.plan
         self._repository = Repository(Path(plan.source.path))
@@ -318,7 +323,7 @@ class Bisection:
         self._tree.remove()
 
     @staticmethod
-    def clean_up(plan: Plan, folder: Path) -> None:
+    def clean_up(plan: BisectionPlan, folder: Path) -> None:
         """Remove what a killed process has left. Nothing is left to remove of a repository that is gone."""
         with contextlib.suppress(ConfigError):
             Worktree(Repository(Path(plan.source.path)), folder / "tree", incremental=False).remove()
@@ -367,12 +372,12 @@ class Bisection:
                     return judgement.figures
         return {}
 
-    def _judgement(self, key: str, log: Path, options: Sequence[str] = ()) -> Judgement:
+    def _judgement(self, key: str, log: Path, options: Sequence[str] = ()) -> RunJudgement:
         plan, tree = self.line.plan, self._tree.path
         try:
             self._tree.check_out(key)
         except BuildError as error:
-            return Judgement(Told.INFRA, error.message)
+            return RunJudgement(Told.INFRA, error.message)
         changed = variables(tree, plan.source.python, key)
         built = time.time() if plan.source.build else None
         if plan.source.build:
@@ -380,11 +385,11 @@ class Bisection:
             command = ["sh", "-c", plan.source.build]
             status = subprocesses.run(command, log, plan.build_timeout, cwd=tree, env=changed)
             if status != 0:
-                return Judgement(
+                return RunJudgement(
                     Told.BUILD, "the build does not end" if status is None else f"the build ends with {status}"
                 )
         if plan.source.python and not (tree / plan.source.python).is_dir():
-            return Judgement(Told.SKIP, f"there is no folder {plan.source.python}")
+            return RunJudgement(Told.SKIP, f"there is no folder {plan.source.python}")
         self._told("test")
         words = [word.replace("{worktree}", str(tree)) for word in plan.command]
         provenance = Provenance(
@@ -396,7 +401,7 @@ class Bisection:
 def run_test(
     words: Sequence[str], rules: Rules, seconds: float, folder: Path, log: Path | None, changed: Mapping[str, str],
     options: Sequence[str] = (), provenance: Provenance | None = None,
-) -> Judgement:  # fmt: skip
+) -> RunJudgement:  # fmt: skip
     """Run the user's command in the current folder, and return what it tells.
 
     Args:
@@ -423,7 +428,7 @@ def run_test(
     if provenance is not None and judged.told in (Told.PASS, Told.FAIL):
         found = provenance.objection(is_pytest=with_file is not None)
         if found is not None:
-            return Judgement(Told.ELSEWHERE, found.why, judged.cases, found.hint)
+            return RunJudgement(Told.ELSEWHERE, found.why, judged.cases, found.hint)
     if log is None or with_file is None or junit.exists():
         return judged
     return replace(judged, why=f"{judged.why}: {complaint(log.read_text(errors='replace'))}")
@@ -437,7 +442,7 @@ def _shown(command: Sequence[str], seconds: float, changed: Mapping[str, str]) -
         child.end()
 
 
-def checked(plan: Plan) -> Plan:
+def checked(plan: BisectionPlan) -> BisectionPlan:
     """Return a plan with its revisions as SHAs. Raises ConfigError for what makes no sense."""
     repository = Repository(Path(plan.source.path))
     if plan.term_old == plan.term_new or "skip" in (plan.term_old, plan.term_new):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.bisection.bisect import Line, Outcome, Plan, State
+from cortex_m_hil.campaigns.bisection.bisect import BisectionOutcome, BisectionPlan, BisectionState, CommitLine
 from cortex_m_hil.campaigns.bisection.history import Commit
 from cortex_m_hil.campaigns.bisection.test_verdicts import Case, Told, cases_of
 from cortex_m_hil.campaigns.store import Run
@@ -38,7 +38,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Change:
+class TestChange:
     """A test on a target, at the last old and the first new commit: its verdicts, and whether its outputs differ.
 
     Attributes:
@@ -62,7 +62,7 @@ class Change:
     bundle: str = ""
 
 
-def evidence(line: Line, runs: Sequence[Run]) -> list[Evidence]:
+def evidence(line: CommitLine, runs: Sequence[Run]) -> list[Evidence]:
     """Return the evidence of each commit that was run, oldest commit first."""
     found = []
     for position, commit in enumerate(line.commits):
@@ -73,16 +73,16 @@ def evidence(line: Line, runs: Sequence[Run]) -> list[Evidence]:
     return found
 
 
-def changes(line: Line, state: State, runs: Sequence[Run]) -> list[Change]:
+def changes(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> list[TestChange]:
     """Return a change for each test and target that the runs' records name; none while there is no culprit."""
-    if not state.candidates or state.outcome in (Outcome.NO_CHANGE, Outcome.NOT_AS_SAID):
+    if not state.candidates or state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID):
         return []
     before = _cases(line, runs, state.candidates[0] - 1, new=False)
     after = _cases(line, runs, state.candidates[-1], new=True)
     return [_change(key, before.get(key), after.get(key)) for key in sorted({**before, **after})]
 
 
-def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> Change:
+def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> TestChange:
     words = [" ".join(filter(None, [one.verdict, one.error])) if one else "" for one in (old, new)]
     known = old is not None and new is not None and old.outputs and new.outputs
     differ = old.outputs != new.outputs if known and old and new else None
@@ -90,7 +90,7 @@ def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> Change:
     isa = next((one.isa for one in (new, old) if one), "")
     operators = _differing(old, new) if old is not None and new is not None else None
     bundle = next((one.bundle for one in (new, old) if one and one.bundle), "")
-    return Change(*key, isa, words[0], words[1], differ, at_fault, operators, bundle)
+    return TestChange(*key, isa, words[0], words[1], differ, at_fault, operators, bundle)
 
 
 def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
@@ -100,7 +100,7 @@ def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
     return tuple(differing(before, after))
 
 
-def _cases(line: Line, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
+def _cases(line: CommitLine, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
     """Return a commit's records by test and target, from its run with details, or else its last run on this side."""
     sha = line.commits[position].sha
     here = [run.figures for run in runs if run.key == sha and line.plan.side(Told(run.verdict)) is new]
@@ -108,7 +108,7 @@ def _cases(line: Line, runs: Sequence[Run], position: int, *, new: bool) -> dict
     return {(case.test, case.ran): case for case in cases_of(found)}
 
 
-def untestable(line: Line, runs: Sequence[Run]) -> HarnessError:
+def untestable(line: CommitLine, runs: Sequence[Run]) -> HarnessError:
     """Return the error that says why an end of the line cannot be tested."""
     tested = {run.key for run in runs if line.plan.side(Told(run.verdict)) is not None}
     plan = line.plan
@@ -124,7 +124,7 @@ def untestable(line: Line, runs: Sequence[Run]) -> HarnessError:
 # --- log -----------------------------------------------------------------------------------------------------
 
 
-def log_lines(line: Line, runs: Sequence[Run]) -> Iterator[str]:
+def log_lines(line: CommitLine, runs: Sequence[Run]) -> Iterator[str]:
     """Yield the lines of a log that can be replayed; lines that begin with # are for people."""
     yield HEAD
     yield f"# {line.last} commits, {line.commits[0].short} to {line.commits[-1].short}, in {line.plan.source.path}"
@@ -133,7 +133,7 @@ def log_lines(line: Line, runs: Sequence[Run]) -> Iterator[str]:
         yield from lines_of_run(line, runs, number)
 
 
-def lines_of_run(line: Line, runs: Sequence[Run], number: int) -> Iterator[str]:
+def lines_of_run(line: CommitLine, runs: Sequence[Run], number: int) -> Iterator[str]:
     run = runs[number - 1]
     commit = line.commits[line.position[run.key]]
     yield f"# {number}: {commit.short} {line.plan.term(run)}, {run.seconds:.1f} s" + (
@@ -143,12 +143,12 @@ def lines_of_run(line: Line, runs: Sequence[Run], number: int) -> Iterator[str]:
     yield f"{line.plan.term(run)} {run.key} {json.dumps(asdict(run))}"
 
 
-def taught(line: Line, runs: Sequence[Run], number: int) -> str:
+def taught(line: CommitLine, runs: Sequence[Run], number: int) -> str:
     """Return in words what run `number`, counted from 1, taught, and how certain the search is after it."""
     before, after = (line.state(runs[:end]) for end in (number - 1, number))
-    if after.outcome is Outcome.CONTRADICTION:
+    if after.outcome is BisectionOutcome.CONTRADICTION:
         return "no single change explains this"
-    if after.outcome is Outcome.NO_CHANGE:
+    if after.outcome is BisectionOutcome.NO_CHANGE:
         return alike(line)
     if contrary := ends_not_as_said(line, runs[:number]):
         return contrary if after.next is None else f"so far {contrary}"
@@ -159,12 +159,12 @@ def taught(line: Line, runs: Sequence[Run], number: int) -> str:
     return f"{told:.2f} bits {word}, {after.bits:.2f} left; most probable {best}{several}: {after.probability:.3f}"
 
 
-def alike(line: Line) -> str:
+def alike(line: CommitLine) -> str:
     """Return in words that the ends do not differ; an end that is asserted was not run."""
     return "both ends behave alike" if len(line.ends) == 2 else "all commits that were run behave alike"
 
 
-def ends_not_as_said(line: Line, runs: Sequence[Run]) -> str:
+def ends_not_as_said(line: CommitLine, runs: Sequence[Run]) -> str:
     """Return in words which ends contradict, in all of their runs, what was said of them; "" for none."""
     plan, counts = line.plan, {one.position: one for one in evidence(line, runs)}
     found = []
@@ -179,13 +179,13 @@ def ends_not_as_said(line: Line, runs: Sequence[Run]) -> str:
     return " and ".join(found)
 
 
-def read_log(text: str) -> tuple[Plan, list[Run]]:
+def read_log(text: str) -> tuple[BisectionPlan, list[Run]]:
     """Read the plan and the runs from the text of a log.
 
     Raises:
         ConfigError: a line makes no sense (the message has its number), or the line `start` is missing.
     """
-    plan: Plan | None = None
+    plan: BisectionPlan | None = None
     runs = []
     for number, row in enumerate(text.splitlines(), 1):
         word, _, rest = row.partition(" ")
@@ -193,7 +193,7 @@ def read_log(text: str) -> tuple[Plan, list[Run]]:
             continue
         try:
             if word == "start":
-                plan = Plan.of(json.loads(rest))
+                plan = BisectionPlan.of(json.loads(rest))
             else:
                 runs.append(_run(json.loads(rest.partition(" ")[2])))
         except (KeyError, TypeError, ValueError) as error:

@@ -25,7 +25,7 @@ OUTSIDE: Final = 0.01  # prior probability, at each end that is not asserted, th
 
 
 @dataclass(frozen=True)
-class Rate:
+class FailureRatePrior:
     """A prior of a failure rate: exactly `exact` (0 or 1) with probability `certainty`, else Beta(alpha, beta)."""
 
     exact: int
@@ -53,13 +53,13 @@ def _log_rising(start: float, count: Counts) -> Array:
 class Rates:
     """Priors of the rates at which old and new commits fail."""
 
-    old: Rate
-    new: Rate
+    old: FailureRatePrior
+    new: FailureRatePrior
 
 
 RARELY: Final = 0.001  # the chance where the nearest runs on both sides could not be tested: tried last
-DETERMINISTIC: Final = Rates(Rate(0, 1.0), Rate(1, 1.0))
-FLAKY: Final = Rates(Rate(0, 0.2), Rate(1, 0.1))
+DETERMINISTIC: Final = Rates(FailureRatePrior(0, 1.0), FailureRatePrior(1, 1.0))
+FLAKY: Final = Rates(FailureRatePrior(0, 0.2), FailureRatePrior(1, 0.1))
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class RunJudgement:
     """The result of one run.
 
     Attributes:
@@ -133,7 +133,7 @@ def complaint(said: str) -> str:
     return next((line for line in lines if _ERROR.search(line)), lines[-1])
 
 
-def judge(command: Sequence[str], status: int | None, junit: Path | None, rules: Rules) -> Judgement:
+def judge(command: Sequence[str], status: int | None, junit: Path | None, rules: Rules) -> RunJudgement:
     """Judge a run of a command.
 
     Args:
@@ -146,30 +146,30 @@ def judge(command: Sequence[str], status: int | None, junit: Path | None, rules:
         ConfigError: a fallback ran, and the rules do not allow it.
     """
     if status is None:
-        return Judgement(Told.INFRA, "it did not end in time")
+        return RunJudgement(Told.INFRA, "it did not end in time")
     if junit is not None:
         return _of_pytest(status, junit, rules)
     if status < 0:
-        return Judgement(Told.INFRA, f"ended by {signal.Signals(-status).name}")
+        return RunJudgement(Told.INFRA, f"ended by {signal.Signals(-status).name}")
     if status == 0:
-        return Judgement(Told.PASS)
+        return RunJudgement(Told.PASS)
     if status == _SKIP:
-        return Judgement(Told.SKIP, f"exit status {status}")
+        return RunJudgement(Told.SKIP, f"exit status {status}")
     tells = status == 1 if _is_hil(command) else status < 126
-    return Judgement(Told.FAIL if tells else Told.INFRA, f"exit status {status}")
+    return RunJudgement(Told.FAIL if tells else Told.INFRA, f"exit status {status}")
 
 
 def _is_hil(command: Sequence[str]) -> bool:
     return Path(command[0]).name == "hil" or "cortex_m_hil.cli" in command
 
 
-def _of_pytest(status: int, junit: Path, rules: Rules) -> Judgement:
+def _of_pytest(status: int, junit: Path, rules: Rules) -> RunJudgement:
     try:
         root = ElementTree.fromstring(files.read(junit, JUNIT_LIMIT))
     except ConfigError:
-        return Judgement(Told.INFRA, f"pytest wrote no JUnit file (exit status {status})")
+        return RunJudgement(Told.INFRA, f"pytest wrote no JUnit file (exit status {status})")
     except ElementTree.ParseError as error:
-        return Judgement(Told.INFRA, f"pytest's JUnit file cannot be read: {error}")
+        return RunJudgement(Told.INFRA, f"pytest's JUnit file cannot be read: {error}")
     cases = tuple(_case(element) for element in _last_attempts(list(root.iter("testcase"))))
     return _of_cases(cases, status, rules)
 
@@ -188,7 +188,7 @@ def _last_attempts(elements: Sequence[ElementTree.Element]) -> list[ElementTree.
     ]
 
 
-def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> Judgement:
+def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> RunJudgement:
     replaced = [case for case in cases if case.requested and case.ran != case.requested]
     if replaced and not rules.allow_fallback:
         raise ConfigError(
@@ -199,17 +199,17 @@ def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> Judgement:
     counted = [case for case in failed if rules.count(case.error)]
     untold = [case for case in cases if case.verdict in ("INFRA", "ERROR")]
     if counted:
-        return Judgement(Told.FAIL, _summary(counted), cases)
+        return RunJudgement(Told.FAIL, _summary(counted), cases)
     if failed or untold:
         again = not failed and any(case.verdict == "INFRA" and case.error not in _OF_THE_COMMIT for case in untold)
-        return Judgement(Told.INFRA if again else Told.SKIP, _summary(failed + untold), cases)
+        return RunJudgement(Told.INFRA if again else Told.SKIP, _summary(failed + untold), cases)
     if any(case.verdict in ("PASS", "XFAIL") for case in cases):
-        return Judgement(Told.PASS, "", cases) if status == 0 else _odd(status, cases)
-    return Judgement(Told.SKIP, "no test ran" if status in (0, 5) else f"pytest's exit status {status}", cases)
+        return RunJudgement(Told.PASS, "", cases) if status == 0 else _odd(status, cases)
+    return RunJudgement(Told.SKIP, "no test ran" if status in (0, 5) else f"pytest's exit status {status}", cases)
 
 
-def _odd(status: int, cases: tuple[Case, ...]) -> Judgement:
-    return Judgement(Told.INFRA, f"no test failed, and pytest's exit status is {status}", cases)
+def _odd(status: int, cases: tuple[Case, ...]) -> RunJudgement:
+    return RunJudgement(Told.INFRA, f"no test failed, and pytest's exit status is {status}", cases)
 
 
 def _summary(cases: Sequence[Case]) -> str:

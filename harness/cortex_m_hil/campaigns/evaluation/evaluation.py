@@ -39,7 +39,7 @@ TARGET: Final = "target"
 DONE, INFRA = "done", "infra"  # verdicts of runs; others are the class of an error, after which the target is left
 
 
-class Task(str, Enum):
+class ModelTask(str, Enum):
     """The task of a model, by the shape of its output."""
 
     CLASSES = "classes"  # the largest output is the answer
@@ -47,7 +47,7 @@ class Task(str, Enum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """The plan of an evaluation; thresholds are no part of it.
 
     Attributes:
@@ -68,7 +68,7 @@ class Plan:
         return asdict(self)
 
 
-class Model:
+class EvaluatedModel:
     """A `.pte` or `.bpte`, or a module by name, which is lowered for each ISA class. It has one input, a tensor."""
 
     def __init__(self, name: str, layout: str = "") -> None:
@@ -129,7 +129,7 @@ def _as_torch(window: Array) -> tuple[Any, ...]:
     return (to_torch(HostTensor.from_array(window)),)
 
 
-def task_of(program: Program, data: DataSet) -> Task:
+def task_of(program: Program, data: DataSet) -> ModelTask:
     """Return the task of a program on data.
 
     Raises:
@@ -141,7 +141,7 @@ def task_of(program: Program, data: DataSet) -> Task:
         if max(data.labels) > 1:
             what = f"{data.name} has {max(data.labels) + 1} classes, and {program.name} gives its input back"
             raise ConfigError(what, hint="for anomalies there are two: 0 is normal, 1 is not")
-        return Task.ANOMALY
+        return ModelTask.ANOMALY
     if windows > 1:
         what = f"a sample of {data.name} has {windows} windows, and {program.name} does not give its input back"
         raise ConfigError(what, hint="windows are for autoencoders, whose output has the shape of the input")
@@ -149,7 +149,7 @@ def task_of(program: Program, data: DataSet) -> Task:
     if first.numel < 2 or highest >= first.numel:
         what = f"{program.name} knows {first.numel} classes, {data.name} has class {highest}"
         raise ConfigError(what, hint="the first output has an element for each class")
-    return Task.CLASSES
+    return ModelTask.CLASSES
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Job:
 class Evaluation:
     """The planner of an evaluation, which carries out its runs. Use `with`: one target at a time is up."""
 
-    def __init__(self, jobs: Mapping[str, Job], data: DataSet, task: Task) -> None:
+    def __init__(self, jobs: Mapping[str, Job], data: DataSet, task: ModelTask) -> None:
         self._jobs, self._data, self._task = jobs, data, task
         most = max(len(sample.windows) for sample in data.samples)
         step, total = max(1, WINDOWS // most), len(data.samples)
@@ -241,7 +241,7 @@ class Evaluation:
 
     def _answers(self, samples: Sequence[Sample], outputs: Sequence[Array]) -> list[Any]:
         """Return each sample's class or score; where an output is not finite, `accuracy.NONE` or None."""
-        if self._task is Task.CLASSES:
+        if self._task is ModelTask.CLASSES:
             return [answer(output) for output in outputs]
         inputs = [window for sample in samples for window in sample.windows]
         errors = [squared_error(output, window) for output, window in zip(outputs, inputs, strict=True)]
@@ -287,7 +287,9 @@ def target_of(run: Run) -> str:
 Opened = Callable[[str], flow.Dut]
 
 
-def jobs_of(names: Sequence[str], opened: Opened, model: Model, data: DataSet, *, linted: bool) -> dict[str, Job]:
+def jobs_of(
+    names: Sequence[str], opened: Opened, model: EvaluatedModel, data: DataSet, *, linted: bool
+) -> dict[str, Job]:
     """Open the targets, build their runners, lower the model for each, and return the jobs by target.
 
     Raises what these steps do.

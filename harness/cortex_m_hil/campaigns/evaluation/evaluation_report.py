@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.evaluation.data_sets import Benchmark
-from cortex_m_hil.campaigns.evaluation.evaluation import DONE, INFRA, REFERENCES, TARGET, Task, target_of
+from cortex_m_hil.campaigns.evaluation.evaluation import DONE, INFRA, REFERENCES, TARGET, ModelTask, target_of
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks import accuracy
 from cortex_m_hil.checks.accuracy import NONE, ClassRow, Collapse, Detections
@@ -38,7 +38,7 @@ class Asked:
     negative: tuple[int, ...] = ()
     stream: bool = False
 
-    def of(self, task: Task, classes: int, benchmark: Benchmark | None) -> Asked:
+    def of(self, task: ModelTask, classes: int, benchmark: Benchmark | None) -> Asked:
         """Return the thresholds with defaults: those of the data's benchmark, and of two classes 0 is the negative.
 
         Args:
@@ -49,7 +49,7 @@ class Asked:
         Raises:
             ConfigError: such a model does not give a figure that is asked, or has no such class.
         """
-        if task is Task.ANOMALY:
+        if task is ModelTask.ANOMALY:
             self._refuse_of_classes()
             least = benchmark.min_auc if benchmark is not None and self.min_auc is None else self.min_auc
             return replace(self, min_auc=least)
@@ -133,7 +133,7 @@ def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Report:
+class EvaluationReport:
     """The report on one target.
 
     Attributes:
@@ -142,7 +142,7 @@ class Report:
     """
 
     target: str
-    task: Task
+    task: ModelTask
     results: Results
     asked: Asked
     differ: bool
@@ -157,7 +157,7 @@ class Report:
         labels = self.results.labels
         if not labels or None in answers:
             return None
-        if self.task is Task.CLASSES:
+        if self.task is ModelTask.CLASSES:
             return accuracy.top1(answers, labels)
         return accuracy.auc(answers, [label == 1 for label in labels])
 
@@ -170,7 +170,7 @@ class Report:
         return {source: self._same(source) for source in REFERENCES if source in self.results.answers}
 
     def _same(self, source: str) -> int | None:
-        if self.task is Task.CLASSES:
+        if self.task is ModelTask.CLASSES:
             pairs = zip(self.results.answers[TARGET], self.results.answers[source], strict=True)
             return sum(bool(one == other) for one, other in pairs)
         quanta = self.results.quanta[source]
@@ -189,13 +189,13 @@ class Report:
 
     @cached_property
     def classes(self) -> tuple[ClassRow, ...]:
-        if self.task is not Task.CLASSES or not self.results.labels:
+        if self.task is not ModelTask.CLASSES or not self.results.labels:
             return ()
         return accuracy.by_class(self.results.answers[TARGET], self.results.labels)
 
     @cached_property
     def detections(self) -> Detections | None:
-        if self.task is not Task.CLASSES or not self.asked.negative or not self.results.labels:
+        if self.task is not ModelTask.CLASSES or not self.asked.negative or not self.results.labels:
             return None
         counts = accuracy.detections_in_stream if self.asked.stream else accuracy.detections
         return counts(self.results.answers[TARGET], self.results.labels, self.asked.negative)
@@ -203,7 +203,7 @@ class Report:
     @cached_property
     def collapses(self) -> dict[str, Collapse]:
         """Return the collapses by source: nearly all of its answers are one class. Other sources are left out."""
-        if self.task is not Task.CLASSES or not self.results.labels:
+        if self.task is not ModelTask.CLASSES or not self.results.labels:
             return {}
         found = {
             source: accuracy.collapse(given, self.results.labels) for source, given in self.results.answers.items()
@@ -277,7 +277,7 @@ class Report:
 
     def fields(self) -> dict[str, Any]:
         """Return the report as fields for JSON."""
-        by_classes, found = self.task is Task.CLASSES, self.detections
+        by_classes, found = self.task is ModelTask.CLASSES, self.detections
         return {
             "task": self.task,
             "outcome": "ended early" if self.results.ended else "under way" if self.results.left else "complete",

@@ -55,7 +55,7 @@ def patterns(asked: bool | Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class NightlyPlan:
     """A nightly as it was asked for, and the state of code and tools. Two of the same plan are one nightly.
 
     Attributes:
@@ -99,7 +99,7 @@ class Plan:
         return self.tests, self.upstream, self.targets, self.runtimes, self.options, self.shard
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Plan:
+    def of(cls, fields: Mapping[str, Any]) -> NightlyPlan:
         """Return the plan that `as_fields` made `fields` of, also after a way through JSON."""
         lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
         upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
@@ -123,13 +123,13 @@ class Plan:
         limits = [one.model_dump(exclude_none=True) for one in self.limits]
         return {**asdict(replace(self, limits=())), "limits": limits}
 
-    def without_places(self, place: str) -> Plan:
+    def without_places(self, place: str) -> NightlyPlan:
         """Return the plan with files named from the folder `place`, or elsewhere by the last part of their name."""
         (file,), options = shareable([self.targets_file], place), shareable(self.options, place)
         left_out = {name: without_places(why) for name, why in self.left_out.items()}
         return replace(self, tests=shareable(self.tests, place), targets_file=file, options=options, left_out=left_out)
 
-    def is_same_work(self, other: Plan) -> bool:
+    def is_same_work(self, other: NightlyPlan) -> bool:
         """Tell whether two plans ask for the same, with the same code and tools.
 
         The reasons why targets are left out may be told in other words.
@@ -141,16 +141,16 @@ class Plan:
         return [*(["tests"] if self.tests else []), *(["upstream"] if self.upstream is not None else [])]
 
     @property
-    def parts(self) -> list[Part]:
-        parts = [Part(suite, runtime) for suite in self.suites for runtime in self.runtimes]
+    def parts(self) -> list[NightlyPart]:
+        parts = [NightlyPart(suite, runtime) for suite in self.suites for runtime in self.runtimes]
         counting = itertools.product(self.suites, self.coverage, range(1, SLICES + 1))
-        return [*parts, *(Part(suite, runtime, number) for suite, runtime, number in counting)]
+        return [*parts, *(NightlyPart(suite, runtime, number) for suite, runtime, number in counting)]
 
 
-def plan_of(campaign: Campaign) -> Plan:
+def plan_of(campaign: Campaign) -> NightlyPlan:
     """Return the plan of a campaign; raise ConfigError where what the store has makes no sense."""
     try:
-        return Plan.of(campaign.plan)
+        return NightlyPlan.of(campaign.plan)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _senseless(f"the plan of nightly {campaign.ordinal}", error) from error
 
@@ -162,7 +162,7 @@ def _senseless(what: str, error: Exception) -> ConfigError:
 
 
 @dataclass(frozen=True)
-class Part:
+class NightlyPart:
     """The work of one pytest.
 
     Attributes:
@@ -191,7 +191,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Progress:
+class PytestProgress:
     """The progress of the pytest at work.
 
     Attributes:
@@ -202,7 +202,7 @@ class Progress:
         result: that of the last one; None where there is none.
     """
 
-    part: Part
+    part: NightlyPart
     collected: int
     running: int
     done: int
@@ -217,8 +217,8 @@ class Nightly:
     """A nightly that carries out its parts. `command(part, options)` returns the command that runs a part."""
 
     def __init__(
-        self, plan: Plan, kept: Store, campaign: Campaign, folder: Path,
-        command: Callable[[Part, Sequence[str]], Sequence[str]], told: Callable[[Progress], None], budget: Deadline,
+        self, plan: NightlyPlan, kept: Store, campaign: Campaign, folder: Path,
+        command: Callable[[NightlyPart, Sequence[str]], Sequence[str]], told: Callable[[PytestProgress], None], budget: Deadline,
     ) -> None:  # fmt: skip
         self._plan, self._kept, self._campaign, self._folder = plan, kept, campaign, folder
         self._command, self._told, self._budget = command, told, budget
@@ -254,15 +254,15 @@ class Nightly:
         found.lost = [replace(one, why=without_places(one.why)) for one in found.lost]
         return found
 
-    def _may_be_empty(self, part: Part) -> bool:
+    def _may_be_empty(self, part: NightlyPart) -> bool:
         """Tell whether a part may have no tests: nothing is left of it, or nothing of it is in this shard."""
         return bool(self._results(part)) or part.shard(self._plan.shard) != "1/1"
 
-    def _results(self, part: Part) -> list[Result]:
+    def _results(self, part: NightlyPart) -> list[Result]:
         every = (Result.of_fields(run.figures) for run in self._kept.runs(self._campaign) if is_result(run))
         return [one for one in every if (one.key.suite, one.key.runtime) == (part.suite, part.runtime)]
 
-    def _run(self, part: Part, log: Path, *more: str) -> tuple[int, int]:
+    def _run(self, part: NightlyPart, log: Path, *more: str) -> tuple[int, int]:
         """Run a part's pytest, with `more` options; return its exit status, and how many tests it had left to run."""
         recorded = self._folder / "recorded.json"
         done = [] if part.counts else self._results(part)
@@ -285,7 +285,7 @@ class Nightly:
             raise _silent(part, log)
         return status, collected
 
-    def _listen(self, part: Part, pipe: int, log: Path) -> int:
+    def _listen(self, part: NightlyPart, pipe: int, log: Path) -> int:
         """Record what comes out of the pipe until it is closed; return how many tests were collected."""
         collected = begun = done = 0
         for line in _lines(pipe, self._budget, lambda: _silent(part, log)):
@@ -297,7 +297,7 @@ class Nightly:
                 done += result.key.test != RUNNER
                 if not part.counts:
                     self._kept.record(self._campaign, run_of(result))
-            self._told(Progress(part, collected, max(begun - done, 0), done, None if part.counts else result))
+            self._told(PytestProgress(part, collected, max(begun - done, 0), done, None if part.counts else result))
         return collected
 
 
@@ -329,13 +329,13 @@ def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iter
             raise BudgetSpent
 
 
-def _silent(part: Part, log: Path) -> ToolchainError:
+def _silent(part: NightlyPart, log: Path) -> ToolchainError:
     what = f"no test of {part.suite} on {part.runtime} ended within {SILENCE:g} s"
     hint = "a test that hangs in Python? hil nightly goes on with what is left; pytest -n 0 -v shows which it is"
     return ToolchainError(what, log=log.read_text(errors="replace"), hint=hint)
 
 
-def _unexpected(part: Part, status: int, said: str) -> HarnessError:
+def _unexpected(part: NightlyPart, status: int, said: str) -> HarnessError:
     where = f"{part.suite}, {part.runtime}"
     if status == _NO_TESTS:
         return ConfigError(f"no test of {where} is run", log=said, hint="are its options right? pytest --collect-only")

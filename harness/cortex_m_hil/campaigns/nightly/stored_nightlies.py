@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.nightly.nightly import (
     KIND,
-    Plan,
+    NightlyPlan,
     commits_from,
     coverage_of,
     is_coverage,
@@ -46,7 +46,7 @@ LAST: Final = "last"
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedNightly:
     """A nightly and its runs, as a file has them.
 
     Attributes:
@@ -56,7 +56,7 @@ class Exported:
         number: the one that users know it by; 0 where it has none yet.
     """
 
-    plan: Plan
+    plan: NightlyPlan
     began: float
     ended: float | None
     name: str
@@ -196,7 +196,7 @@ def export(kept: Store, campaign: Campaign, file: Path) -> None:
     files.write_whole(file, gzip.compress(text.encode(), mtime=0), "another place: -o FILE")
 
 
-def read(file: Path) -> Exported:
+def read(file: Path) -> ExportedNightly:
     """Read a nightly from a file that `export` wrote.
 
     Raises:
@@ -227,7 +227,7 @@ def _unpacked(data: bytes) -> bytes:
     return unpacked
 
 
-def _head(fields: dict[str, Any], file: Path) -> Exported:
+def _head(fields: dict[str, Any], file: Path) -> ExportedNightly:
     """Return the nightly that the first line of a file describes, without its runs.
 
     Raises:
@@ -237,7 +237,9 @@ def _head(fields: dict[str, Any], file: Path) -> Exported:
         raise ConfigError(f"{file} is of a newer hil", hint="use that hil")
     ended = None if fields["ended"] is None else float(fields["ended"])
     number = int(fields.get("number", 0))  # absent in files of earlier versions
-    return Exported(Plan.of(fields["plan"]), float(fields["began"]), ended, str(fields["name"]), (), number)
+    return ExportedNightly(
+        NightlyPlan.of(fields["plan"]), float(fields["began"]), ended, str(fields["name"]), (), number
+    )
 
 
 def _checked_run(fields: dict[str, Any]) -> Run:
@@ -249,7 +251,7 @@ def _checked_run(fields: dict[str, Any]) -> Run:
     return run
 
 
-def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
+def add(kept: Store, place: str, exported: ExportedNightly) -> Campaign | None:
     """Add a nightly to the store, as one of the folder `place`; return None where it is there already."""
     known = [(one.began, plan_of(one).without_places(one.place)) for one in kept.campaigns(KIND)]
     if (exported.began, exported.plan.without_places(place)) in known:
@@ -263,7 +265,7 @@ def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
     return replace(campaign, ended=exported.ended, name=exported.name)
 
 
-def put_together(parts: Sequence[Exported]) -> Exported:
+def put_together(parts: Sequence[ExportedNightly]) -> ExportedNightly:
     """Return one nightly made from its shards, or from those of the same tests on other targets, or from both.
 
     It is complete if all shards are there, and complete.
@@ -273,7 +275,7 @@ def put_together(parts: Sequence[Exported]) -> Exported:
     """
     if len({json.dumps({**one.plan.as_fields(), **_APART}, sort_keys=True) for one in parts}) > 1:
         raise ConfigError("these are parts of different nightlies", hint="same code, tests, runtimes and options")
-    groups: dict[tuple[str, ...], list[Exported]] = {}
+    groups: dict[tuple[str, ...], list[ExportedNightly]] = {}
     for one in parts:
         groups.setdefault(one.plan.targets, []).append(one)
     targets = sorted(name for names in groups for name in names)
@@ -292,7 +294,7 @@ def put_together(parts: Sequence[Exported]) -> Exported:
         tools=_all_tools(parts),
         left_out=left_out,
     )
-    return Exported(plan, began, ended, parts[0].name, tuple(_gravest(parts)))
+    return ExportedNightly(plan, began, ended, parts[0].name, tuple(_gravest(parts)))
 
 
 _APART: Final = {
@@ -304,7 +306,7 @@ _APART: Final = {
 }  # fields of plans in which the parts of a nightly may differ
 
 
-def _all_counting(parts: Sequence[Exported]) -> dict[str, tuple[str, ...]]:
+def _all_counting(parts: Sequence[ExportedNightly]) -> dict[str, tuple[str, ...]]:
     """Return the targets with coverage in any of the parts, by runtime."""
     found: dict[str, set[str]] = {}
     for one in parts:
@@ -313,7 +315,7 @@ def _all_counting(parts: Sequence[Exported]) -> dict[str, tuple[str, ...]]:
     return {runtime: tuple(sorted(found[runtime])) for runtime in sorted(found)}
 
 
-def _all_shards(group: Sequence[Exported]) -> bool:
+def _all_shards(group: Sequence[ExportedNightly]) -> bool:
     """Tell whether these parts, all of the same targets, are all shards, and complete.
 
     Raises:
@@ -326,7 +328,7 @@ def _all_shards(group: Sequence[Exported]) -> bool:
     return len(group) == numbers[0][1] and all(one.ended is not None for one in group)
 
 
-def _all_tools(parts: Sequence[Exported]) -> dict[str, str]:
+def _all_tools(parts: Sequence[ExportedNightly]) -> dict[str, str]:
     """Return the versions of the tools of all parts; each target needs some of them.
 
     Raises:
@@ -340,7 +342,7 @@ def _all_tools(parts: Sequence[Exported]) -> dict[str, str]:
     return found
 
 
-def _gravest(parts: Sequence[Exported]) -> Iterator[Run]:
+def _gravest(parts: Sequence[ExportedNightly]) -> Iterator[Run]:
     """Yield one run for each key, in the order of keys: the one with the gravest verdict.
 
     Tests without a target are run in each part: a failure in one counts. Coverage is put together.

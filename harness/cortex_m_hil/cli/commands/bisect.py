@@ -16,7 +16,16 @@ from rich.console import Console
 
 from cortex_m_hil.campaigns import planner
 from cortex_m_hil.campaigns.bisection import evidence as findings
-from cortex_m_hil.campaigns.bisection.bisect import Bisection, Line, Outcome, Plan, Source, State, checked, run_test
+from cortex_m_hil.campaigns.bisection.bisect import (
+    Bisection,
+    BisectionOutcome,
+    BisectionPlan,
+    BisectionState,
+    CommitLine,
+    Source,
+    checked,
+    run_test,
+)
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, Told, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
@@ -91,12 +100,12 @@ def start(
     terms = ("broken", "fixed") if find_fix else ("good", "bad")
     repository = Source(str(source), python, build, incremental, tuple(exclude or ()))
     plan = checked(
-        Plan(
+        BisectionPlan(
             repository, old, new, assert_old, assert_new, tuple(likely or ()),
             confidence, deterministic, find_fix, term_old or terms[0], term_new or terms[1], reuse=reuse,
         )
     )  # fmt: skip
-    line = Line.of(plan)
+    line = CommitLine.of(plan)
     with opened(store_file) as kept:
         _begin(kept, plan)
     text = f"{counted(line.last, 'commit')} to choose from; now: hil bisect run -- COMMAND"
@@ -109,7 +118,7 @@ def reset(store_file: StoreFile = None, as_json: Json = False) -> None:
     with opened(store_file) as kept:
         campaign = _current(kept)
         with own_folder(kept, campaign) as folder:
-            Bisection.clean_up(Plan.of(campaign.plan), folder)
+            Bisection.clean_up(BisectionPlan.of(campaign.plan), folder)
             for one in [one for one in kept.campaigns(KIND) if one.place == campaign.place]:
                 shutil.rmtree(_bundles(kept, one), ignore_errors=True)
                 kept.forget(one)
@@ -142,30 +151,30 @@ def run(
         campaign = _current(kept)
         rules = Rules(allow_fallback, tuple(raises or ()))
         plan = _with_test(kept, campaign, command or [], timeout, build_timeout, rules)
-        line = Line.of(plan)
+        line = CommitLine.of(plan)
         with own_folder(kept, campaign) as folder:
             if plan.reuse and not kept.runs(campaign):
                 _take_over(kept, campaign, line)
             deadline = Deadline.after(budget)
             runs, state = _work(line, kept, campaign, folder, deadline, run_log)
-            if state.outcome is Outcome.FOUND and not deadline.expired:
+            if state.outcome is BisectionOutcome.FOUND and not deadline.expired:
                 line = _with_details(line, state, kept, campaign, folder)
-        if state.outcome is not Outcome.UNDER_WAY:
+        if state.outcome is not BisectionOutcome.UNDER_WAY:
             kept.end(campaign)
-        if state.outcome is Outcome.UNTESTABLE:
+        if state.outcome is BisectionOutcome.UNTESTABLE:
             raise findings.untestable(line, runs)
     end(_answer(line, state, runs))
 
 
 def _with_test(
     kept: Store, campaign: Campaign, command: Sequence[str], timeout: float, build_timeout: float, rules: Rules
-) -> Plan:
+) -> BisectionPlan:
     """Return the plan with its test; without a command it keeps the one that it has.
 
     Raises:
         ConfigError: no test is named, or another one than that of the runs there are.
     """
-    plan = Plan.of(campaign.plan)
+    plan = BisectionPlan.of(campaign.plan)
     if not (command or plan.command):
         raise ConfigError("no test is named", hint="hil bisect run -- pytest --target=m4-qemu FILE::TEST")
     if not command:
@@ -180,12 +189,12 @@ def _with_test(
     return wanted
 
 
-def _take_over(kept: Store, campaign: Campaign, line: Line) -> None:
+def _take_over(kept: Store, campaign: Campaign, line: CommitLine) -> None:
     """Record what earlier searches of this folder learnt of these commits, by the same test on the same source."""
     tells = {Told.PASS, Told.FAIL, Told.SKIP, Told.BUILD}
     found: dict[tuple[str, float], Run] = {}  # an earlier search may have taken over the same runs
     for earlier in kept.campaigns(KIND):
-        plan = Plan.of(earlier.plan)
+        plan = BisectionPlan.of(earlier.plan)
         same = (plan.source, plan.command, plan.rules) == (line.plan.source, line.plan.command, line.plan.rules)
         if same and earlier.place == campaign.place and earlier.number != campaign.number:
             runs = [one for one in kept.runs(earlier) if one.key in line.position and Told(one.verdict) in tells]
@@ -198,8 +207,8 @@ def _take_over(kept: Store, campaign: Campaign, line: Line) -> None:
 
 
 def _work(
-    line: Line, kept: Store, campaign: Campaign, folder: Path, budget: Deadline, run_log: Path | None
-) -> tuple[list[Run], State]:
+    line: CommitLine, kept: Store, campaign: Campaign, folder: Path, budget: Deadline, run_log: Path | None
+) -> tuple[list[Run], BisectionState]:
     runs = kept.runs(campaign)
     _write(run_log, findings.log_lines(line, runs), "w")
     if line.state(runs).next is None:
@@ -216,7 +225,7 @@ def _work(
     return runs, line.state(runs)
 
 
-def _with_details(line: Line, state: State, kept: Store, campaign: Campaign, folder: Path) -> Line:
+def _with_details(line: CommitLine, state: BisectionState, kept: Store, campaign: Campaign, folder: Path) -> CommitLine:
     """Run culprit and parent once more, if the test is pytest, to record what each operator gives there.
 
     Returns:
@@ -251,12 +260,12 @@ def _write(file: Path | None, lines: Iterator[str], mode: str) -> None:
             out.writelines(f"{one}\n" for one in lines)
 
 
-def _progress(line: Line, runs: Sequence[Run], key: str) -> str:
+def _progress(line: CommitLine, runs: Sequence[Run], key: str) -> str:
     left = line.state(runs).left
     return f"run {len(runs) + 1}: {key[:10]}; about {left} to go"
 
 
-def _row(line: Line, runs: Sequence[Run]) -> str:
+def _row(line: CommitLine, runs: Sequence[Run]) -> str:
     last = runs[-1]
     why = f"  {last.error}" if last.error else ""
     taught = findings.taught(line, runs, len(runs))
@@ -274,7 +283,7 @@ def log(store_file: StoreFile = None, as_json: Json = False) -> None:
     """
     with opened(store_file) as kept:
         campaign = _current(kept)
-        line, runs = Line.of(Plan.of(campaign.plan)), kept.runs(campaign)
+        line, runs = CommitLine.of(BisectionPlan.of(campaign.plan)), kept.runs(campaign)
     end(Answer("\n".join(findings.log_lines(line, runs)), {"plan": campaign.plan, "runs": runs}))
 
 
@@ -292,7 +301,7 @@ def replay(
     plan, runs = findings.read_log(files.read(file, LOG_LIMIT).decode(errors="replace"))
     if source is not None:
         plan = replace(plan, source=replace(plan.source, path=str(source)))
-    line = Line.of(checked(plan))
+    line = CommitLine.of(checked(plan))
     if strange := [one.key for one in runs if one.key not in line.position]:
         raise ConfigError(f"the log has runs of {strange[0][:10]}, which is not in the range", hint="another log?")
     with opened(store_file) as kept:
@@ -305,8 +314,8 @@ def replay(
 # --- answers -------------------------------------------------------------------------------------------------
 
 
-def _answer(line: Line, state: State, runs: Sequence[Run]) -> Answer:
-    found = state.outcome is Outcome.FOUND and len(state.candidates) == 1
+def _answer(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> Answer:
+    found = state.outcome is BisectionOutcome.FOUND and len(state.candidates) == 1
     culprit = line.commits[state.candidates[0]] if found else None
     stat = Repository(Path(line.plan.source.path)).diff_stat(culprit) if culprit else ""
     seen, changed = findings.evidence(line, runs), findings.changes(line, state, runs)
@@ -322,22 +331,22 @@ def _answer(line: Line, state: State, runs: Sequence[Run]) -> Answer:
         **_ends(line),
     }
     blocks = [_headline(line, state, runs), stat, _evidence(line, seen), _changes(changed)]
-    unlike = state.outcome in (Outcome.NO_CHANGE, Outcome.NOT_AS_SAID)
+    unlike = state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID)
     status = OK if found else NO if unlike else CANNOT_TELL
     return Answer("\n\n".join(filter(None, blocks)), fields, status)
 
 
-def _headline(line: Line, state: State, seen: Sequence[Run]) -> str:
+def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> str:
     plan, commits = line.plan, [line.commits[one] for one in state.candidates]
     told = f"probability {state.probability:.3f}, {counted(len(seen), 'run')}"
-    if state.outcome is Outcome.UNDER_WAY:
+    if state.outcome is BisectionOutcome.UNDER_WAY:
         best = f"most probable {commits[-1].short} ({state.probability:.3f})"
         return f"not known yet after {counted(len(seen), 'run')}: {best}; hil bisect run goes on"
-    if state.outcome is Outcome.NO_CHANGE:
+    if state.outcome is BisectionOutcome.NO_CHANGE:
         return f"no commit changed it: {findings.alike(line)} ({counted(len(seen), 'run')})"
-    if state.outcome is Outcome.NOT_AS_SAID:
+    if state.outcome is BisectionOutcome.NOT_AS_SAID:
         return f"{findings.ends_not_as_said(line, seen)}: {_asked(line, seen)}"
-    if state.outcome is Outcome.CONTRADICTION:
+    if state.outcome is BisectionOutcome.CONTRADICTION:
         return (
             "no single commit explains these runs of a test that is said to be deterministic: leave out --deterministic"
         )
@@ -350,7 +359,7 @@ def _headline(line: Line, state: State, seen: Sequence[Run]) -> str:
     return f"{head}\n{one.subject}\n{one.author}, {one.date}" + _merged(one)
 
 
-def _asked(line: Line, runs: Sequence[Run]) -> str:
+def _asked(line: CommitLine, runs: Sequence[Run]) -> str:
     """Return the question to the user whose ends are not as said."""
     plan, tested = line.plan, findings.evidence(line, runs)
     wrong = [one for one in tested if one.position in line.ends and not (one.new if one.position else one.old)]
@@ -372,7 +381,7 @@ def _merged(commit: Commit) -> str:
     return f"\na merge: what it brought is searched with hil bisect start {second} $(git merge-base {first} {second})"
 
 
-def _evidence(line: Line, seen: Sequence[findings.Evidence]) -> str:
+def _evidence(line: CommitLine, seen: Sequence[findings.Evidence]) -> str:
     plan = line.plan
     rows = [
         (str(one.position), one.commit.short, *map(_count, (one.old, one.new, one.skipped)), one.why) for one in seen
@@ -384,7 +393,7 @@ def _count(number: int) -> str:
     return str(number) if number else "-"
 
 
-def _changes(changed: Sequence[findings.Change]) -> str:
+def _changes(changed: Sequence[findings.TestChange]) -> str:
     rows = [
         (one.test, one.target, one.isa, one.old, one.new, _outputs(one.outputs_changed), one.at_fault)
         for one in changed
@@ -395,7 +404,7 @@ def _changes(changed: Sequence[findings.Change]) -> str:
     return "\n\n".join([head, *filter(None, map(_more, changed))])
 
 
-def _more(change: findings.Change) -> str:
+def _more(change: findings.TestChange) -> str:
     """Return the operators whose outputs changed, and the command that runs the failure again; "" for neither."""
     lines = []
     if change.operators is not None:
@@ -411,14 +420,14 @@ def _outputs(changed: bool | None) -> str:
     return "-" if changed is None else "changed" if changed else "the same"
 
 
-def _ends(line: Line) -> dict[str, Any]:
+def _ends(line: CommitLine) -> dict[str, Any]:
     return {"old": line.plan.old, "new": line.plan.new}
 
 
 # --- store ---------------------------------------------------------------------------------------------------
 
 
-def _begin(kept: Store, plan: Plan) -> Campaign:
+def _begin(kept: Store, plan: BisectionPlan) -> Campaign:
     before = current(kept, KIND)
     if before is not None and before.ended is None:
         raise ConfigError(

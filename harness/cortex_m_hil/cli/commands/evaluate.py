@@ -13,8 +13,17 @@ from rich.console import Console
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns import planner
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read
-from cortex_m_hil.campaigns.evaluation.evaluation import DONE, Evaluation, Job, Model, Plan, Task, jobs_of, task_of
-from cortex_m_hil.campaigns.evaluation.evaluation_report import NAMES, Asked, Report, Results
+from cortex_m_hil.campaigns.evaluation.evaluation import (
+    DONE,
+    EvaluatedModel,
+    Evaluation,
+    EvaluationPlan,
+    Job,
+    ModelTask,
+    jobs_of,
+    task_of,
+)
+from cortex_m_hil.campaigns.evaluation.evaluation_report import NAMES, Asked, EvaluationReport, Results
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
@@ -120,13 +129,15 @@ def evaluate(
     choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with opened(store_file) as kept, log_of_errors(verbose):
-        found = Model(model, layout)
+        found = EvaluatedModel(model, layout)
         samples = read(data, found.taken, Raw(raw, scale, zero_point), limit, in_order=stream)
         jobs = _jobs(resolved, found, samples, timeout_multiplier, linted=not no_lint)
         first = next(iter(jobs.values())).program
         task = task_of(first, samples)
         asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
-        plan = Plan(model, str(data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs})
+        plan = EvaluationPlan(
+            model, str(data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
+        )
         say(_heading(found, samples))
         if found.has_references and (told := left_in_float(first, layout)):
             say(told)
@@ -136,7 +147,7 @@ def evaluate(
     raise typer.Exit(_told(reports, resolved, {"model": model, "data": data, "taken_as": samples.taken_as}))
 
 
-def _told(reports: Sequence[Report], resolved: Mapping[str, Resolved], asked_of: Mapping[str, Any]) -> int:
+def _told(reports: Sequence[EvaluationReport], resolved: Mapping[str, Resolved], asked_of: Mapping[str, Any]) -> int:
     """Tell the answer of each target and the summary, and return the exit status."""
     answers = [_answer(one, resolved[one.target], asked_of) for one in reports]
     for one in answers:
@@ -146,7 +157,7 @@ def _told(reports: Sequence[Report], resolved: Mapping[str, Resolved], asked_of:
 
 
 def _jobs(
-    resolved: Mapping[str, Resolved], model: Model, data: DataSet, multiplier: float, *, linted: bool
+    resolved: Mapping[str, Resolved], model: EvaluatedModel, data: DataSet, multiplier: float, *, linted: bool
 ) -> dict[str, Job]:
     """Lower the model for each target, and return what is to be run there, by the target's name."""
 
@@ -164,7 +175,7 @@ def _classes(text: str) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def _heading(model: Model, data: DataSet) -> str:
+def _heading(model: EvaluatedModel, data: DataSet) -> str:
     inputs = counted(len(data.calibration), "input")
     calibrated = f"{inputs} {'for that' if data.own_calibration else 'of the samples'}"
     how = f"calibrated with {calibrated}" if model.has_references else "a file: no references"
@@ -175,7 +186,7 @@ def _heading(model: Model, data: DataSet) -> str:
 # --- work ----------------------------------------------------------------------------------------------------
 
 
-def _campaign(kept: Store, plan: Plan) -> Campaign:
+def _campaign(kept: Store, plan: EvaluationPlan) -> Campaign:
     """Return the last campaign of this plan that was begun in this folder and has not ended, or a new one."""
     here, wanted = os.getcwd(), plan.as_fields()
     for one in reversed(kept.campaigns(KIND)):
@@ -208,18 +219,20 @@ def _time_left(runs: Sequence[Run], left: int) -> str:
 # --- answers -------------------------------------------------------------------------------------------------
 
 
-def _reports(jobs: Mapping[str, Job], data: DataSet, task: Task, asked: Asked, runs: Sequence[Run]) -> list[Report]:
+def _reports(
+    jobs: Mapping[str, Job], data: DataSet, task: ModelTask, asked: Asked, runs: Sequence[Run]
+) -> list[EvaluationReport]:
     results = {name: Results.of(name, runs, data.labels) for name in jobs}
     [first, *_] = results
     return [
-        Report(
+        EvaluationReport(
             name, task, results[name], asked, data.differ, results[first] if name != first else None,
         )
         for name in jobs
     ]  # fmt: skip
 
 
-def _answer(report: Report, resolved: Resolved, asked_of: Mapping[str, Any]) -> Answer:
+def _answer(report: EvaluationReport, resolved: Resolved, asked_of: Mapping[str, Any]) -> Answer:
     lines = [_headline(report, resolved), *_lines(report)]
     lines += [f"  WRONG        {problem}" for problem in report.problems]
     lines += [f"  cannot tell  {report.unknown}"] if report.unknown else []
@@ -228,12 +241,12 @@ def _answer(report: Report, resolved: Resolved, asked_of: Mapping[str, Any]) -> 
     return Answer("\n".join([*lines, ""]), {**fields_of_target(resolved), **asked_of, **report.fields()}, status)
 
 
-def _headline(report: Report, resolved: Resolved) -> str:
+def _headline(report: EvaluationReport, resolved: Resolved) -> str:
     speed = f", {report.speed:.1f} a second" if report.speed is not None else ""
     return f"{label_of(resolved)}: {counted(len(report.results.labels), 'sample')}{speed}"
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: EvaluationReport) -> Iterator[str]:
     total = len(report.results.labels)
     for source, same in report.same.items():
         quanta = report.max_quanta[source]
@@ -257,11 +270,11 @@ def _row(one: ClassRow) -> tuple[str, ...]:
     return *counts, _number(one.recall), str(one.predicted), _number(one.precision)
 
 
-def _summary(model: str, reports: Sequence[Report], isa_of: Callable[[str], Isa]) -> str:
+def _summary(model: str, reports: Sequence[EvaluationReport], isa_of: Callable[[str], Isa]) -> str:
     """Return a table of the accuracy by target and reference."""
     [first, *_] = reports
     sources = [source for source in reversed(NAMES) if any(source in one.accuracy for one in reports)]
-    figure = "top-1" if first.task is Task.CLASSES else "AUC"
+    figure = "top-1" if first.task is ModelTask.CLASSES else "AUC"
     rows = []
     for one in reports:
         numbers = [_number(one.accuracy.get(source)) for source in sources]

@@ -23,9 +23,9 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     SLICES,
     BudgetSpent,
     Nightly,
-    Part,
-    Plan,
-    Progress,
+    NightlyPart,
+    NightlyPlan,
+    PytestProgress,
     patterns,
     plan_of,
     state_of_folder,
@@ -243,11 +243,11 @@ def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dic
 def _plan(
     settings: Settings, targets: Sequence[Resolved], file: Path | None, shard: str,
     coverage: Mapping[str, tuple[str, ...]], left_out: Mapping[str, str],
-) -> Plan:  # fmt: skip
+) -> NightlyPlan:  # fmt: skip
     upstream = [] if settings.upstream is True else settings.upstream
     commit, difference = state_of_folder()
     compilers = {tool.path: tool for tool in (compiler(one.target) for one in targets)}
-    return Plan(
+    return NightlyPlan(
         tests=tuple(settings.tests),
         upstream=None if upstream is False else tuple(upstream),
         targets=tuple(one.name for one in targets),
@@ -288,7 +288,7 @@ def _counting(
     return {name: tuple(names) for name, names in found.items()}, {what: one.message for what, one in errors.items()}
 
 
-def _campaign(kept: Store, plan: Plan) -> Campaign:
+def _campaign(kept: Store, plan: NightlyPlan) -> Campaign:
     """Return the last campaign of the same plan that is under way in this folder, else a new one.
 
     One of another plan that is under way is no obstacle.
@@ -309,7 +309,9 @@ def _folder_of_bundles(report: Path | None) -> Path:
 # --- work ----------------------------------------------------------------------------------------------------
 
 
-def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequence[str], budget: Deadline) -> bool:
+def _work(
+    kept: Store, campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str], budget: Deadline
+) -> bool:
     """Run what is left of a nightly, within the budget, and tell whether tests are left.
 
     Args:
@@ -325,7 +327,7 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
         failed: Counter[str] = Counter()
         said = time.monotonic()
 
-        def told(progress: Progress) -> None:
+        def told(progress: PytestProgress) -> None:
             nonlocal said
             if progress.result is not None and progress.result.verdict in (*FAILED, Verdict.INFRA):
                 failed[progress.result.key.suite] += 1
@@ -341,7 +343,7 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
                 console.print(line)
                 said = time.monotonic()
 
-        def command(part: Part, options: Sequence[str]) -> list[str]:
+        def command(part: NightlyPart, options: Sequence[str]) -> list[str]:
             return _command(plan, part, jobs, [*([] if part.counts else asked), *options])
 
         campaigning = Nightly(plan, kept, campaign, folder, command, told, budget)
@@ -360,7 +362,7 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
         return False
 
 
-def _command(plan: Plan, part: Part, jobs: int, options: Sequence[str]) -> list[str]:
+def _command(plan: NightlyPlan, part: NightlyPart, jobs: int, options: Sequence[str]) -> list[str]:
     file = Path(plan.targets_file) if plan.targets_file else None
     telling = ["-p", "cortex_m_hil.pytest_plugin.nightly_plugin"]
     ours = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.nightly_plugin")]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Done, answer, call, command, environment, running, spawn
-from cortex_m_hil.campaigns.bisection.bisect import Line, Plan, Source
+from cortex_m_hil.campaigns.bisection.bisect import BisectionPlan, CommitLine, Source
 from cortex_m_hil.campaigns.bisection.suspects import words
 from cortex_m_hil.campaigns.store import Run
 from repositories import Repository, history
@@ -524,10 +524,10 @@ def test_commits_that_touch_files_of_the_operator_at_fault_are_more_probable(tmp
     """Unless the user says which are, or that one run of a commit tells all."""
     kernel, other = {"Source/Arm_Fully_Connected_s8.c": ""}, {"README": ""}
     made = history(tmp_path / "r", 8, lambda number: dict.fromkeys(kernel if number == 3 else other, f"{number}"))
-    plan = Plan(Source(str(made.path)), made.commits[0], made.commits[8])
+    plan = BisectionPlan(Source(str(made.path)), made.commits[0], made.commits[8])
     case = {"test": "t", "verdict": "FAIL", "at_fault": "cortex_m::quantized_linear.out (node), instruction 1"}
     runs = [Run(made.commits[8], "fail", "", 1, 1, {"cases": [case]}), Run(made.commits[0], "pass")]
-    after = Line.of(plan).state(runs).posterior
+    after = CommitLine.of(plan).state(runs).posterior
     assert after[3] == max(after[1:9]) > 2 * after[4] and after[4] == pytest.approx(after[5])
     silent = [Run(made.commits[8], "fail"), runs[1]]
     for same, seen in (
@@ -535,7 +535,7 @@ def test_commits_that_touch_files_of_the_operator_at_fault_are_more_probable(tmp
         (replace(plan, deterministic=True), runs),
         (replace(plan, likely=("README",)), runs),
     ):
-        found = Line.of(same).state(seen).posterior
+        found = CommitLine.of(same).state(seen).posterior
         assert found[3] <= found[4] * 1.001
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bisect_trials import COMMITS, Flaky, bayesect, fewest_repeats, line, ours, trials
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
-from cortex_m_hil.campaigns.bisection.bisect import END_TRIES, SWAPPED_TRIES, Line, Outcome
+from cortex_m_hil.campaigns.bisection.bisect import END_TRIES, SWAPPED_TRIES, BisectionOutcome, CommitLine
 from cortex_m_hil.campaigns.bisection.test_verdicts import Told
 from cortex_m_hil.campaigns.store import Run
 
@@ -57,7 +57,7 @@ def test_a_failure_makes_later_culprits_less_probable(at: int, failures: int, pa
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=5))
 def test_the_evidence_is_the_integral_over_both_rates(made: list[tuple[int, bool]]) -> None:
     """Against a sum over a fine grid of rates, for the Beta part alone."""
-    rates = beliefs.Rates(beliefs.Rate(0, 0.0, 1.5, 2.0), beliefs.Rate(1, 0.0, 2.0, 1.0))
+    rates = beliefs.Rates(beliefs.FailureRatePrior(0, 0.0, 1.5, 2.0), beliefs.FailureRatePrior(1, 0.0, 2.0, 1.0))
     failures, passes = (np.array([made.count((at, fails)) for at in range(5)]) for fails in (True, False))
     before = beliefs.prior([1.0] * 4)
     found = beliefs.posterior(before, rates, failures, passes)
@@ -100,7 +100,7 @@ def test_a_deterministic_search_takes_what_git_bisect_takes(culprit: int) -> Non
     while (state := search.state(runs)).next is not None:
         told = Told.FAIL if state.next >= culprit else Told.PASS
         runs.append(Run(search.commits[state.next].sha, told.value))
-    assert (state.outcome, state.candidates, len(runs)) == (Outcome.FOUND, (culprit,), 2 + 6)
+    assert (state.outcome, state.candidates, len(runs)) == (BisectionOutcome.FOUND, (culprit,), 2 + 6)
 
 
 def test_culprit_and_parent_are_run_again() -> None:
@@ -133,7 +133,7 @@ def test_ends_that_are_not_as_said_are_both_run_first_and_told(
     while (state := search.state(runs)).next is not None:
         ran.append(state.next)
         runs.append(Run(search.commits[state.next].sha, (old if state.next == 0 else new).value))
-    assert state.outcome is Outcome.NOT_AS_SAID
+    assert state.outcome is BisectionOutcome.NOT_AS_SAID
     assert ran[:2] == [8, 0] and (ran.count(0), ran.count(8)) == counts and len(ran) == sum(counts)
 
 
@@ -143,30 +143,33 @@ def test_a_flaky_end_that_is_late_as_said_goes_on() -> None:
     runs = [Run(search.commits[at].sha, told.value) for at, told in made]
     assert search.state(runs).next == 8
     state = search.state([*runs, Run(search.commits[8].sha, Told.FAIL.value)])
-    assert state.outcome is Outcome.UNDER_WAY
+    assert state.outcome is BisectionOutcome.UNDER_WAY
 
 
 def test_an_end_that_is_asserted_is_not_run_where_the_other_is_not_as_said() -> None:
     made = line(8)
-    search = Line(replace(made.plan, old_asserted=True), made.commits)
+    search = CommitLine(replace(made.plan, old_asserted=True), made.commits)
     runs: list[Run] = []
     while (state := search.state(runs)).next is not None:
         runs.append(Run(search.commits[state.next].sha, Told.PASS.value))
-    assert state.outcome is Outcome.NOT_AS_SAID
+    assert state.outcome is BisectionOutcome.NOT_AS_SAID
     assert [run.key for run in runs] == [search.commits[8].sha] * END_TRIES
 
 
 def test_a_deterministic_test_that_is_not_is_a_contradiction() -> None:
     search = line(8, deterministic=True)
     told = [(8, Told.FAIL), (0, Told.PASS), (4, Told.FAIL), (6, Told.PASS)]
-    assert search.state([Run(search.commits[at].sha, one.value) for at, one in told]).outcome is Outcome.CONTRADICTION
+    assert (
+        search.state([Run(search.commits[at].sha, one.value) for at, one in told]).outcome
+        is BisectionOutcome.CONTRADICTION
+    )
 
 
 def test_commits_that_cannot_be_tested_are_candidates_beside_the_culprit() -> None:
     search = line(8, deterministic=True)
     told = [(8, Told.FAIL), (0, Told.PASS), (3, Told.PASS), (4, Told.BUILD), (5, Told.INFRA), (5, Told.INFRA)]
     state = search.state([Run(search.commits[at].sha, one.value) for at, one in [*told, (6, Told.FAIL)]])
-    assert (state.outcome, state.candidates) == (Outcome.FOUND, (4, 5, 6))
+    assert (state.outcome, state.candidates) == (BisectionOutcome.FOUND, (4, 5, 6))
 
 
 def test_infra_alone_is_tried_again_and_evidence_counts_before_it() -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from command_line import environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import Judgement, Rules, Told, cases_of, judge, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, cases_of, judge, with_junit
 from cortex_m_hil.errors import ConfigError
 from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 
@@ -102,7 +102,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return run
 
 
-Run = Callable[..., Judgement]
+Run = Callable[..., RunJudgement]
 ALL: Final = Rules()
 
 
@@ -110,7 +110,7 @@ ALL: Final = Rules()
 def run(elements: dict[str, ElementTree.Element], tmp_path: Path) -> Run:
     """Judges a run of these tests alone."""
 
-    def run(names: str, status: int, rules: Rules = ALL) -> Judgement:
+    def run(names: str, status: int, rules: Rules = ALL) -> RunJudgement:
         root = ElementTree.Element("testsuites")
         root.extend(elements[name] for name in names.split())
         ElementTree.ElementTree(root).write(tmp_path / "junit.xml")

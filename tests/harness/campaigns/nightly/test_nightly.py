@@ -22,8 +22,8 @@ from jsonschema import Draft202012Validator
 
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, call, running
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
-from cortex_m_hil.campaigns.nightly.nightly import ENDED, BudgetSpent, Nightly, Plan, run_of, state_of_folder
-from cortex_m_hil.campaigns.nightly.stored_nightlies import Exported
+from cortex_m_hil.campaigns.nightly.nightly import ENDED, BudgetSpent, Nightly, NightlyPlan, run_of, state_of_folder
+from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
 from cortex_m_hil.campaigns.report.changes import Kind
 from cortex_m_hil.campaigns.report.night import RUNNER, Key, Result
 from cortex_m_hil.campaigns.report.results_json import SCHEMA
@@ -317,8 +317,8 @@ def test_targets_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
     assert twice.status == CANNOT_TELL and "native: in nightlies of different targets" in twice.err
 
 
-def exported(targets: str, verdict: Verdict, version: str = "1") -> nights.Exported:
-    plan = Plan(
+def exported(targets: str, verdict: Verdict, version: str = "1") -> nights.ExportedNightly:
+    plan = NightlyPlan(
         ("t",),
         None,
         (targets,),
@@ -334,7 +334,7 @@ def exported(targets: str, verdict: Verdict, version: str = "1") -> nights.Expor
         {"gcc": version},
     )
     result = Result(Key("tests", "builtin", "t::test", ""), "", "", verdict)
-    return nights.Exported(plan, 1.0, 2.0, "", (run_of(result),))
+    return nights.ExportedNightly(plan, 1.0, 2.0, "", (run_of(result),))
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -745,8 +745,8 @@ def test_a_runtime_that_counts_nothing_is_told_and_the_other_counts(hil: Hil) ->
 
 def kept_night(kept: Store, began: float, targets: tuple[str, ...], *results: Result, commit: str = "") -> Campaign:
     """A nightly in the store that was run to its end."""
-    plan = Plan(("t",), None, targets, ("builtin",), "", (), "1/1", (), {}, (), commit, "", {"gcc": "1"})
-    campaign = nights.add(kept, os.getcwd(), Exported(plan, began, began + 1, "", tuple(map(run_of, results))))
+    plan = NightlyPlan(("t",), None, targets, ("builtin",), "", (), "1/1", (), {}, (), commit, "", {"gcc": "1"})
+    campaign = nights.add(kept, os.getcwd(), ExportedNightly(plan, began, began + 1, "", tuple(map(run_of, results))))
     assert campaign is not None
     return campaign
 
@@ -778,8 +778,8 @@ def test_a_branch_or_a_tag_is_the_nightly_of_its_commit_or_of_the_nearest_before
             kept_night(kept, began, ("a",), commit=made.commits[number])
         found = {word: nights.find(kept, word).began for word in ("v1", "side", "HEAD", "HEAD~2", made.commits[2][:8])}
         assert found == {"v1": 1.0, "side": 3.0, "HEAD": 4.0, "HEAD~2": 3.0, made.commits[2][:8]: 3.0}
-        changed = replace(Plan.of(nights.find(kept, "side").plan), difference="d1")  # beside the same commit
-        nights.add(kept, "here", Exported(changed, 5.0, 6.0, "", ()))
+        changed = replace(NightlyPlan.of(nights.find(kept, "side").plan), difference="d1")  # beside the same commit
+        nights.add(kept, "here", ExportedNightly(changed, 5.0, 6.0, "", ()))
         assert nights.find(kept, "side").began == 3.0
         for word in ("v0", "no-such", "--all"):
             with pytest.raises(ConfigError, match=f"no nightly '{word}'"):
@@ -796,13 +796,15 @@ def test_what_grew_while_a_test_failed_is_told(folder: Path) -> None:
 
 
 def test_what_shards_counted_is_put_together(folder: Path) -> None:
-    plan = Plan(("t",), None, ("native",), ("builtin",), "", (), "1/2", (), {"builtin": ("native",)}, (), "", "", {})
+    plan = NightlyPlan(
+        ("t",), None, ("native",), ("builtin",), "", (), "1/2", (), {"builtin": ("native",)}, (), "", "", {}
+    )
     shards = []
     for number, lines in enumerate(({1: 0, 2: 3}, {1: 4, 2: 0}), 1):
         counted = Coverage({"DSP": ClassCoverage({"m4-qemu"}, 1, {"add.h": Counts(lines)})})
         part = next(part for part in plan.parts if part.counts)
         run = Run(str(part), ENDED, figures=counted.fields())
-        shards.append(Exported(replace(plan, shard=f"{number}/2"), 0.0, 1.0, "", (run,)))
+        shards.append(ExportedNightly(replace(plan, shard=f"{number}/2"), 0.0, 1.0, "", (run,)))
     with Store(folder / "store.sqlite") as kept:
         campaign = nights.add(kept, "here", nights.put_together(shards))
         assert campaign is not None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.campaigns.nightly.nightly import Plan
+from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan
 from cortex_m_hil.campaigns.report.changes import Kind
 from cortex_m_hil.campaigns.report.limits import Limit, beyond
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
@@ -126,14 +126,14 @@ def test_a_program_that_went_wrong_is_compared_with_nothing_that_comes_after() -
 
 def test_a_limit_comes_back_from_a_plan() -> None:
     limits = (Limit(figure="instructions", above="+1 %"), Limit(figure="sqnr_db", target="m0-*", below=20))
-    plan = Plan(
+    plan = NightlyPlan(
         (), None, (), (), "", (), "1/1", limits, {"builtin": ("native",)}, ("*",), "", "", {}, models=("*::net",)
     )
-    assert Plan.of(json.loads(json.dumps(plan.as_fields()))) == plan
+    assert NightlyPlan.of(json.loads(json.dumps(plan.as_fields()))) == plan
     older = {
         name: value for name, value in plan.as_fields().items() if name not in ("limits", "coverage", "fit", "models")
     }
-    assert Plan.of(older) == replace(plan, limits=(), coverage={}, fit=(), models=())
-    assert Plan.of({**plan.as_fields(), "fit": True}) == plan  # of earlier versions
+    assert NightlyPlan.of(older) == replace(plan, limits=(), coverage={}, fit=(), models=())
+    assert NightlyPlan.of({**plan.as_fields(), "fit": True}) == plan  # of earlier versions
     flat = {**plan.as_fields(), "coverage": ["native"]}  # of version 0.1
-    assert Plan.of(flat) == plan
+    assert NightlyPlan.of(flat) == plan
