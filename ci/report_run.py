@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
-from cortex_m_hil.campaigns.report.changes import Change, Kind
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
 from cortex_m_hil.campaigns.report.files import write
 from cortex_m_hil.campaigns.report.night import FAILED, Night
 from cortex_m_hil.campaigns.report.table import COUNTED
@@ -72,7 +72,7 @@ class Found:
     @property
     def status(self) -> int:
         verdicts = {one.verdict for one in self.night.tests}
-        if verdicts & set(FAILED) or any(one.kind in (Kind.LIMIT, Kind.MISSING) for one in self.changed):
+        if verdicts & set(FAILED) or any(one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in self.changed):
             return 1
         return 2 if self.missing or not self.night.complete or Verdict.INFRA in verdicts or not verdicts else 0
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from cortex_m_hil.campaigns.report.changes import changes
-from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
 from cortex_m_hil.runner.results import Verdict
 
@@ -19,7 +19,7 @@ OPERATORS: Final = tuple(f"cortex_m::quantized_operator_{number}.out" for number
 HOSTILE: Final = "</script><img src=x onerror=document.title='broken'><!--&amp;\"'`{{7*7}}\u2028\x00\x1b[31m"
 
 
-def report(cells: int, nights: int, seed: int = 1, moving: float = 0.01, failing: float = 0.05) -> Report:
+def report(cells: int, nights: int, seed: int = 1, moving: float = 0.01, failing: float = 0.05) -> ReportContents:
     """`cells` results in each of `nights` nights; `moving` of the figures change from one night to the next."""
     chance = random.Random(seed)
     night = Night("1", "c0ffee0001", False, 1.8e9, {"torch": "2.13.0"}, True, by_key(_first(cells, chance)))
@@ -32,11 +32,11 @@ def report(cells: int, nights: int, seed: int = 1, moving: float = 0.01, failing
     return of(found)
 
 
-def of(nights: Sequence[Night]) -> Report:
+def of(nights: Sequence[Night]) -> ReportContents:
     """The last of them, compared with the one before."""
     *history, night = nights
     against = history[-1] if history else None
-    return Report(night, against, changes(against, night) if against else [], history)
+    return ReportContents(night, against, changes(against, night) if against else [], history)
 
 
 def _first(cells: int, chance: random.Random) -> list[Result]:
@@ -96,7 +96,7 @@ def _localized(one: Result, chance: random.Random) -> str:
     return "\n".join([*rows, "", f"at fault: {rows[0]}", "", *plot])
 
 
-def hostile() -> Report:
+def hostile() -> ReportContents:
     """A few results whose every text is `HOSTILE`, in two nights."""
     nights = []
     for number in (1, 2):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cortex_m_hil.campaigns.report.changes import Change
-from cortex_m_hil.campaigns.report.groups import Group, groups, values
+from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.cli.output import cut
 from cortex_m_hil.errors.text import counted
 
@@ -35,12 +35,12 @@ def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *,
         yield f"  and {counted(len(found) - SHOWN, 'line')} more: {rest}"
 
 
-def _line(group: Group) -> str:
+def _line(group: ChangeGroup) -> str:
     more = f"and {group.others}" if group.others else ""
     return " ".join(filter(None, (group.example.kind.value, group.what, group.rows[0].where, more)))
 
 
-def _entry(group: Group) -> Iterator[str]:
+def _entry(group: ChangeGroup) -> Iterator[str]:
     """Yield an entry with all of its tests and targets, and with values that are others than the first one's."""
     first, *rows = group.rows
     yield "  " + " ".join(filter(None, (group.example.kind.value, group.what, first.where)))

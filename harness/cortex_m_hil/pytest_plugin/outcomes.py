@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.campaigns.report.table import NO_RUNNER, Outcome
+from cortex_m_hil.campaigns.report.table import NO_RUNNER, TestOutcome
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.pytest_plugin import records
@@ -27,7 +27,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.without_target: dict[str, str] = {}
-        self._found: dict[str, Outcome] = {}
+        self._found: dict[str, TestOutcome] = {}
         self._seconds: dict[str, float] = {}
         self._earlier: dict[str, tuple[str, ...]] = {}  # endings of attempts before a rerun
         self._phase: dict[str, str] = {}  # of the last report
@@ -41,7 +41,7 @@ class Outcomes:
             self.without_target[report.nodeid] = headline(report)
         if not all(name in found for name in _NEEDED):
             return
-        outcome = Outcome(
+        outcome = TestOutcome(
             found[records.TEST],
             found[records.REQUESTED],
             found[records.RAN],
@@ -79,11 +79,11 @@ class Outcomes:
         """Tell whether a plugin repeats the attempt of a test that the last report is of."""
         return node_id in self._repeated
 
-    def all(self) -> list[Outcome]:
+    def all(self) -> list[TestOutcome]:
         """Return all outcomes in the order in which the tests began to end, with durations and earlier attempts."""
         return [one for node_id in self._found if (one := self.of(node_id)) is not None]
 
-    def of(self, node_id: str) -> Outcome | None:
+    def of(self, node_id: str) -> TestOutcome | None:
         """Return the outcome of a test; None if it used no target."""
         found = self._found.get(node_id)
         if found is None:

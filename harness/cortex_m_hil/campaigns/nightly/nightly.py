@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.bisection.history import environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
-from cortex_m_hil.campaigns.report.limits import Limit
+from cortex_m_hil.campaigns.report.limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import BUILTIN, RUNNER, Night, Result, by_key
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
@@ -84,7 +84,7 @@ class NightlyPlan:
     targets_file: str
     options: tuple[str, ...]
     shard: str
-    limits: tuple[Limit, ...]
+    limits: tuple[FigureLimit, ...]
     coverage: Mapping[str, tuple[str, ...]]
     fit: tuple[str, ...]
     commit: str
@@ -103,7 +103,7 @@ class NightlyPlan:
         """Return the plan that `as_fields` made `fields` of, also after a way through JSON."""
         lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
         upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
-        limits = tuple(map(Limit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
+        limits = tuple(map(FigureLimit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
         counting = fields.get("coverage", {})
         of_runtimes = counting if isinstance(counting, Mapping) else {BUILTIN: counting}  # of earlier versions
         coverage = {str(runtime): tuple(map(str, names)) for runtime, names in of_runtimes.items() if names}
@@ -218,7 +218,8 @@ class Nightly:
 
     def __init__(
         self, plan: NightlyPlan, kept: Store, campaign: Campaign, folder: Path,
-        command: Callable[[NightlyPart, Sequence[str]], Sequence[str]], told: Callable[[PytestProgress], None], budget: Deadline,
+        command: Callable[[NightlyPart, Sequence[str]], Sequence[str]], told: Callable[[PytestProgress], None],
+        budget: Deadline,
     ) -> None:  # fmt: skip
         self._plan, self._kept, self._campaign, self._folder = plan, kept, campaign, folder
         self._command, self._told, self._budget = command, told, budget

@@ -10,7 +10,7 @@ from typing import Final
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import plan_of, shareable
 from cortex_m_hil.campaigns.report.changes import Change
-from cortex_m_hil.campaigns.report.contents import BUNDLES, Report
+from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.night import Night
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.host.pytest_options import pytest_options
@@ -20,7 +20,7 @@ HISTORY: Final = 30  # nights, at most
 
 def report_of(
     kept: Store, campaign: Campaign, night: Night, against: Night | None, changed: Sequence[Change], folder: Path
-) -> Report:
+) -> ReportContents:
     """Build the report of a nightly.
 
     Args:
@@ -33,7 +33,7 @@ def report_of(
     """
     plan = plan_of(campaign)
     targets = pytest_options(targets_file=plan.targets_file)
-    return Report(
+    return ReportContents(
         night=night,
         against=against,
         changes=changed,

@@ -49,7 +49,7 @@ _POSITIVE: Final = (
 )
 
 
-class Kind(str, Enum):
+class ChangeKind(str, Enum):
     """The kinds of changes, gravest first."""
 
     NEW_FAILURE = "new failure"
@@ -76,14 +76,14 @@ class Kind(str, Enum):
 
 
 _KINDS: Final = {
-    INSTRUCTIONS: (Kind.SLOWER, Kind.FASTER),
-    CORTEX_M_MACS: (Kind.MORE_CORTEX_M, Kind.LESS_CORTEX_M),
+    INSTRUCTIONS: (ChangeKind.SLOWER, ChangeKind.FASTER),
+    CORTEX_M_MACS: (ChangeKind.MORE_CORTEX_M, ChangeKind.LESS_CORTEX_M),
 }
 """By figure, the kinds of change if it is higher and if it is lower; for bytes, LARGER and SMALLER."""
 
 
 @dataclass(frozen=True)
-class Part:
+class FigureShare:
     """The share of an operator or a section in a changed figure, before and after; 0 where it is not there."""
 
     name: str
@@ -105,12 +105,12 @@ class Change:
         program: the same for all tests that run the same programs (`programs`); "" where that is not known.
     """
 
-    kind: Kind
+    kind: ChangeKind
     key: Key
     figure: str = ""
     before: str = ""
     after: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FigureShare, ...] = ()
     limit: str = ""
     program: str = ""
 
@@ -172,13 +172,13 @@ def _gone(old: Night, new: Night) -> Iterator[Change]:
     asked = {(key.suite, key.runtime, key.target) for key in new.results}
     for key, one in old.results.items():
         if key not in new.results and (key.suite, key.runtime, key.target) in asked:
-            yield Change(Kind.GONE, key, before=one.verdict.value, after="-")
+            yield Change(ChangeKind.GONE, key, before=one.verdict.value, after="-")
 
 
 def _nothing_in_common(old: Night, new: Night) -> Iterator[Change]:
     """Yield a change if no test of the new nightly is in the old one: that nothing else changed says nothing then."""
     if new.tests and not any(one.key in old.results for one in new.tests):
-        yield Change(Kind.NOTHING_IN_COMMON, Key("", "", "", ""), after="no test of the one was run in the other")
+        yield Change(ChangeKind.NOTHING_IN_COMMON, Key("", "", "", ""), after="no test of the one was run in the other")
 
 
 def needs_history(old: Night, new: Night) -> bool:
@@ -197,16 +197,16 @@ def of_itself(new: Night) -> Iterator[Change]:
     patterns (`fit:`, `models:`) of tests that are not there.
     """
     for target, why in new.left_out.items():
-        yield Change(Kind.LEFT_OUT, Key("", "", "", target), after=why)
+        yield Change(ChangeKind.LEFT_OUT, Key("", "", "", target), after=why)
     for key, result in new.results.items():
         yield from _needless(result)
         for figure in sorted(result.figures):
             if figure in _POSITIVE and result.total(figure) == 0:
-                yield Change(Kind.MISSING, key, figure, "", "0")
+                yield Change(ChangeKind.MISSING, key, figure, "", "0")
     named = [("fit", one) for one in new.fit] + [("models", one) for one in new.models]
     for what, pattern in named if new.complete and new.shard == "1/1" else ():
         if not any(is_named(key.test, [pattern]) for key in new.results):
-            yield Change(Kind.MISSING, Key("", "", pattern, "*"), what, "-", "-", limit="no test has such a name")
+            yield Change(ChangeKind.MISSING, Key("", "", pattern, "*"), what, "-", "-", limit="no test has such a name")
 
 
 def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:
@@ -227,7 +227,7 @@ def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:
 
 def in_order(found: Iterable[Change]) -> list[Change]:
     """Sort changes, gravest first, then by key."""
-    order = list(Kind)
+    order = list(ChangeKind)
     return sorted(found, key=lambda one: (order.index(one.kind), one.key, one.figure))
 
 
@@ -250,7 +250,7 @@ def _tools(old: Night, new: Night) -> Iterator[Change]:
     for name in sorted({*old.tools, *new.tools}):
         before, after = old.tools.get(name, "-"), new.tools.get(name, "-")
         if before != after:
-            yield Change(Kind.TOOLS, Key("", "", "", ""), name, before, after)
+            yield Change(ChangeKind.TOOLS, Key("", "", "", ""), name, before, after)
     for runtime, target in sorted({(key.runtime, key.target) for key in new.results}):
         where = [
             [one for key, one in night.results.items() if (key.runtime, key.target) == (runtime, target)]
@@ -265,7 +265,7 @@ def _tools(old: Night, new: Night) -> Iterator[Change]:
 def _differing(what: str, key: Key, old: set[str], new: set[str]) -> Iterator[Change]:
     before, after = (sorted(filter(None, names)) for names in (old, new))
     if before and after and before != after:
-        yield Change(Kind.TOOLS, key, what, ", ".join(before), ", ".join(after))
+        yield Change(ChangeKind.TOOLS, key, what, ", ".join(before), ", ".join(after))
 
 
 def _uncovered(old: Night, new: Night) -> Iterator[Change]:
@@ -279,7 +279,7 @@ def _uncovered(old: Night, new: Night) -> Iterator[Change]:
         before = old.coverage.classes.get(name, ClassCoverage())
         for file, counts in now.files.items():
             if gone := counts.uncovered_since(before.files.get(file, Counts())):
-                yield Change(Kind.UNCOVERED, Key("", "builtin", "", name), file, "covered", f"not {gone}")
+                yield Change(ChangeKind.UNCOVERED, Key("", "builtin", "", name), file, "covered", f"not {gone}")
 
 
 def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterator[Change]:
@@ -288,15 +288,15 @@ def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterat
     both = {was, after.verdict}
     flaky = same_code and any(word in FAILED for word in both) and any(word in PASSED for word in both)
     if after.verdict in FAILED and was not in FAILED and not flaky:
-        yield Change(Kind.NEW_FAILURE, after.key, "", *ended)
+        yield Change(ChangeKind.NEW_FAILURE, after.key, "", *ended)
     elif after.verdict is Verdict.INFRA and was is not Verdict.INFRA:
-        yield Change(Kind.NO_VERDICT, after.key, "", *ended)
+        yield Change(ChangeKind.NO_VERDICT, after.key, "", *ended)
     elif after.verdict is Verdict.SKIP and was not in (None, Verdict.SKIP):
-        yield Change(Kind.SKIPPED, after.key, "", *ended)
+        yield Change(ChangeKind.SKIPPED, after.key, "", *ended)
     elif after.verdict in PASSED and was in FAILED and not flaky:
-        yield Change(Kind.FIXED, after.key, "", *ended)
+        yield Change(ChangeKind.FIXED, after.key, "", *ended)
     if after.earlier and after.verdict in PASSED:
-        yield Change(Kind.FLAKY, after.key, "", ", ".join(after.earlier), ended[1])
+        yield Change(ChangeKind.FLAKY, after.key, "", ", ".join(after.earlier), ended[1])
 
 
 def _flaky(nights: Sequence[Night]) -> Iterator[Change]:
@@ -315,15 +315,15 @@ def _flaky(nights: Sequence[Night]) -> Iterator[Change]:
                 failed, total = failed + bad, total + bad + good
         if failed:
             told = f"failed in {failed} of {total} nightlies of the same code"
-            yield Change(Kind.FLAKY, key, "", told, f"{result.verdict.value} {result.error}".strip())
+            yield Change(ChangeKind.FLAKY, key, "", told, f"{result.verdict.value} {result.error}".strip())
 
 
 def _needless(result: Result) -> Iterator[Change]:
     if QUARANTINE in result.figures and result.verdict is Verdict.PASS:
-        yield Change(Kind.NEEDS_NONE, result.key, QUARANTINE, str(result.figures[QUARANTINE][0]), "pass")
+        yield Change(ChangeKind.NEEDS_NONE, result.key, QUARANTINE, str(result.figures[QUARANTINE][0]), "pass")
     if QUARANTINE_ENDED in result.figures:
         ended = f"{result.verdict.value} {result.error}".strip()
-        yield Change(Kind.ENDED, result.key, "", str(result.figures[QUARANTINE_ENDED][0]), ended)
+        yield Change(ChangeKind.ENDED, result.key, "", str(result.figures[QUARANTINE_ENDED][0]), ended)
 
 
 def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator[Change]:
@@ -345,7 +345,7 @@ def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator
 def _digests(key: Key, *values: Figures) -> Iterator[Change]:
     was, is_now = (" ".join(map(str, of)) for of in values)
     if was and was != is_now:
-        yield Change(Kind.OUTPUTS if is_now else Kind.MISSING, key, OUTPUTS, was, is_now or "-")
+        yield Change(ChangeKind.OUTPUTS if is_now else ChangeKind.MISSING, key, OUTPUTS, was, is_now or "-")
 
 
 _Nights: TypeAlias = "Sequence[tuple[str, Mapping[Key, tuple[float, Mapping[str, int]]]]]"
@@ -404,7 +404,7 @@ def _moved(key: Key, before: str, after: str, shift: Shift, keys: Sequence[Key],
     return Change(_kind(shift.before, shift.after), key, CYCLES, before, after, _operators(shift, keys, nights), since)
 
 
-def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[Part, ...]:
+def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[FigureShare, ...]:
     """Return the operators that moved, of the tests that have cycles by operator on most of these nights."""
     found = [[of[key][1] if key in of else {} for key in keys] for _, of in nights]
     often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
@@ -413,7 +413,7 @@ def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[Part
         [_together(night) for night in part if all(night)]
         for part in (there[shift.begin : shift.at], there[shift.at :])
     )
-    return tuple(Part(name, round(was), round(now)) for name, (was, now) in moved_parts(before, after).items())
+    return tuple(FigureShare(name, round(was), round(now)) for name, (was, now) in moved_parts(before, after).items())
 
 
 def _together(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
@@ -423,8 +423,8 @@ def _together(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     return found
 
 
-def _kind(before: float, after: float) -> Kind:
-    return Kind.SLOWER if after > before else Kind.FASTER
+def _kind(before: float, after: float) -> ChangeKind:
+    return ChangeKind.SLOWER if after > before else ChangeKind.FASTER
 
 
 def is_exact(figure: str) -> bool:
@@ -439,18 +439,18 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
     if is_now == 0 and figure in _POSITIVE:
         return  # of_itself reports it
     if is_now is None:
-        yield Change(Kind.MISSING, after.key, figure, as_text(was), as_text(is_now))
+        yield Change(ChangeKind.MISSING, after.key, figure, as_text(was), as_text(is_now))
         return
     if is_exact(figure) and abs(is_now - was) > _LOOSE.get(figure, 0):
-        kind = _KINDS.get(figure, (Kind.LARGER, Kind.SMALLER))[is_now < was]
+        kind = _KINDS.get(figure, (ChangeKind.LARGER, ChangeKind.SMALLER))[is_now < was]
         of = [before.parts_of(figure), after.parts_of(figure)]
         parts = tuple(differing(*of)) if all(of) and was == before.value(figure) else ()
         yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts)
 
 
-def differing(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[Part]:
+def differing(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[FigureShare]:
     """Return the parts that differ, the largest difference first."""
-    parts = [Part(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
+    parts = [FigureShare(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
     return sorted(
         (one for one in parts if one.before != one.after), key=lambda one: (-abs(one.after - one.before), one.name)
     )

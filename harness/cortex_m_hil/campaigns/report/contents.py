@@ -17,7 +17,7 @@ BUNDLES: Final = "bundles"  # the folder beside the report
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportContents:
     """The contents of a report.
 
     Attributes:

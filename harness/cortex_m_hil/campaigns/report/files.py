@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.html import html
 from cortex_m_hil.campaigns.report.junit import junit
 from cortex_m_hil.campaigns.report.results_json import results_json
@@ -14,7 +14,7 @@ from cortex_m_hil.host.files import write_whole
 _WRITERS: Final = {"index.html": html, "results.json": results_json, "junit.xml": junit}
 
 
-def write(report: Report, folder: Path) -> list[Path]:
+def write(report: ReportContents, folder: Path) -> list[Path]:
     """Write the files of a report into a folder, and return their paths.
 
     Raises:

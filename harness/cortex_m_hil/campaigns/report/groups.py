@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from cortex_m_hil.campaigns.report.changes import Change, Kind, is_exact
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, is_exact
 from cortex_m_hil.campaigns.report.night import BUILTIN
 from cortex_m_hil.errors.text import change_in_percent, counted
 
 PARTS_SHOWN: Final = 3
-_OF_FIGURES: Final = (Kind.SLOWER, Kind.FASTER, Kind.LARGER, Kind.SMALLER)
-_TOGETHER: Final = (Kind.OUTPUTS, Kind.GONE, Kind.ENDED, Kind.SKIPPED)
+_OF_FIGURES: Final = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.LARGER, ChangeKind.SMALLER)
+_TOGETHER: Final = (ChangeKind.OUTPUTS, ChangeKind.GONE, ChangeKind.ENDED, ChangeKind.SKIPPED)
 _Order: TypeAlias = "tuple[int, tuple[str, ...], tuple[str, ...]]"
 
 
 @dataclass(frozen=True)
-class Row:
+class ChangeRow:
     """A change of one test, on all targets where it is the same."""
 
     change: Change
@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class ChangeGroup:
     """A group of changes of one kind with one cause; it has at least one."""
 
     changes: tuple[Change, ...]
@@ -44,13 +44,13 @@ class Group:
         return max(self.changes, key=_size)
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ChangeRow]:
         """Return a row for each test and change; that of the example first, then those with the same change."""
         found: dict[tuple[str, str], list[Change]] = {}
         example = self.example
         for one in sorted(self.changes, key=lambda one: (values(one) != values(example), one is not example)):
             found.setdefault((one.key.test, values(one)), []).append(one)
-        return [Row(of[0], tuple(dict.fromkeys(one.key.target for one in of))) for of in found.values()]
+        return [ChangeRow(of[0], tuple(dict.fromkeys(one.key.target for one in of))) for of in found.values()]
 
     @property
     def others(self) -> str:
@@ -65,12 +65,12 @@ class Group:
     def what(self) -> str:
         """Return the example in words: its figure, its change, and the operators that have it; "" for outputs."""
         one = self.example
-        if one.kind is Kind.OUTPUTS:  # digests tell nobody anything
+        if one.kind is ChangeKind.OUTPUTS:  # digests tell nobody anything
             return ""
         parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
         listed = f"({', '.join(parts)}{', …' if one.parts[PARTS_SHOWN:] else ''})" if parts else ""
         told = " ".join(filter(None, (one.figure, values(one), listed)))
-        if one.kind is Kind.TOOLS and "-" not in (one.before, one.after):
+        if one.kind is ChangeKind.TOOLS and "-" not in (one.before, one.after):
             return f"{told}: figures of the one are not compared with those of the other"
         return f"{told}, {one.limit}" if one.limit else told
 
@@ -92,13 +92,13 @@ def _numbers(one: Change) -> tuple[float, float] | None:
         return None
 
 
-def groups(changed: Iterable[Change]) -> list[Group]:
+def groups(changed: Iterable[Change]) -> list[ChangeGroup]:
     """Group changes by kind and cause, gravest kind first."""
-    return [Group(tuple(group)) for _, group in groupby(sorted(changed, key=_order), key=_order)]
+    return [ChangeGroup(tuple(group)) for _, group in groupby(sorted(changed, key=_order), key=_order)]
 
 
 def _order(one: Change) -> _Order:
-    return list(Kind).index(one.kind), (one.figure, one.key.runtime), tuple(_cause(one))
+    return list(ChangeKind).index(one.kind), (one.figure, one.key.runtime), tuple(_cause(one))
 
 
 def _cause(one: Change) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _cause(one: Change) -> Iterator[str]:
             yield from (one.key.target, "a test" if one.key.test else "all tests")
     elif one.kind not in _TOGETHER:
         yield one.program or one.key.test
-        if one.kind not in (Kind.LIMIT, Kind.MISSING, Kind.LESS_CORTEX_M, Kind.MORE_CORTEX_M):
+        if one.kind not in (ChangeKind.LIMIT, ChangeKind.MISSING, ChangeKind.LESS_CORTEX_M, ChangeKind.MORE_CORTEX_M):
             yield from (one.before, one.after, one.limit)
 
 

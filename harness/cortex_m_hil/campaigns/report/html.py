@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.changes import Kind
-from cortex_m_hil.campaigns.report.contents import Report, moment
-from cortex_m_hil.campaigns.report.groups import Group, groups, values
+from cortex_m_hil.campaigns.report.changes import ChangeKind
+from cortex_m_hil.campaigns.report.contents import ReportContents, moment
+from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.html_cells import Cells
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.night import Key, Night, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict
-from cortex_m_hil.campaigns.report.totals import Place, Row, by_operator, places, sizes
+from cortex_m_hil.campaigns.report.totals import Place, TotalsRow, by_operator, places, sizes
 from cortex_m_hil.flow.coverage.counts import total
 from cortex_m_hil.targets.resolve import RUNTIMES
 
@@ -49,7 +49,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Line:
+class MatrixLine:
     """A line of the matrix: a test.
 
     Attributes:
@@ -60,7 +60,7 @@ class Line:
     cells: tuple[tuple[int, Result] | None, ...]
 
 
-def html(report: Report) -> str:
+def html(report: ReportContents) -> str:
     """Return the page, in UTF-8 at most 3 MB for 2,000 results and 30 nights."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -114,7 +114,7 @@ def _number(value: int | None) -> str:
 # --- what changed --------------------------------------------------------------------------------------------
 
 
-def _kinds(report: Report) -> list[tuple[Kind, list[Group]]]:
+def _kinds(report: ReportContents) -> list[tuple[ChangeKind, list[ChangeGroup]]]:
     return [(kind, list(of)) for kind, of in groupby(groups(report.changes), key=lambda group: group.example.kind)]
 
 
@@ -135,13 +135,14 @@ def _column(night: Night, place: Place) -> Column:
     return Column(place, ", ".join(ran), ", ".join(engines), executes, counts)
 
 
-def _suites(night: Night, numbers: dict[Key, int]) -> list[tuple[str, list[Line]]]:
+def _suites(night: Night, numbers: dict[Key, int]) -> list[tuple[str, list[MatrixLine]]]:
     columns = [column.place for column in _columns(night)]
     by_test: dict[tuple[str, str], dict[Place, tuple[int, Result]]] = {}
     for key, one in night.results.items():
         by_test.setdefault((key.suite, key.test), {})[key.target, key.runtime] = numbers[key], one
     lines = [
-        (suite, Line(test, tuple(map(of.get, columns)))) for (suite, test), of in sorted(by_test.items(), key=_name)
+        (suite, MatrixLine(test, tuple(map(of.get, columns))))
+        for (suite, test), of in sorted(by_test.items(), key=_name)
     ]
     return [(suite, [line for _, line in of]) for suite, of in groupby(lines, key=lambda one: one[0])]
 
@@ -153,7 +154,7 @@ def _name(one: tuple[tuple[str, str], Any]) -> tuple[str, str]:
 # --- totals --------------------------------------------------------------------------------------------------
 
 
-def _with_share(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, ...]]]:
+def _with_share(rows: Sequence[TotalsRow]) -> list[tuple[TotalsRow, tuple[float, ...]]]:
     """Return each row with its numbers in percent of the largest in their columns."""
     largest = [max((row.values[index] or 0 for row in rows), default=0) for index in range(len(rows[0].values))]
     return [

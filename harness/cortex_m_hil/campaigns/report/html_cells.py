@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.contents import Report, moment
-from cortex_m_hil.campaigns.report.groups import Group
+from cortex_m_hil.campaigns.report.contents import ReportContents, moment
+from cortex_m_hil.campaigns.report.groups import ChangeGroup
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result
 from cortex_m_hil.campaigns.report.trends import Value, trends
 
@@ -18,7 +18,7 @@ HEADLINE: Final = 300  # characters
 TRENDS: Final = 800_000  # characters of all trends together
 
 
-class Names:
+class TextNumbers:
     """Numbers for texts that come often."""
 
     def __init__(self) -> None:
@@ -39,9 +39,9 @@ class Cells:
         shown_nights: how many nights the trends are of.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ReportContents) -> None:
         self._report = report
-        self._names = Names()
+        self._names = TextNumbers()
         self.numbers: dict[Key, int] = {key: number for number, key in enumerate(report.night.results)}
         self._nights, self._trends = _that_fit(report)
         self.shown_nights = len(self._nights)
@@ -49,7 +49,7 @@ class Cells:
         self._limit = max(LEAST, LOGS // max(said, 1))
         self._changed: dict[Key, list[str]] = {}
         for change in report.changes:
-            text = " ".join(filter(None, (change.kind.value, Group((change,)).what)))
+            text = " ".join(filter(None, (change.kind.value, ChangeGroup((change,)).what)))
             self._changed.setdefault(change.key, []).append(text)
 
     def fields(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Cells:
         ]
 
 
-def _that_fit(report: Report) -> tuple[Sequence[Night], Mapping[Key, Mapping[str, list[Value]]]]:
+def _that_fit(report: ReportContents) -> tuple[Sequence[Night], Mapping[Key, Mapping[str, list[Value]]]]:
     """Return the last nights, as many as there is room for, and their trends by key and figure."""
     nights = [*report.history, report.night]
     while True:

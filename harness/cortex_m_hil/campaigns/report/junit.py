@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 from xml.etree import ElementTree
 
-from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.night import Result, count
 from cortex_m_hil.runner.results import Verdict
 
@@ -20,7 +20,7 @@ _ERROR: Final = (Verdict.ERROR, Verdict.INFRA)
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(report: Report) -> str:
+def junit(report: ReportContents) -> str:
     """Return the text of junit.xml, with a suite for each pytest that ran."""
     root = ElementTree.Element("testsuites", name="hil nightly")
     began = datetime.fromtimestamp(report.night.began, timezone.utc).isoformat()
@@ -35,7 +35,9 @@ def _suite(one: Result) -> tuple[str, str]:
     return one.key.suite, one.key.runtime
 
 
-def _add_suite(root: ElementTree.Element, name: str, began: str, results: Sequence[Result], report: Report) -> None:
+def _add_suite(
+    root: ElementTree.Element, name: str, began: str, results: Sequence[Result], report: ReportContents
+) -> None:
     suite = ElementTree.SubElement(root, "testsuite", {
         "name": _legal(name),
         "errors": str(count(results, _ERROR)),
@@ -49,7 +51,7 @@ def _add_suite(root: ElementTree.Element, name: str, began: str, results: Sequen
         _add_case(suite, one, name, report)
 
 
-def _add_case(suite: ElementTree.Element, one: Result, prefix: str, report: Report) -> None:
+def _add_case(suite: ElementTree.Element, one: Result, prefix: str, report: ReportContents) -> None:
     module, name = _names(one)
     where = {"classname": _legal(f"{prefix}.{module}"), "name": _legal(name), "time": f"{one.seconds:.3f}"}
     case = ElementTree.SubElement(suite, "testcase", where)
@@ -76,7 +78,7 @@ def _names(one: Result) -> tuple[str, str]:
     return module, name if one.key.target in parameters else f"{name}[{one.key.target}]"
 
 
-def _properties(one: Result, report: Report) -> Iterator[tuple[str, object]]:
+def _properties(one: Result, report: ReportContents) -> Iterator[tuple[str, object]]:
     """Yield a result's properties, by the names that pytest's own JUnit files have, without `hil_`."""
     key = one.key
     yield from {

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from cortex_m_hil.campaigns.report.changes import Change, Kind
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
 from cortex_m_hil.campaigns.report.night import (
     PASSED,
     WORST,
@@ -41,7 +41,7 @@ def _bound(sign: str) -> Any:
     return BeforeValidator(checked)
 
 
-class Limit(Strict):
+class FigureLimit(Strict):
     """A limit of a figure, for each test and target that the patterns name. One of `above` and `below` is given.
 
     A number is absolute; a text such as `+1 %` is relative to the nightly that is compared with.
@@ -54,7 +54,7 @@ class Limit(Strict):
     below: Annotated[int | float | str | None, _bound("-")] = None
 
     @model_validator(mode="after")
-    def _one_bound(self) -> Limit:
+    def _one_bound(self) -> FigureLimit:
         if (self.above is None) == (self.below is None):
             raise PydanticCustomError("bound", "says one of above: and below:")
         return self
@@ -95,7 +95,7 @@ class Limit(Strict):
         return f"{words} {as_text(float(bound))}" + (f" ({self._given})" if self.is_relative else "")
 
 
-def beyond(limits: Sequence[Limit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
+def beyond(limits: Sequence[FigureLimit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
     """Yield figures that are beyond a limit, and figures that are missing: of one test, or of all that a limit names.
 
     A figure that was measured is judged, whatever the verdict.
@@ -114,27 +114,27 @@ def beyond(limits: Sequence[Limit], old: Night | None, new: Night, *, whole: boo
             yield from _judged(limit, old.results.get(one.key) if old is not None else None, one)
 
 
-def _judged(limit: Limit, before: Result | None, after: Result) -> Iterator[Change]:
+def _judged(limit: FigureLimit, before: Result | None, after: Result) -> Iterator[Change]:
     values = common(before, after, limit.figure) if before is not None and not before.went_wrong else None
     was = None if values is None else together(limit.figure, values[0])
     is_now = after.value(limit.figure)
     if values is None and after.verdict not in PASSED and limit.below is not None and limit.figure not in WORST:
         return  # a sum of some of its programs, maybe
     if is_now is None and was is not None:
-        yield Change(Kind.MISSING, after.key, limit.figure, as_text(was), as_text(is_now))
+        yield Change(ChangeKind.MISSING, after.key, limit.figure, as_text(was), as_text(is_now))
     bound = limit.bound(was)
     if is_now is not None and bound is not None and not limit.allows(is_now, bound):
         told = as_text(was), as_text(is_now)
-        yield Change(Kind.LIMIT, after.key, limit.figure, *told, limit=limit.text(bound))
+        yield Change(ChangeKind.LIMIT, after.key, limit.figure, *told, limit=limit.text(bound))
 
 
-def _of_none(limit: Limit, night: Night) -> Change:
+def _of_none(limit: FigureLimit, night: Night) -> Change:
     known = sorted({name for one in night.results.values() for name, of in one.figures.items() if _has_number(of)})
     if limit.figure in known:
         said = "no test that it names has this figure"
     else:
         said = f"no test has this figure: {did_you_mean(limit.figure, known)}"
-    return Change(Kind.MISSING, Key("", "", limit.test, limit.target), limit.figure, "-", "-", limit=said)
+    return Change(ChangeKind.MISSING, Key("", "", limit.test, limit.target), limit.figure, "-", "-", limit=said)
 
 
 def _has_number(values: Sequence[Figure]) -> bool:

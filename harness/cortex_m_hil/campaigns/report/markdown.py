@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cortex_m_hil.campaigns.report.changes import Kind
-from cortex_m_hil.campaigns.report.contents import Report
-from cortex_m_hil.campaigns.report.groups import Group, groups, values
+from cortex_m_hil.campaigns.report.changes import ChangeKind
+from cortex_m_hil.campaigns.report.contents import ReportContents
+from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.night import FAILED, PASSED, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
@@ -24,7 +24,7 @@ _LONGEST: Final = 400  # characters of a text of others
 _ROWS: Final = 10  # of an entry
 
 
-def markdown(report: Report, *, all_results: str, all_changes: str) -> str:
+def markdown(report: ReportContents, *, all_results: str, all_changes: str) -> str:
     """Return a short report: the verdict, a table of targets, failures with what runs them again, and what changed.
 
     Args:
@@ -68,12 +68,12 @@ def _code(text: str, *, in_table: bool = False) -> str:
     return f"{fence}{space}{line}{space}{fence}" if line else ""
 
 
-def _head(report: Report) -> str:
+def _head(report: ReportContents) -> str:
     night = report.night
     verdicts = Counter(one.verdict for one in night.tests)
     told = ", ".join(counted_by_verdict(verdicts)) or "no test was run"
     at_fault = any(verdicts[one] for one in FAILED) or any(
-        one.kind in (Kind.LIMIT, Kind.MISSING) for one in report.changes
+        one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in report.changes
     )
     unknown = verdicts[Verdict.INFRA] or not verdicts or not night.complete
     word = "Failed" if at_fault else "Not all could be tested" if unknown else "Passed"
@@ -82,7 +82,7 @@ def _head(report: Report) -> str:
     return f"### {word}: {told}\n\nNightly {night.name}{commit}, {counted(len(night.tests), 'result')}{left}.\n"
 
 
-def _table(report: Report) -> Iterator[str]:
+def _table(report: ReportContents) -> Iterator[str]:
     """Yield the lines of a table with a row for each target and runtime."""
     places = dict.fromkeys((one.key.target, one.key.runtime) for one in report.night.tests)
     if places:
@@ -96,7 +96,7 @@ def _table(report: Report) -> Iterator[str]:
         yield f"| {' | '.join(names)} | {passed} | {failed} | {', '.join(counted_by_verdict(verdicts))} |"
 
 
-def _failure(report: Report, one: Result) -> str:
+def _failure(report: ReportContents, one: Result) -> str:
     place = f" on {_code(one.key.target)}" if one.key.target else ""
     ending = f"{one.verdict.value} {one.error}".strip()
     said = one.headline.removeprefix(f"{one.error}: ")
@@ -106,7 +106,7 @@ def _failure(report: Report, one: Result) -> str:
     return "  \n".join(filter(None, lines))
 
 
-def _entry(group: Group, rest: str) -> str:
+def _entry(group: ChangeGroup, rest: str) -> str:
     """Return the entry of a group: the change, its tests and targets, and values that differ from the first's."""
     first, *rows = group.rows
     lines = [" ".join(filter(None, (f"- **{group.example.kind.value}**", _code(group.what), _code(first.where))))]

@@ -53,7 +53,7 @@ def owner(error: str, message: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRow:
     """A model on a target, as text; what was not reached is `–`.
 
     Attributes:
@@ -75,14 +75,14 @@ class Row:
     obstacle: str
 
 
-def models(night: Night) -> Iterator[Row]:
+def models(night: Night) -> Iterator[ModelRow]:
     """Yield a row for each model and target, in the order of tests and targets."""
     yield from (_row(one) for one in night.tests if one.key.target and is_named(one.key.test, night.models))
 
 
-def _row(one: Result) -> Row:
+def _row(one: Result) -> ModelRow:
     operators, macs, quanta, sqnr, planned, instructions = map(one.value, _FIGURES)
-    return Row(
+    return ModelRow(
         one,
         _NONE if operators is None else percent(operators),
         _NONE if macs is None else percent(macs),

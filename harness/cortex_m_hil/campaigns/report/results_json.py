@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.contents import Report, moment
+from cortex_m_hil.campaigns.report.contents import ReportContents, moment
 from cortex_m_hil.campaigns.report.night import Night
 from cortex_m_hil.campaigns.report.table import COUNTED
 
@@ -17,7 +17,7 @@ SCHEMA_VERSION: Final = 1  # higher when a field is removed, renamed or changes 
 SCHEMA: Final = Path(__file__).parent / "results.schema.json"
 
 
-def results_json(report: Report) -> str:
+def results_json(report: ReportContents) -> str:
     """Return the text of results.json; a number that is not finite is null in it."""
     verdicts = Counter(one.verdict for one in report.night.tests)
     found = {

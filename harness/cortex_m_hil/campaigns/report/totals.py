@@ -18,7 +18,7 @@ _BYTES: Final = "_bytes"
 
 
 @dataclass(frozen=True)
-class Row:
+class TotalsRow:
     """A named row of numbers, one for each place; None where it has none."""
 
     name: str
@@ -30,7 +30,7 @@ def places(night: Night) -> list[Place]:
     return sorted({(key.target, key.runtime) for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
 
 
-def by_operator(night: Night) -> dict[str, list[Row]]:
+def by_operator(night: Night) -> dict[str, list[TotalsRow]]:
     """Return by figure a row for each operator, largest first.
 
     Counts are sums over all programs, bytes those of the largest runner.
@@ -40,23 +40,25 @@ def by_operator(night: Night) -> dict[str, list[Row]]:
     return {figure: rows for figure, put in figures.items() if (rows := _operators(columns, figure, put))}
 
 
-def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _Together) -> list[Row]:
+def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _Together) -> list[TotalsRow]:
     names = {name for results in columns for one in results for name in one.parts.get(figure, ())}
     rows = [
-        Row(name, tuple(put_together(one.parts.get(figure, {}).get(name) for one in results) for results in columns))
+        TotalsRow(
+            name, tuple(put_together(one.parts.get(figure, {}).get(name) for one in results) for results in columns)
+        )
         for name in names
     ]
     return sorted(rows, key=lambda row: (-sum(value or 0 for value in row.values), row.name))
 
 
-def sizes(night: Night) -> Iterator[Row]:
+def sizes(night: Night) -> Iterator[TotalsRow]:
     """Yield rows of bytes: of all programs together, and of the test that needs the most."""
     columns = [_measured(night, place) for place in places(night)]
     if any(any(_PROGRAM in one.figures for one in results) for results in columns):
-        yield Row(f"{_PROGRAM}, all together", tuple(_sum(_values(results, _PROGRAM)) for results in columns))
+        yield TotalsRow(f"{_PROGRAM}, all together", tuple(_sum(_values(results, _PROGRAM)) for results in columns))
     names = sorted({name for results in columns for one in results for name in one.figures if name.endswith(_BYTES)})
     for name in names:
-        yield Row(f"{name}, the most", tuple(max(_values(results, name), default=None) for results in columns))
+        yield TotalsRow(f"{name}, the most", tuple(max(_values(results, name), default=None) for results in columns))
 
 
 def _measured(night: Night, place: Place) -> list[Result]:

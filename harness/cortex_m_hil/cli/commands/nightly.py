@@ -32,10 +32,10 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     tools,
 )
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
-from cortex_m_hil.campaigns.report.changes import Change, Kind
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
 from cortex_m_hil.campaigns.report.contents import BUNDLES
 from cortex_m_hil.campaigns.report.files import write
-from cortex_m_hil.campaigns.report.limits import Limit
+from cortex_m_hil.campaigns.report.limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict
 from cortex_m_hil.campaigns.store import Campaign, Store
@@ -74,7 +74,7 @@ class Settings(Strict):
     coverage: bool = False
     fit: bool | list[str] = False
     models: list[str] = Field([])
-    fail_if: list[Limit] = Field([])
+    fail_if: list[FigureLimit] = Field([])
 
 
 TargetOption = Annotated[
@@ -415,7 +415,9 @@ def _answer(
         "changes": [one.fields() for one in changed],
         "coverage": {name: dict(zip(("lines", "branches"), shares, strict=True)) for name, shares in _shares(new)},
     }
-    failed = any(verdicts[one] for one in FAILED) or any(one.kind in (Kind.LIMIT, Kind.MISSING) for one in changed)
+    failed = any(verdicts[one] for one in FAILED) or any(
+        one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in changed
+    )
     status = NO if failed else CANNOT_TELL if left or verdicts[Verdict.INFRA] or not verdicts else OK
     return Answer("\n\n".join(filter(None, _blocks(new, campaign, before, changed, left, where))), fields, status)
 

@@ -16,8 +16,8 @@ import typer
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import KIND, plan_of
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
-from cortex_m_hil.campaigns.report.changes import Kind
-from cortex_m_hil.campaigns.report.contents import Report, moment
+from cortex_m_hil.campaigns.report.changes import ChangeKind
+from cortex_m_hil.campaigns.report.contents import ReportContents, moment
 from cortex_m_hil.campaigns.report.files import write
 from cortex_m_hil.campaigns.report.markdown import markdown as as_markdown
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
@@ -148,14 +148,14 @@ def compare(
         one, other = (_found(kept, word) for word in (old, new))
         changed = nights.what_changed(kept, other, nights.night(kept, one), nights.night(kept, other))
         text = _summary(kept, one, other, store_file) if markdown else ""
-    bad = any(change.kind in (Kind.NEW_FAILURE, Kind.LIMIT, Kind.MISSING) for change in changed)
+    bad = any(change.kind in (ChangeKind.NEW_FAILURE, ChangeKind.LIMIT, ChangeKind.MISSING) for change in changed)
     fields = {"old": one.ordinal, "new": other.ordinal, "changes": [one.fields() for one in changed]}
     fields |= {"markdown": text} if markdown else {}
     text = text or "\n".join(lines_of_changes(changed, f"nightly {one.ordinal}"))
     end(Answer(text, fields, NO if bad else OK))
 
 
-def _report(kept: Store, before: Campaign | None, campaign: Campaign, folder: Path) -> Report:
+def _report(kept: Store, before: Campaign | None, campaign: Campaign, folder: Path) -> ReportContents:
     new = nights.night(kept, campaign)
     old = nights.night(kept, before) if before is not None else None
     return report_of(kept, campaign, new, old, nights.what_changed(kept, campaign, old, new), folder)

@@ -24,7 +24,7 @@ from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import ENDED, BudgetSpent, Nightly, NightlyPlan, run_of, state_of_folder
 from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
-from cortex_m_hil.campaigns.report.changes import Kind
+from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.night import RUNNER, Key, Result
 from cortex_m_hil.campaigns.report.results_json import SCHEMA
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
@@ -792,7 +792,7 @@ def test_what_grew_while_a_test_failed_is_told(folder: Path) -> None:
         bad = kept_night(kept, 2.0, ("a",), counted("a", 0, Verdict.FAIL))
         now = kept_night(kept, 3.0, ("a",), counted("a", 101))
         found = nights.what_changed(kept, now, nights.night(kept, bad), nights.night(kept, now))
-    assert [(one.kind, one.before, one.after) for one in found if one.figure] == [(Kind.SLOWER, "100", "101")]
+    assert [(one.kind, one.before, one.after) for one in found if one.figure] == [(ChangeKind.SLOWER, "100", "101")]
 
 
 def test_what_shards_counted_is_put_together(folder: Path) -> None:

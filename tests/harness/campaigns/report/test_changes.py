@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.campaigns.report.changes import Change, Kind, Part, changes, of_itself
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, FigureShare, changes, of_itself
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, Lost
 from cortex_m_hil.runner.results import Verdict
@@ -37,7 +37,7 @@ def night(*results: Result, commit: str = "c1", **changed: object) -> Night:
     return replace(Night("1", commit, False, 0.0, TOOLS, True, by_key(results)), **changed)  # type: ignore[arg-type]
 
 
-def told(old: Result | None, new: Result | None, commit: str = "c2") -> list[tuple[Kind, str]]:
+def told(old: Result | None, new: Result | None, commit: str = "c2") -> list[tuple[ChangeKind, str]]:
     common = result("in both")
     before, after = (night(common, *([one] if one else []), commit=at) for one, at in ((old, "c1"), (new, commit)))
     return [(one.kind, one.figure) for one in changes(before, after)]
@@ -54,8 +54,8 @@ def test_a_night_without_figures_hides_nothing(bad: Verdict) -> None:
     slower = result(figures=figures(instructions=(101,)), parts={"instructions": {**COUNTS, "aten::add": 41}})
     new = night(slower, commit="c3", began=3.0)
     found = [one for one in changes(gap, new, [good, gap]) if one.figure == "instructions"]
-    assert [(one.kind, one.before, one.after) for one in found] == [(Kind.SLOWER, "100", "101")]
-    assert found[0].parts == (Part("aten::add", 40, 41),)
+    assert [(one.kind, one.before, one.after) for one in found] == [(ChangeKind.SLOWER, "100", "101")]
+    assert found[0].parts == (FigureShare("aten::add", 40, 41),)
 
 
 @pytest.mark.parametrize("verdict", Verdict)
@@ -65,8 +65,8 @@ def test_what_was_measured_counts_whatever_the_verdict(verdict: Verdict) -> None
     slower = result(figures=figures(instructions=(101,)), parts={"instructions": {**COUNTS, "aten::add": 41}})
     bad = night(replace(slower, verdict=verdict, error="AssertionError"), commit="c2", began=2.0)
     [found] = [one for one in changes(good, bad) if one.figure]
-    assert (found.kind, found.before, found.after) == (Kind.SLOWER, "100", "101")
-    assert found.parts == (Part("aten::add", 40, 41),)
+    assert (found.kind, found.before, found.after) == (ChangeKind.SLOWER, "100", "101")
+    assert found.parts == (FigureShare("aten::add", 40, 41),)
     for later in (bad, night(slower)):  # told once, whether or not the budget is made larger
         again = replace(later, commit="c3", began=3.0)
         assert [one for one in changes(bad, again, [good, bad]) if one.figure] == []
@@ -77,8 +77,8 @@ def test_what_a_wrong_program_had_is_told_and_nothing_is_compared_with_it() -> N
     wrong = night(
         result(verdict=Verdict.FAIL, error="Mismatch", figures=figures(instructions=(50,))), commit="c2", began=2.0
     )
-    assert [one.kind for one in changes(good, wrong)] == [Kind.NEW_FAILURE, Kind.FASTER]
-    assert [one.kind for one in changes(wrong, again, [good, wrong])] == [Kind.FIXED]
+    assert [one.kind for one in changes(good, wrong)] == [ChangeKind.NEW_FAILURE, ChangeKind.FASTER]
+    assert [one.kind for one in changes(wrong, again, [good, wrong])] == [ChangeKind.FIXED]
 
 
 def test_what_a_test_measured_before_it_failed_is_compared_with_the_same_programs() -> None:
@@ -108,7 +108,7 @@ def test_the_tools_of_a_target_that_is_new_hide_nothing_of_the_others() -> None:
     slower = result(figures=figures(instructions=(101,)))
     new = night(slower, result(target="native"), commit="c2", tools={**TOOLS, "g++": "12.2"})
     found = [(one.kind, one.figure) for one in changes(night(result()), new)]
-    assert found == [(Kind.SLOWER, "instructions"), (Kind.TOOLS, "g++")]
+    assert found == [(ChangeKind.SLOWER, "instructions"), (ChangeKind.TOOLS, "g++")]
 
 
 def of_executorch(libraries: str, **changed: object) -> Result:
@@ -127,11 +127,11 @@ def test_another_installed_executorch_begins_a_new_series_and_is_told_once() -> 
     ]
     old, new = night(*many), night(*newer, commit="c2", began=1.0)
     [found] = changes(old, new)
-    assert (found.kind, found.key.target, found.figure) == (Kind.TOOLS, "m4-qemu", "runtime")
+    assert (found.kind, found.key.target, found.figure) == (ChangeKind.TOOLS, "m4-qemu", "runtime")
     assert ("libraries aa" in found.before, "libraries bb" in found.after) == (True, True)
     slower = [replace(one, figures=figures(instructions=(91,), outputs=("bb",))) for one in newer]
     later = changes(new, night(*slower, commit="c3", began=2.0), [old, new])
-    assert [(one.kind, one.before, one.after) for one in later] == [(Kind.SLOWER, "90", "91")] * 3
+    assert [(one.kind, one.before, one.after) for one in later] == [(ChangeKind.SLOWER, "90", "91")] * 3
 
 
 def test_the_version_of_the_own_runtime_is_no_tool() -> None:
@@ -139,14 +139,14 @@ def test_the_version_of_the_own_runtime_is_no_tool() -> None:
     old, new = (
         result(about={"runtime": (f"builtin {number}",)}, figures=figures(instructions=(number,))) for number in (4, 5)
     )
-    assert told(old, new) == [(Kind.SLOWER, "instructions")]
+    assert told(old, new) == [(ChangeKind.SLOWER, "instructions")]
 
 
 @pytest.mark.parametrize("figure", ["instructions", "pte_bytes", "fit_stack_bytes"])
 def test_a_figure_that_is_zero_is_an_error_of_a_new_test_too(figure: str) -> None:
     zero = result(figures=figures(**{figure: (0,)}))
-    assert told(None, zero) == [(Kind.MISSING, figure)]
-    assert [(one.kind, one.figure) for one in of_itself(night(zero))] == [(Kind.MISSING, figure)]
+    assert told(None, zero) == [(ChangeKind.MISSING, figure)]
+    assert [(one.kind, one.figure) for one in of_itself(night(zero))] == [(ChangeKind.MISSING, figure)]
 
 
 RESULTS = st.builds(
@@ -173,13 +173,13 @@ def test_one_instruction_more_is_told_with_its_operator(counts: dict[str, int], 
         result(figures=figures(instructions=(sum(of.values()),)), parts={"instructions": of}) for of in (counts, more)
     )
     [found] = changes(night(before), night(after, commit="c2"))
-    assert found.kind is Kind.SLOWER and (found.before, found.after) == (
+    assert found.kind is ChangeKind.SLOWER and (found.before, found.after) == (
         str(sum(counts.values())),
         str(sum(more.values())),
     )
-    assert found.parts == (Part(operator, counts.get(operator, 0), more[operator]),)
+    assert found.parts == (FigureShare(operator, counts.get(operator, 0), more[operator]),)
     [back] = changes(night(after), night(before, commit="c2"))
-    assert back.kind is Kind.FASTER
+    assert back.kind is ChangeKind.FASTER
 
 
 def test_an_operator_that_was_renamed_split_or_fused_is_no_change_while_the_total_stays() -> None:
@@ -190,84 +190,88 @@ def test_an_operator_that_was_renamed_split_or_fused_is_no_change_while_the_tota
 @pytest.mark.parametrize(
     ("after", "kinds"),
     [
-        (result(figures=figures(pte_bytes=(2049,))), [(Kind.LARGER, "pte_bytes")]),
-        (result(figures=figures(pte_bytes=(1024,))), [(Kind.SMALLER, "pte_bytes")]),
-        (result(figures=figures(outputs=("ab",))), [(Kind.OUTPUTS, "outputs")]),
-        (result(figures=figures(instructions=(0,))), [(Kind.MISSING, "instructions")]),
-        (result(figures={"pte_bytes": (2048,), "outputs": ("aa",)}), [(Kind.MISSING, "instructions")]),
-        (result(figures=figures(instructions=(50, 51))), [(Kind.SLOWER, "instructions")]),
+        (result(figures=figures(pte_bytes=(2049,))), [(ChangeKind.LARGER, "pte_bytes")]),
+        (result(figures=figures(pte_bytes=(1024,))), [(ChangeKind.SMALLER, "pte_bytes")]),
+        (result(figures=figures(outputs=("ab",))), [(ChangeKind.OUTPUTS, "outputs")]),
+        (result(figures=figures(instructions=(0,))), [(ChangeKind.MISSING, "instructions")]),
+        (result(figures={"pte_bytes": (2048,), "outputs": ("aa",)}), [(ChangeKind.MISSING, "instructions")]),
+        (result(figures=figures(instructions=(50, 51))), [(ChangeKind.SLOWER, "instructions")]),
         (result(figures=figures(host_ticks=(9,), run_seconds=(1.5,))), []),
-        (result(verdict=Verdict.FAIL, error="Mismatch", figures={}), [(Kind.NEW_FAILURE, "")]),
-        (result(verdict=Verdict.ERROR), [(Kind.NEW_FAILURE, "")]),
-        (result(verdict=Verdict.INFRA), [(Kind.NO_VERDICT, "")]),
-        (result(verdict=Verdict.SKIP, figures={}), [(Kind.SKIPPED, "")]),
-        (result(figures={"instructions": (100,), "pte_bytes": (2048,)}), [(Kind.MISSING, "outputs")]),
-        (result(earlier=("FAIL Mismatch",)), [(Kind.FLAKY, "")]),
+        (result(verdict=Verdict.FAIL, error="Mismatch", figures={}), [(ChangeKind.NEW_FAILURE, "")]),
+        (result(verdict=Verdict.ERROR), [(ChangeKind.NEW_FAILURE, "")]),
+        (result(verdict=Verdict.INFRA), [(ChangeKind.NO_VERDICT, "")]),
+        (result(verdict=Verdict.SKIP, figures={}), [(ChangeKind.SKIPPED, "")]),
+        (result(figures={"instructions": (100,), "pte_bytes": (2048,)}), [(ChangeKind.MISSING, "outputs")]),
+        (result(earlier=("FAIL Mismatch",)), [(ChangeKind.FLAKY, "")]),
     ],
 )
-def test_each_kind(after: Result, kinds: list[tuple[Kind, str]]) -> None:
+def test_each_kind(after: Result, kinds: list[tuple[ChangeKind, str]]) -> None:
     assert told(result(), after) == kinds
 
 
 @pytest.mark.parametrize("figure", ["max_quanta", "fake_quant_quanta", "max_abs_error", "sqnr_db", "cortex_m_macs"])
 def test_what_is_not_compared_any_more_is_missing(figure: str) -> None:
     before = result(figures=figures(**{figure: (0,)}))
-    assert told(before, result()) == [(Kind.MISSING, figure)]
+    assert told(before, result()) == [(ChangeKind.MISSING, figure)]
     assert told(result(), before) == []
 
 
 def test_what_was_skipped_before_or_was_not_there_is_not_skipped_now() -> None:
     skipped = result(verdict=Verdict.SKIP, figures={})
     assert told(skipped, skipped) == told(None, skipped) == []
-    assert told(result(verdict=Verdict.FAIL), skipped) == [(Kind.SKIPPED, "")]
+    assert told(result(verdict=Verdict.FAIL), skipped) == [(ChangeKind.SKIPPED, "")]
 
 
 def test_a_test_is_gone_where_others_of_its_suite_and_target_are_there() -> None:
     """A nightly of other tests or targets, or of a part of the tests, does not say that the rest is gone."""
     old = night(result("t"), result("u"), result("t", "native"))
     new = night(result("u"))
-    assert [(one.kind, one.key.test, one.key.target) for one in changes(old, new)] == [(Kind.GONE, "t", "m4-qemu")]
+    assert [(one.kind, one.key.test, one.key.target) for one in changes(old, new)] == [
+        (ChangeKind.GONE, "t", "m4-qemu")
+    ]
     assert changes(old, night(result("u"), shard="1/2")) == []
     assert changes(old, night(result("u"), complete=False)) == []
     shard = night(result("t"), result("u"), shard="1/2")
-    assert [one.kind for one in changes(shard, night(result("u"), shard="1/2"))] == [Kind.GONE]
+    assert [one.kind for one in changes(shard, night(result("u"), shard="1/2"))] == [ChangeKind.GONE]
 
 
 def test_a_target_that_is_left_out_is_told_every_night_with_its_reason() -> None:
     old = night(result("t"), result("t", "nucleo"))
     new = night(result("t"), left_out={"nucleo": "no such port"}, commit="c2")
     [found] = changes(old, new)
-    assert (found.kind, found.key.target, found.after) == (Kind.LEFT_OUT, "nucleo", "no such port")
-    assert [one.kind for one in changes(new, new)] == [one.kind for one in of_itself(new)] == [Kind.LEFT_OUT]
+    assert (found.kind, found.key.target, found.after) == (ChangeKind.LEFT_OUT, "nucleo", "no such port")
+    assert [one.kind for one in changes(new, new)] == [one.kind for one in of_itself(new)] == [ChangeKind.LEFT_OUT]
 
 
 def test_a_pattern_that_no_test_has_is_told() -> None:
     found = of_itself(night(result("a"), fit=("a", "typo*"), models=("a", "other*")))
     told = [(one.kind, one.figure, one.key.test) for one in found]
-    assert told == [(Kind.MISSING, "fit", "typo*"), (Kind.MISSING, "models", "other*")]
+    assert told == [(ChangeKind.MISSING, "fit", "typo*"), (ChangeKind.MISSING, "models", "other*")]
 
 
 def test_where_no_test_is_in_common_nothing_changed_is_not_said() -> None:
     one, other = night(result("t")), night(result("t", "m0-qemu"), commit="c2")
-    assert [(found.kind, found.key.target) for found in changes(one, other)] == [(Kind.NOTHING_IN_COMMON, "")]
+    assert [(found.kind, found.key.target) for found in changes(one, other)] == [(ChangeKind.NOTHING_IN_COMMON, "")]
     assert changes(one, night(result("t"), result("u"), commit="c2")) == [] == changes(one, night(commit="c2"))
 
 
-@pytest.mark.parametrize(("bytes_now", "kinds"), [(1256, []), (744, []), (1257, [Kind.LARGER]), (743, [Kind.SMALLER])])
-def test_an_interrupt_at_the_peak_of_the_stack_is_no_change(bytes_now: int, kinds: list[Kind]) -> None:
+@pytest.mark.parametrize(
+    ("bytes_now", "kinds"), [(1256, []), (744, []), (1257, [ChangeKind.LARGER]), (743, [ChangeKind.SMALLER])]
+)
+def test_an_interrupt_at_the_peak_of_the_stack_is_no_change(bytes_now: int, kinds: list[ChangeKind]) -> None:
     before, after = (result(figures=figures(stack_bytes=(number,))) for number in (1000, bytes_now))
     assert [kind for kind, _ in told(before, after)] == kinds
 
 
 def test_what_failed_is_fixed_or_flaky_by_the_commit() -> None:
     failed = result(verdict=Verdict.FAIL)
-    assert told(failed, result()) == [(Kind.FIXED, "")]
-    assert told(failed, failed) == [] and told(None, failed) == [(Kind.NEW_FAILURE, "")]
-    assert told(failed, result(), commit="c1") == [(Kind.FLAKY, "")] == told(result(), failed, commit="c1")
+    assert told(failed, result()) == [(ChangeKind.FIXED, "")]
+    assert told(failed, failed) == [] and told(None, failed) == [(ChangeKind.NEW_FAILURE, "")]
+    assert told(failed, result(), commit="c1") == [(ChangeKind.FLAKY, "")] == told(result(), failed, commit="c1")
     dirty = changes(night(failed), night(result(), dirty=True))
-    assert [one.kind for one in dirty] == [Kind.FIXED]
+    assert [one.kind for one in dirty] == [ChangeKind.FIXED]
     tools = changes(night(failed), night(result(), tools=dict.fromkeys(TOOLS, "1")))
-    assert (Kind.FIXED, Kind.FLAKY in [one.kind for one in tools]) == (tools[0].kind, False)
+    assert (ChangeKind.FIXED, ChangeKind.FLAKY in [one.kind for one in tools]) == (tools[0].kind, False)
 
 
 def nights_of(verdicts: str, commits: str) -> list[Night]:
@@ -280,12 +284,16 @@ def nights_of(verdicts: str, commits: str) -> list[Night]:
 @pytest.mark.parametrize(
     ("verdicts", "commits", "wanted"),
     [
-        ("..F...", "aaabbb", [(Kind.FLAKY, "failed in 1 of 3 nightlies of the same code")]),  # not in the last two
-        ("F.F.F", "aaaaa", [(Kind.FLAKY, "failed in 3 of 5 nightlies of the same code")]),
+        (
+            "..F...",
+            "aaabbb",
+            [(ChangeKind.FLAKY, "failed in 1 of 3 nightlies of the same code")],
+        ),  # not in the last two
+        ("F.F.F", "aaaaa", [(ChangeKind.FLAKY, "failed in 3 of 5 nightlies of the same code")]),
         (
             "F..F",
             "aabc",
-            [(Kind.NEW_FAILURE, "pass"), (Kind.FLAKY, "failed in 1 of 2 nightlies of the same code")],
+            [(ChangeKind.NEW_FAILURE, "pass"), (ChangeKind.FLAKY, "failed in 1 of 2 nightlies of the same code")],
         ),
         ("...FF", "aaabb", []),  # it fails since the commit
         ("FF..", "aabb", []),
@@ -293,7 +301,7 @@ def nights_of(verdicts: str, commits: str) -> list[Night]:
     ],
 )
 def test_a_test_is_flaky_by_all_nightlies_of_a_commit(
-    verdicts: str, commits: str, wanted: list[tuple[Kind, str]]
+    verdicts: str, commits: str, wanted: list[tuple[ChangeKind, str]]
 ) -> None:
     *history, old, new = nights_of(verdicts, commits)
     assert [(one.kind, one.before) for one in changes(old, new, [*history, old])] == wanted
@@ -303,16 +311,16 @@ def test_what_differs_by_other_tools_or_changed_files_is_not_flaky() -> None:
     old, new = nights_of("F.", "ab")
     others = nights_of("..", "aa")
     unlike = [replace(others[0], dirty=True), replace(others[1], tools=dict.fromkeys(TOOLS, "1"))]
-    assert [one.kind for one in changes(old, new, [*unlike, old])] == [Kind.FIXED]
+    assert [one.kind for one in changes(old, new, [*unlike, old])] == [ChangeKind.FIXED]
 
 
 def test_other_tools_are_told_once_and_their_figures_not_compared() -> None:
     many = [result(str(number), figures=figures(instructions=(number + 1,))) for number in range(9)]
     newer = [replace(one, figures=figures(instructions=(900,))) for one in many]
     [found] = changes(night(*many), night(*newer, commit="c2", tools={**TOOLS, "executorch": "1.6.0"}))
-    assert (found.kind, found.figure, found.before, found.after) == (Kind.TOOLS, "executorch", "1.5.1", "1.6.0")
+    assert (found.kind, found.figure, found.before, found.after) == (ChangeKind.TOOLS, "executorch", "1.5.1", "1.6.0")
     [found] = changes(night(*many), night(*(replace(one, engine="QEMU 9.0") for one in newer), commit="c2"))
-    assert (found.kind, found.key.target, found.after) == (Kind.TOOLS, "m4-qemu", "QEMU 9.0")
+    assert (found.kind, found.key.target, found.after) == (ChangeKind.TOOLS, "m4-qemu", "QEMU 9.0")
 
 
 def test_tests_that_are_left_are_not_gone() -> None:
@@ -322,11 +330,15 @@ def test_tests_that_are_left_are_not_gone() -> None:
 def test_the_least_memory_is_exact_and_missed_where_it_was_asked_for() -> None:
     before, more, without = (figures(fit_stack_bytes=(1784,)), figures(fit_stack_bytes=(1792,)), figures())
     every, others = ("*",), ("*test_other*",)
-    for now, fit, kinds in ((more, every, [Kind.LARGER]), (without, every, [Kind.MISSING]), (without, (), [])):
+    for now, fit, kinds in (
+        (more, every, [ChangeKind.LARGER]),
+        (without, every, [ChangeKind.MISSING]),
+        (without, (), []),
+    ):
         found = changes(night(result(figures=before), fit=every), night(result(figures=now), commit="c2", fit=fit))
         assert [one.kind for one in found] == kinds
     [one] = changes(night(result(figures=before), fit=every), night(result(figures=without), commit="c2", fit=others))
-    assert (one.kind, one.key.test, one.limit) == (Kind.MISSING, "*test_other*", "no test has such a name")
+    assert (one.kind, one.key.test, one.limit) == (ChangeKind.MISSING, "*test_other*", "no test has such a name")
 
 
 def counted(*counts: int, lost: bool = False, isa: str = "DSP") -> Coverage:
@@ -352,7 +364,7 @@ def counted(*counts: int, lost: bool = False, isa: str = "DSP") -> Coverage:
 def test_lines_that_no_test_executes_any_more(before: Coverage | None, after: Coverage | None, told: str) -> None:
     found = changes(night(coverage=before), night(commit="c2", coverage=after))
     assert [(one.kind, one.figure, one.after, one.key.target) for one in found] == (
-        [(Kind.UNCOVERED, "softmax.cpp", told, "DSP")] if told else []
+        [(ChangeKind.UNCOVERED, "softmax.cpp", told, "DSP")] if told else []
     )
 
 
@@ -372,7 +384,12 @@ def test_a_slower_board_is_told_from_its_course() -> None:
     history = [of(number, 1.0) for number in range(12)]
     assert changes(history[-1], of(12, 1.0), history) == []
     [found] = changes(history[-1], of(13, 1.03), history)
-    assert (found.kind, found.figure, found.before, found.key.target) == (Kind.SLOWER, "cycles", "all tests", "board")
+    assert (found.kind, found.figure, found.before, found.key.target) == (
+        ChangeKind.SLOWER,
+        "cycles",
+        "all tests",
+        "board",
+    )
     assert found.after in ("+2.9 %", "+3.0 %", "+3.1 %")
 
 
@@ -398,7 +415,7 @@ def test_a_test_that_is_slower_on_a_board_is_told_once_with_its_operator() -> No
     slower = {"linear": 1.05}
     nights = [on_a_board(number, slower if number >= 12 else None) for number in range(16)]
     [(at, found)] = of_boards(nights)
-    assert (at, found.kind, found.key.test, found.limit) == (12, Kind.SLOWER, "0", "")
+    assert (at, found.kind, found.key.test, found.limit) == (12, ChangeKind.SLOWER, "0", "")
     [part] = found.parts
     assert part.name == "linear" and part.after - part.before == pytest.approx(600, abs=100)
     assert float(found.after) - float(found.before) == pytest.approx(600, abs=200)
@@ -435,7 +452,7 @@ def test_a_board_that_fails_its_own_budget_is_told_as_slower() -> None:
     nights = [on_a_board(number, {"conv": 1.06} if number >= 12 else None, of=8) for number in range(13)]
     failed = {key: replace(one, verdict=Verdict.FAIL) for key, one in nights[-1].results.items()}
     found = [one for one in changes(nights[-2], replace(nights[-1], results=failed), nights[:-1]) if one.figure]
-    assert [(one.kind, one.before) for one in found] == [(Kind.SLOWER, "all tests")]
+    assert [(one.kind, one.before) for one in found] == [(ChangeKind.SLOWER, "all tests")]
 
 
 def test_30_nightlies_of_a_board_give_no_report() -> None:
@@ -452,9 +469,9 @@ def test_counts_are_shown_in_full(total: float | None, text: str) -> None:
 def test_a_changed_share_of_cortex_m_kernels_is_told() -> None:
     """Of several programs the least counts."""
     whole, part = (result(figures=figures(cortex_m_macs=values)) for values in ((1.0, 1.0), (1.0, 0.875)))
-    assert told(whole, part) == [(Kind.LESS_CORTEX_M, "cortex_m_macs")]
-    assert told(part, whole) == [(Kind.MORE_CORTEX_M, "cortex_m_macs")]
+    assert told(whole, part) == [(ChangeKind.LESS_CORTEX_M, "cortex_m_macs")]
+    assert told(part, whole) == [(ChangeKind.MORE_CORTEX_M, "cortex_m_macs")]
     assert told(whole, whole) == told(result(), whole) == []
     (change,) = changes(night(whole), night(part))
     assert (change.before, change.after) == ("1", "0.875")
-    assert told(whole, result()) == [(Kind.MISSING, "cortex_m_macs")]
+    assert told(whole, result()) == [(ChangeKind.MISSING, "cortex_m_macs")]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cortex_m_hil.campaigns.report.changes import Change, Kind, changes, programs
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, changes, programs
 from cortex_m_hil.campaigns.report.groups import groups, values
 from cortex_m_hil.campaigns.report.night import Key, Night, Result, by_key
 from cortex_m_hil.cli.changes import lines_of_changes
@@ -74,17 +74,17 @@ def test_what_differs_in_cause_is_told_apart() -> None:
     key = Key("tests", "builtin", "t", "m4-qemu")
     on_m0 = replace(key, target="m0-qemu")
     apart = [
-        Change(Kind.SLOWER, key, "cycles", "all tests", "+3.0 %"),
-        Change(Kind.SLOWER, on_m0, "cycles", "all tests", "+3.0 %"),
-        Change(Kind.NEW_FAILURE, key, "", "pass", "FAIL Mismatch"),
-        Change(Kind.NEW_FAILURE, on_m0, "", "pass", "FAIL TargetFault"),
-        Change(Kind.UNCOVERED, replace(key, test=""), "a.cpp", "covered", "not 1"),
-        Change(Kind.UNCOVERED, replace(on_m0, test=""), "a.cpp", "covered", "not 2"),
-        Change(Kind.NEW_FAILURE, replace(key, runtime="executorch"), "", "pass", "FAIL Mismatch"),
+        Change(ChangeKind.SLOWER, key, "cycles", "all tests", "+3.0 %"),
+        Change(ChangeKind.SLOWER, on_m0, "cycles", "all tests", "+3.0 %"),
+        Change(ChangeKind.NEW_FAILURE, key, "", "pass", "FAIL Mismatch"),
+        Change(ChangeKind.NEW_FAILURE, on_m0, "", "pass", "FAIL TargetFault"),
+        Change(ChangeKind.UNCOVERED, replace(key, test=""), "a.cpp", "covered", "not 1"),
+        Change(ChangeKind.UNCOVERED, replace(on_m0, test=""), "a.cpp", "covered", "not 2"),
+        Change(ChangeKind.NEW_FAILURE, replace(key, runtime="executorch"), "", "pass", "FAIL Mismatch"),
     ]
     assert len(groups(apart)) == len(apart)
     limits = [
-        Change(Kind.LIMIT, one, "instructions", "100", after, limit="at most 101")
+        Change(ChangeKind.LIMIT, one, "instructions", "100", after, limit="at most 101")
         for one, after in ((key, "102"), (on_m0, "103"))
     ]
     [group] = groups(limits)
@@ -104,13 +104,15 @@ def test_a_change_in_percent_has_the_first_digit_that_counts(before: float, afte
 
 def test_what_is_no_number_has_no_percentage() -> None:
     key = Key("", "", "", "")
-    assert values(Change(Kind.TOOLS, key, "gcc", "12", "-")) == "12 → -"
-    assert values(Change(Kind.LARGER, key, "pte_bytes", "0", "3")) == "0 → 3: +3"
+    assert values(Change(ChangeKind.TOOLS, key, "gcc", "12", "-")) == "12 → -"
+    assert values(Change(ChangeKind.LARGER, key, "pte_bytes", "0", "3")) == "0 → 3: +3"
 
 
 def test_a_command_that_shows_all_names_no_other() -> None:
     key = Key("tests", "builtin", "t", "m4-qemu")
-    many = [Change(Kind.LARGER, replace(key, test=str(number)), f"{number}_bytes", "1", "2") for number in range(30)]
+    many = [
+        Change(ChangeKind.LARGER, replace(key, test=str(number)), f"{number}_bytes", "1", "2") for number in range(30)
+    ]
     assert len(list(lines_of_changes(many, "nightly 1"))) == 31
     *_, last = lines_of_changes(many, "nightly 1", "hil results compare 1 2")
     assert last == "  and 24 lines more: hil results compare 1 2"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan
-from cortex_m_hil.campaigns.report.changes import Kind
-from cortex_m_hil.campaigns.report.limits import Limit, beyond
+from cortex_m_hil.campaigns.report.changes import ChangeKind
+from cortex_m_hil.campaigns.report.limits import FigureLimit, beyond
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
 from cortex_m_hil.runner.results import Verdict
 
@@ -24,7 +24,9 @@ def night(*results: Result) -> Night:
     return Night("1", "c1", False, 0.0, {}, True, by_key(results))
 
 
-def told(limit: Limit, old: Result | None, *new: Result, whole: bool = True) -> list[tuple[Kind, str, str, str]]:
+def told(
+    limit: FigureLimit, old: Result | None, *new: Result, whole: bool = True
+) -> list[tuple[ChangeKind, str, str, str]]:
     before = None if old is None else night(old)
     found = beyond([limit], before, night(*new), whole=whole)
     return [(one.kind, one.before, one.after, one.limit) for one in found]
@@ -51,81 +53,88 @@ def told(limit: Limit, old: Result | None, *new: Result, whole: bool = True) -> 
     ],
 )
 def test_what_is_beyond_a_limit(limit: dict[str, object], before: float | None, after: float, text: str) -> None:
-    given = Limit.model_validate({"figure": "instructions", **limit})
+    given = FigureLimit.model_validate({"figure": "instructions", **limit})
     found = told(given, None if before is None else result(before), result(after))
-    assert [(kind, said) for kind, _, _, said in found] == ([(Kind.LIMIT, text)] if text else [])
+    assert [(kind, said) for kind, _, _, said in found] == ([(ChangeKind.LIMIT, text)] if text else [])
 
 
 @given(st.integers(1, 10**15), st.integers(0, 1000))
 def test_a_share_is_exact(before: int, percent: int) -> None:
     """The last count that is allowed, and one more."""
-    limit = Limit(figure="instructions", above=f"+{percent} %")
+    limit = FigureLimit(figure="instructions", above=f"+{percent} %")
     last = before * (100 + percent) // 100
     assert told(limit, result(before), result(last)) == []
-    assert [kind for kind, *_ in told(limit, result(before), result(last + 1))] == [Kind.LIMIT]
+    assert [kind for kind, *_ in told(limit, result(before), result(last + 1))] == [ChangeKind.LIMIT]
 
 
 def test_programs_of_a_test_count_together_and_the_worst_error_alone() -> None:
-    assert told(Limit(figure="instructions", above=100), None, result(60, 41))[0][2] == "101"
-    assert told(Limit(figure="max_quanta", above=1), None, result(1, 1, figure="max_quanta")) == []
-    assert told(Limit(figure="sqnr_db", below=30), None, result(50.0, 29.0, figure="sqnr_db"))[0][2] == "29"
+    assert told(FigureLimit(figure="instructions", above=100), None, result(60, 41))[0][2] == "101"
+    assert told(FigureLimit(figure="max_quanta", above=1), None, result(1, 1, figure="max_quanta")) == []
+    assert told(FigureLimit(figure="sqnr_db", below=30), None, result(50.0, 29.0, figure="sqnr_db"))[0][2] == "29"
 
 
 def test_patterns_name_tests_and_targets() -> None:
     many = [result(9, test=f"it.py::t[{number}-x]", target=target) for number in (1, 2) for target in ("m0", "m4")]
     found = list(
         beyond(
-            [Limit(figure="instructions", test="it.py::t[1-*", target="m?", above=1)], None, night(*many), whole=True
+            [FigureLimit(figure="instructions", test="it.py::t[1-*", target="m?", above=1)],
+            None,
+            night(*many),
+            whole=True,
         )
     )
     assert [(one.key.test, one.key.target) for one in found] == [("it.py::t[1-x]", "m0"), ("it.py::t[1-x]", "m4")]
 
 
 def test_a_figure_that_no_test_has_is_missing_unless_tests_are_left() -> None:
-    [(kind, *_, said)] = told(Limit(figure="instruction", above=1), None, result(1))
-    assert kind is Kind.MISSING and "did you mean 'instructions'?" in said
-    [(kind, *_, said)] = told(Limit(figure="instructions", target="m4-*", above=1), None, result(1))
-    assert kind is Kind.MISSING and "no test that it names has this figure" in said
-    [(kind, *_)] = told(Limit(figure="outputs", above=1), None, result("ab", figure="outputs"))
-    assert kind is Kind.MISSING
-    assert told(Limit(figure="instruction", above=1), None, result(1), whole=False) == []
+    [(kind, *_, said)] = told(FigureLimit(figure="instruction", above=1), None, result(1))
+    assert kind is ChangeKind.MISSING and "did you mean 'instructions'?" in said
+    [(kind, *_, said)] = told(FigureLimit(figure="instructions", target="m4-*", above=1), None, result(1))
+    assert kind is ChangeKind.MISSING and "no test that it names has this figure" in said
+    [(kind, *_)] = told(FigureLimit(figure="outputs", above=1), None, result("ab", figure="outputs"))
+    assert kind is ChangeKind.MISSING
+    assert told(FigureLimit(figure="instruction", above=1), None, result(1), whole=False) == []
 
 
 def test_a_figure_that_one_test_has_no_more_is_missing() -> None:
     other = result(1, test="other")
     found = told(
-        Limit(figure="sqnr_db", below=1),
+        FigureLimit(figure="sqnr_db", below=1),
         result(30.0, figure="sqnr_db"),
         result(7),
         replace(other, figures={"sqnr_db": (9,)}),
     )
-    assert found == [(Kind.MISSING, "30", "-", "")]
+    assert found == [(ChangeKind.MISSING, "30", "-", "")]
 
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_what_was_measured_is_judged_whatever_the_verdict(verdict: Verdict) -> None:
-    limit, failed = Limit(figure="instructions", above="+1 %"), replace(result(102, 100), verdict=verdict)
+    limit, failed = FigureLimit(figure="instructions", above="+1 %"), replace(result(102, 100), verdict=verdict)
     assert told(limit, result(100, 100), failed) == []
-    assert told(limit, result(100, 99), failed) == [(Kind.LIMIT, "199", "202", "at most 200.99 (+1 %)")]
-    assert told(limit, failed, result(300, 1)) == [(Kind.LIMIT, "202", "301", "at most 204.02 (+1 %)")]
-    assert told(Limit(figure="instructions", above=201), None, failed) == [(Kind.LIMIT, "-", "202", "at most 201")]
+    assert told(limit, result(100, 99), failed) == [(ChangeKind.LIMIT, "199", "202", "at most 200.99 (+1 %)")]
+    assert told(limit, failed, result(300, 1)) == [(ChangeKind.LIMIT, "202", "301", "at most 204.02 (+1 %)")]
+    assert told(FigureLimit(figure="instructions", above=201), None, failed) == [
+        (ChangeKind.LIMIT, "-", "202", "at most 201")
+    ]
 
 
 def test_what_a_test_measured_before_it_failed_is_compared_with_the_same_programs() -> None:
     half = replace(result(103), verdict=Verdict.FAIL)
-    limit = Limit(figure="instructions", above="+1 %")
-    assert told(limit, result(100, 100), half) == [(Kind.LIMIT, "100", "103", "at most 101 (+1 %)")]
-    assert told(Limit(figure="instructions", below=150), None, half) == []  # how many there would be, nobody knows
+    limit = FigureLimit(figure="instructions", above="+1 %")
+    assert told(limit, result(100, 100), half) == [(ChangeKind.LIMIT, "100", "103", "at most 101 (+1 %)")]
+    assert (
+        told(FigureLimit(figure="instructions", below=150), None, half) == []
+    )  # how many there would be, nobody knows
     assert told(limit, half, result(100, 100)) == []
 
 
 def test_a_program_that_went_wrong_is_compared_with_nothing_that_comes_after() -> None:
     wrong = replace(result(50), verdict=Verdict.FAIL, error="Mismatch")
-    assert told(Limit(figure="instructions", above="+1 %"), wrong, result(100)) == []
+    assert told(FigureLimit(figure="instructions", above="+1 %"), wrong, result(100)) == []
 
 
 def test_a_limit_comes_back_from_a_plan() -> None:
-    limits = (Limit(figure="instructions", above="+1 %"), Limit(figure="sqnr_db", target="m0-*", below=20))
+    limits = (FigureLimit(figure="instructions", above="+1 %"), FigureLimit(figure="sqnr_db", target="m0-*", below=20))
     plan = NightlyPlan(
         (), None, (), (), "", (), "1/1", limits, {"builtin": ("native",)}, ("*",), "", "", {}, models=("*::net",)
     )

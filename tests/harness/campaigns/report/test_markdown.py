@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.markdown import LIMIT, markdown
 from cortex_m_hil.campaigns.report.night import Night, by_key
 from cortex_m_hil.runner.results import Verdict
@@ -39,7 +39,7 @@ class Code(HTMLParser):
             self.outside += data
 
 
-def told(found: Report) -> str:
+def told(found: ReportContents) -> str:
     return markdown(found, all_results="hil results show 2", all_changes="hil results compare 1 2")
 
 
@@ -82,11 +82,15 @@ def test_texts_of_others_are_no_markup() -> None:
 
 def test_what_could_not_be_told_is_no_pass() -> None:
     night = report(4, 1).night
-    assert told(Report(night, None, [])).startswith("### Passed: 4 passed\n")
-    assert told(Report(replace(night, complete=False), None, [])).startswith("### Not all could be tested: 4 passed\n")
+    assert told(ReportContents(night, None, [])).startswith("### Passed: 4 passed\n")
+    assert told(ReportContents(replace(night, complete=False), None, [])).startswith(
+        "### Not all could be tested: 4 passed\n"
+    )
     infra = by_key(replace(one, verdict=Verdict.INFRA) for one in night.results.values())
-    assert told(Report(replace(night, results=infra), None, [])).startswith("### Not all could be tested: 4 infra\n")
-    empty = told(Report(Night("1", "", False, 0.0, {}, True, {}), None, []))
+    assert told(ReportContents(replace(night, results=infra), None, [])).startswith(
+        "### Not all could be tested: 4 infra\n"
+    )
+    empty = told(ReportContents(Night("1", "", False, 0.0, {}, True, {}), None, []))
     assert empty == "### Not all could be tested: no test was run\n\nNightly 1, 0 results.\n\n"
     assert told(of([night, replace(night, name="2")])).endswith("\nNothing changed since nightly 1.\n")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from browser import CHROMIUM, Page, browser
-from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.html import html
 from cortex_m_hil.campaigns.report.night import RUNNER, Result, by_key
 from cortex_m_hil.campaigns.report.trends import decoded, trends
 from generated_nights import HOSTILE, hostile, of, report
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium: ci/install.sh system installs it")
-Show = Callable[[Report], Page]
+Show = Callable[[ReportContents], Page]
 OPEN = "document.getElementById('cell').open"
 IN_CELL = "document.getElementById('cell').innerText"
 FOCUSED = "Number(document.activeElement.dataset.cell)"
@@ -37,7 +37,7 @@ def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
     del chromium.requests[:], chromium.problems[:]
     file = tmp_path / "index.html"
 
-    def shown(found: Report) -> Page:
+    def shown(found: ReportContents) -> Page:
         file.write_text(html(found))
         chromium.open(file)
         return chromium
@@ -47,7 +47,7 @@ def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
     assert (set(chromium.requests), chromium.problems) == ({file.as_uri()}, [])
 
 
-def focus(page: Page, one: Result, found: Report) -> None:
+def focus(page: Page, one: Result, found: ReportContents) -> None:
     number = list(found.night.results).index(one.key)
     page.run(f"document.querySelector('#matrix [data-cell=\"{number}\"]').focus()")
 

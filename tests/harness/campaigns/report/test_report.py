@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.nightly.nightly import shareable
-from cortex_m_hil.campaigns.report.changes import Kind
-from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.changes import ChangeKind
+from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.files import write
 from cortex_m_hil.campaigns.report.html import html
 from cortex_m_hil.campaigns.report.junit import junit
@@ -181,8 +181,8 @@ def replace_results(night: Night, *results: Result) -> Night:
 
 def test_a_nightly_without_results_and_one_without_an_earlier_one_have_a_page() -> None:
     night = Night("1", "", False, 0.0, {}, False, {})
-    assert "no nightly before" in html(Report(night, None, []))
-    assert "Nothing changed" in html(Report(night, night, []))
+    assert "no nightly before" in html(ReportContents(night, None, []))
+    assert "Nothing changed" in html(ReportContents(night, night, []))
 
 
 # --- trends --------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_results_json_is_what_its_schema_says() -> None:
 
 
 def test_the_schema_has_each_kind_of_change() -> None:
-    assert VALIDATOR.schema["$defs"]["change"]["properties"]["kind"]["enum"] == [kind.value for kind in Kind]
+    assert VALIDATOR.schema["$defs"]["change"]["properties"]["kind"]["enum"] == [kind.value for kind in ChangeKind]
 
 
 def test_results_json_has_every_result_and_change() -> None:
@@ -303,7 +303,7 @@ def test_junit_files_have_the_form_of_pytests_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "found", [report(40, 2, failing=0.5), hostile(), of([report(1, 1).night])], ids=["some", "hostile", "one"]
 )
-def test_junit_files_are_what_the_schema_says(found: Report) -> None:
+def test_junit_files_are_what_the_schema_says(found: ReportContents) -> None:
     assert invalid(junit(found)) == []
 
 
