@@ -28,7 +28,7 @@ from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.maintainers.mutants.program_mutator import Kind, Site, sites
+from cortex_m_hil.maintainers.mutants.program_mutator import FieldEdit, Site, sites
 from cortex_m_hil.program.dataflow import quantised_arguments, quantised_outputs
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.known_answer import known_answer
@@ -402,13 +402,13 @@ def native() -> Iterator[Dut]:
 
 def dim_orders(pte: bytes) -> list[list[Site]]:
     """The bytes of each tensor's dim order."""
-    items = sorted((site for site in sites(pte) if site.kind is Kind.DIM_ORDER), key=lambda site: site.at)
+    items = sorted((site for site in sites(pte) if site.kind is FieldEdit.DIM_ORDER), key=lambda site: site.at)
     runs = groupby(enumerate(items), key=lambda item: item[1].at - item[0])
     return [run for run in ([site for _, site in group] for _, group in runs) if len(run) > 1]
 
 
 def dtype_sites(pte: bytes) -> list[Site]:
-    return [site for site in sites(pte) if site.kind is Kind.DTYPE]
+    return [site for site in sites(pte) if site.kind is FieldEdit.DTYPE]
 
 
 def same_size(number: int) -> list[int]:

@@ -18,7 +18,7 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers import executorch_suites as suite
 from cortex_m_hil.maintainers.commands import mutate as command
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import Kind, Mutant, drawn
+from cortex_m_hil.maintainers.mutation.mutants import SourceEdit, SourceMutant, drawn
 from cortex_m_hil.maintainers.suite_runs import upstream_command
 
 Mutate = Callable[..., Done]
@@ -47,8 +47,8 @@ def seed_of_deletions(operators: Sequence[str] = OPERATORS) -> int:
     kernels = Kernels.of(package_data("firmware"))
     found = kernels.mutants_of(operators)
 
-    def suits(one: Mutant) -> bool:
-        return one.function == "compute_block" and (one.kind, one.path[-10:]) == (Kind.DELETION, "linear.cpp")
+    def suits(one: SourceMutant) -> bool:
+        return one.function == "compute_block" and (one.kind, one.path[-10:]) == (SourceEdit.DELETION, "linear.cpp")
 
     draws = ((seed, drawn(found, COUNT, seed)) for seed in range(1 << 20))
     return next(seed for seed, few in draws if suits(few[0]) and all(one.path.endswith(".cpp") for one in few))

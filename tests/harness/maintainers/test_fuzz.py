@@ -18,8 +18,8 @@ from cortex_m_hil.errors import ProgramRejected, TargetHang
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering.scratch import required_scratch
 from cortex_m_hil.maintainers.mutants import fuzz_campaign as campaign
-from cortex_m_hil.maintainers.mutants.mutant_judge import Fuzzer, Judgement, Outcome
-from cortex_m_hil.maintainers.mutants.program_mutator import BLIND, Kind, Mutant, Mutator, mutants, sites
+from cortex_m_hil.maintainers.mutants.mutant_judge import Fuzzer, FuzzOutcome, MutantJudgement
+from cortex_m_hil.maintainers.mutants.program_mutator import BLIND, FieldEdit, Mutator, ProgramMutant, mutants, sites
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
@@ -66,7 +66,7 @@ def regression(name: str) -> Program:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_kind_occurs_and_most_know_the_fields(name: str) -> None:
     kinds = Counter(mutant.kind for mutant in islice(mutants(PROGRAMS[name], SEED), MANY))
-    assert set(kinds) == set(Kind)
+    assert set(kinds) == set(FieldEdit)
     assert sum(number for kind, number in kinds.items() if kind not in BLIND) >= 0.6 * MANY
 
 
@@ -81,7 +81,7 @@ def test_a_mutant_follows_from_program_seed_and_number() -> None:
 def test_a_field_edit_changes_the_fields_it_names() -> None:
     pte = SEEDS["autoencoder"]
     for mutant in islice(mutants(pte, SEED), 500):
-        if mutant.field_aware and Kind.MORPH is not mutant.kind and len(mutant.edits) == 1:
+        if mutant.field_aware and FieldEdit.MORPH is not mutant.kind and len(mutant.edits) == 1:
             changed = sum(a != b for a, b in zip(pte, mutant.data, strict=True))
             assert 1 <= changed <= 16, mutant.edits
 
@@ -103,13 +103,13 @@ def fuzzer(native: Dut) -> Fuzzer:
     return Fuzzer(native, program("linear"))
 
 
-def judge(fuzzer: Fuzzer, data: bytes) -> Judgement:
-    return fuzzer.judge(Mutant(0, 0, Kind.FLIP, ("by hand",), data))
+def judge(fuzzer: Fuzzer, data: bytes) -> MutantJudgement:
+    return fuzzer.judge(ProgramMutant(0, 0, FieldEdit.FLIP, ("by hand",), data))
 
 
 def test_the_program_itself_passes(fuzzer: Fuzzer) -> None:
-    assert judge(fuzzer, SEEDS["linear"]).outcome is Outcome.PASS
-    assert judge(fuzzer, SEEDS["linear"] + b"tail").outcome is Outcome.PASS
+    assert judge(fuzzer, SEEDS["linear"]).outcome is FuzzOutcome.PASS
+    assert judge(fuzzer, SEEDS["linear"] + b"tail").outcome is FuzzOutcome.PASS
 
 
 def test_a_changed_weight_is_no_pass(fuzzer: Fuzzer) -> None:
@@ -118,7 +118,7 @@ def test_a_changed_weight_is_no_pass(fuzzer: Fuzzer) -> None:
     assert place is not None
     data = bytearray(SEEDS["linear"])
     data[place[0]] ^= 0x40
-    assert judge(fuzzer, bytes(data)).outcome is Outcome.DIFFERS
+    assert judge(fuzzer, bytes(data)).outcome is FuzzOutcome.DIFFERS
 
 
 def test_nothing_passes_that_the_host_rejects(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_nothing_passes_that_the_host_rejects(fuzzer: Fuzzer, monkeypatch: pytes
 
     monkeypatch.setattr(Program, "from_bytes", reject)
     found = judge(fuzzer, SEEDS["linear"])
-    assert (found.outcome, found.detail) == (Outcome.REJECTED, "by the host alone: no")
+    assert (found.outcome, found.detail) == (FuzzOutcome.REJECTED, "by the host alone: no")
 
 
 def test_an_exception_on_the_host_is_a_bug(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_an_exception_on_the_host_is_a_bug(fuzzer: Fuzzer, monkeypatch: pytest.M
         raise IndexError("list index out of range")
 
     monkeypatch.setattr(Program, "from_bytes", crash)
-    assert judge(fuzzer, SEEDS["linear"]).outcome is Outcome.BUG
+    assert judge(fuzzer, SEEDS["linear"]).outcome is FuzzOutcome.BUG
 
 
 def test_a_program_the_target_lacks_operators_for_lets_nothing_pass(fuzzer: Fuzzer) -> None:
@@ -143,7 +143,7 @@ def test_a_program_the_target_lacks_operators_for_lets_nothing_pass(fuzzer: Fuzz
     data = SEEDS["linear"][:name] + b"cortex_m::quantized_lineal" + SEEDS["linear"][name + 26 :]
     other = Fuzzer(fuzzer.dut, Program.from_bytes(data, "lineal.pte"))
     assert "lineal" in other.unsuited
-    assert judge(other, SEEDS["linear"]).outcome is Outcome.DIFFERS
+    assert judge(other, SEEDS["linear"]).outcome is FuzzOutcome.DIFFERS
 
 
 # --- campaigns -----------------------------------------------------------------------------------------------
@@ -162,12 +162,12 @@ def test_a_small_campaign_finds_nothing(target: str, total: int) -> None:
 def test_what_was_found_stays_mended(dut: Dut, path: Path) -> None:
     told = json.loads(path.with_suffix(".json").read_text())
     found = judge(Fuzzer(dut, program(told["program"])), path.read_bytes())
-    assert found.outcome not in (Outcome.BUG, Outcome.PASS), found.detail
+    assert found.outcome not in (FuzzOutcome.BUG, FuzzOutcome.PASS), found.detail
 
 
 def test_a_bug_is_saved_with_what_makes_it_again(fuzzer: Fuzzer, tmp_path: Path) -> None:
     mutant = Mutator(SEEDS["linear"]).mutant(3, 14)
-    path = campaign.save(tmp_path / "corpus", fuzzer, Judgement(mutant, Outcome.BUG, "it broke"))
+    path = campaign.save(tmp_path / "corpus", fuzzer, MutantJudgement(mutant, FuzzOutcome.BUG, "it broke"))
     told = json.loads(path.with_suffix(".json").read_text())
     assert path.read_bytes() == mutant.data == Mutator(SEEDS["linear"]).mutant(told["seed"], told["number"]).data
     assert told["detail"] == "it broke" and told["edits"] == list(mutant.edits)

@@ -14,7 +14,7 @@ from cortex_m_hil.checks.elf import executed
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import CPP, Kind, Mutant, drawn, mutants_of
+from cortex_m_hil.maintainers.mutation.mutants import CPP, SourceEdit, SourceMutant, drawn, mutants_of
 
 KERNELS = Kernels.of(package_data("firmware"))
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.DOTALL | re.MULTILINE)
@@ -29,7 +29,7 @@ def changes(source: str) -> dict[str, str]:
 
 
 @given(mutants)
-def test_a_mutant_differs_in_one_place(mutant: Mutant) -> None:
+def test_a_mutant_differs_in_one_place(mutant: SourceMutant) -> None:
     source = KERNELS.sources[mutant.path]
     data, changed = source.encode(), mutant.applied(source).encode()
     assert changed != data and data[mutant.start :].startswith(mutant.before.encode())
@@ -38,7 +38,7 @@ def test_a_mutant_differs_in_one_place(mutant: Mutant) -> None:
 
 
 @given(mutants)
-def test_lines_stay_where_they_are(mutant: Mutant) -> None:
+def test_lines_stay_where_they_are(mutant: SourceMutant) -> None:
     source = KERNELS.sources[mutant.path]
     before, after = source.splitlines(), mutant.applied(source).splitlines()
     unequal = [number for number, pair in enumerate(zip(before, after, strict=True), 1) if pair[0] != pair[1]]
@@ -47,23 +47,23 @@ def test_lines_stay_where_they_are(mutant: Mutant) -> None:
 
 
 @given(mutants)
-def test_columns_stay_where_there_is_room(mutant: Mutant) -> None:
-    if mutant.kind is Kind.COMPARISON:
+def test_columns_stay_where_there_is_room(mutant: SourceMutant) -> None:
+    if mutant.kind is SourceEdit.COMPARISON:
         source = KERNELS.sources[mutant.path]
         assert len(mutant.applied(source)) == len(source)
 
 
 @given(mutants)
-def test_what_is_no_code_is_left_alone(mutant: Mutant) -> None:
+def test_what_is_no_code_is_left_alone(mutant: SourceMutant) -> None:
     source = KERNELS.sources[mutant.path]
-    assert NO_CODE.findall(mutant.applied(source)) == NO_CODE.findall(source) or mutant.kind is Kind.DELETION
+    assert NO_CODE.findall(mutant.applied(source)) == NO_CODE.findall(source) or mutant.kind is SourceEdit.DELETION
     changed = len(source.encode()[: mutant.start].decode())
     assert not any(one.start() <= changed < one.end() for one in NO_CODE.finditer(source))
     assert "static_assert" not in source.splitlines()[mutant.line - 1]
 
 
 @given(mutants)
-def test_a_mutant_can_be_parsed(mutant: Mutant) -> None:
+def test_a_mutant_can_be_parsed(mutant: SourceMutant) -> None:
     changed = mutant.applied(KERNELS.sources[mutant.path])
     assert not Parser(CPP).parse(changed.encode()).root_node.has_error
 
@@ -83,7 +83,7 @@ def test_other_seeds_draw_others_and_zero_draws_all() -> None:
 
 def test_names_tell_mutants_apart() -> None:
     assert len(KERNELS.by_name) == len(KERNELS.mutants) > 1000
-    assert {one.kind for one in KERNELS.mutants} == set(Kind)
+    assert {one.kind for one in KERNELS.mutants} == set(SourceEdit)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_longer_text_takes_the_space_behind_it() -> None:
 
 def test_the_diff_shows_the_change_alone() -> None:
     text = "int f(int a) {\n  f(a,\n    a);\n  return a;\n}\n"
-    (deleted,) = (one for one in mutants_of("x.cpp", text) if one.kind is Kind.DELETION)
+    (deleted,) = (one for one in mutants_of("x.cpp", text) if one.kind is SourceEdit.DELETION)
     assert deleted.diff(text, "firmware/").splitlines() == [
         "--- a/firmware/x.cpp", "+++ b/firmware/x.cpp", "@@ -1,5 +1,4 @@",
         " int f(int a) {", "-  f(a,", "-    a);", "+  ;", "   return a;", " }",
@@ -207,7 +207,9 @@ def written(folder: Path) -> Path:
 def test_mutants_of_an_executorchs_kernels_belong_to_the_operators_of_its_table(tmp_path: Path) -> None:
     """Also through a reference that a kernel returns, and a C function that a header declares."""
     kernels = Kernels.of_source(written(tmp_path / "checkouts"), ("ops", "library"))
-    found = {one.before: (one.path, kernels.operators(one)) for one in kernels.mutants if one.kind is Kind.ARITHMETIC}
+    found = {
+        one.before: (one.path, kernels.operators(one)) for one in kernels.mutants if one.kind is SourceEdit.ARITHMETIC
+    }
     assert found == {
         "+": ("library/Source/sums.c", frozenset({"cortex_m::twice.out"})),
         "*": ("ops/op_thrice.cpp", frozenset({"cortex_m::thrice.out"})),

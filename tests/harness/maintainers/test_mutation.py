@@ -8,9 +8,9 @@ from pathlib import Path
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutation import Mutation, Plan, Workers
-from cortex_m_hil.maintainers.mutation.mutation_report import Report, one_of_each
-from cortex_m_hil.maintainers.mutation.mutation_worker import Outcome
+from cortex_m_hil.maintainers.mutation.mutation import Mutation, MutationPlan, MutationWorkers
+from cortex_m_hil.maintainers.mutation.mutation_report import MutationReport, one_of_each
+from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome
 
 TARGETS = "native", "m4-qemu", "m55-qemu"
 MUTANTS = Kernels.of(package_data("firmware")).mutants[:2]
@@ -18,11 +18,11 @@ FIRST, SECOND = (one.name for one in MUTANTS)
 
 
 def mutation(*, once: bool) -> Mutation:
-    plan = Plan(("test_it.py",), TARGETS, 2, 0, "", once=once)
-    return Mutation(plan, MUTANTS, Workers(plan.settings(Path()), Path()))
+    plan = MutationPlan(("test_it.py",), TARGETS, 2, 0, "", once=once)
+    return Mutation(plan, MUTANTS, MutationWorkers(plan.settings(Path()), Path()))
 
 
-def run(mutant: str, target: str, outcome: Outcome) -> Run:
+def run(mutant: str, target: str, outcome: MutantOutcome) -> Run:
     return Run(f"{mutant} {target}", outcome.value, "", 1.0, 0.0, {"target": target, "isa": "SCALAR"})
 
 
@@ -31,8 +31,8 @@ def test_what_one_target_judged_is_left_to_no_other() -> None:
     assert campaign.next([]) == f"{FIRST} native"
     assert campaign.next([], [f"{FIRST} native"]) == f"{SECOND} native"
     assert campaign.next([], [f"{FIRST} native", f"{SECOND} native"]) is None
-    for outcome in (Outcome.KILLED, Outcome.SURVIVED):
-        runs = [run(FIRST, "native", outcome), run(SECOND, "native", Outcome.UNCHANGED)]
+    for outcome in (MutantOutcome.KILLED, MutantOutcome.SURVIVED):
+        runs = [run(FIRST, "native", outcome), run(SECOND, "native", MutantOutcome.UNCHANGED)]
         assert campaign.next(runs) == f"{SECOND} m4-qemu"
         assert campaign.left(runs) == [f"{SECOND} m4-qemu", f"{SECOND} m55-qemu"]
 
@@ -40,16 +40,16 @@ def test_what_one_target_judged_is_left_to_no_other() -> None:
 def test_otherwise_each_target_judges_each_mutant() -> None:
     campaign = mutation(once=False)
     assert campaign.next([], [f"{FIRST} native"]) == f"{FIRST} m4-qemu"
-    assert len(campaign.left([run(FIRST, "native", Outcome.KILLED)])) == len(MUTANTS) * len(TARGETS) - 1
+    assert len(campaign.left([run(FIRST, "native", MutantOutcome.KILLED)])) == len(MUTANTS) * len(TARGETS) - 1
 
 
 def test_of_several_targets_the_one_that_judged_it_counts() -> None:
     runs = [
-        run(FIRST, "native", Outcome.UNCHANGED),
-        run(SECOND, "native", Outcome.UNCHANGED),
-        run(FIRST, "m4-qemu", Outcome.SURVIVED),
-        run(SECOND, "m4-qemu", Outcome.INFRA),
-        run(SECOND, "m55-qemu", Outcome.UNCHANGED),
+        run(FIRST, "native", MutantOutcome.UNCHANGED),
+        run(SECOND, "native", MutantOutcome.UNCHANGED),
+        run(FIRST, "m4-qemu", MutantOutcome.SURVIVED),
+        run(SECOND, "m4-qemu", MutantOutcome.INFRA),
+        run(SECOND, "m55-qemu", MutantOutcome.UNCHANGED),
     ]
     first, second = one_of_each(runs)
     assert (first.verdict, first.figures["target"]) == ("survived", "m4-qemu")
@@ -58,9 +58,9 @@ def test_of_several_targets_the_one_that_judged_it_counts() -> None:
 
 def test_what_was_named_wrongly_is_listed() -> None:
     def killed(mutant: str, *named: str, right: bool) -> Run:
-        one = run(mutant, "native", Outcome.KILLED)
+        one = run(mutant, "native", MutantOutcome.KILLED)
         return replace(one, figures={**one.figures, "named": list(named), "localized": right})
 
-    report = Report((killed(FIRST, "aten::add.out", right=True), killed(SECOND, right=False)), frozenset())
+    report = MutationReport((killed(FIRST, "aten::add.out", right=True), killed(SECOND, right=False)), frozenset())
     assert report.localized() == (1, 2)
     assert [one.key for one in report.mislocalized()] == [f"{SECOND} native"]

@@ -21,8 +21,8 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers.mutation import kept_programs as ready
 from cortex_m_hil.maintainers.mutation import mutation_worker
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import Mutant
-from cortex_m_hil.maintainers.mutation.mutation_worker import MutatedTarget, Outcome, Settings
+from cortex_m_hil.maintainers.mutation.mutants import SourceMutant
+from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome, MutatedTarget, MutationWorkerSettings
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.runner.links.protocol import Request
@@ -61,7 +61,7 @@ def mutated(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     target.unmutated.close()
 
 
-def mutant(path: str, function: str, before: str, after: str) -> Mutant:
+def mutant(path: str, function: str, before: str, after: str) -> SourceMutant:
     """The first of these."""
     return next(
         one
@@ -77,20 +77,20 @@ FIRST = mutant(LINEAR, "compute_block", "multipliers[i] = linear.multiplier;", "
 @pytest.mark.parametrize(
     ("one", "outcome", "why"),
     [
-        (FIRST, Outcome.KILLED, "Mismatch in test_it.py::test_it"),
-        (replace(FIRST, text="while (true) {}".ljust(len(FIRST.text))), Outcome.KILLED, "TargetHang in test_it"),
-        (replace(FIRST, text="(".ljust(len(FIRST.text))), Outcome.NOT_BUILT, "error"),
-        (replace(FIRST, text=FIRST.before), Outcome.UNCHANGED, ""),
-        (mutant(LINEAR, "only_item", "==", "!="), Outcome.KILLED, "TargetFault in test_it"),
-        (mutant(LINEAR, "quantized_linear", "-128", "-129"), Outcome.SURVIVED, ""),
+        (FIRST, MutantOutcome.KILLED, "Mismatch in test_it.py::test_it"),
+        (replace(FIRST, text="while (true) {}".ljust(len(FIRST.text))), MutantOutcome.KILLED, "TargetHang in test_it"),
+        (replace(FIRST, text="(".ljust(len(FIRST.text))), MutantOutcome.NOT_BUILT, "error"),
+        (replace(FIRST, text=FIRST.before), MutantOutcome.UNCHANGED, ""),
+        (mutant(LINEAR, "only_item", "==", "!="), MutantOutcome.KILLED, "TargetFault in test_it"),
+        (mutant(LINEAR, "quantized_linear", "-128", "-129"), MutantOutcome.SURVIVED, ""),
     ],
     ids=["mismatch", "hang", "not built", "no change", "fault", "survived"],
 )  # fmt: skip
-def test_what_becomes_of_a_mutant(mutated: MutatedTarget, one: Mutant, outcome: Outcome, why: str) -> None:
+def test_what_becomes_of_a_mutant(mutated: MutatedTarget, one: SourceMutant, outcome: MutantOutcome, why: str) -> None:
     assert mutated.operators() == sorted(f"cortex_m::{name}.out" for name in OPERATORS)
     run = mutated.judge(one, {"known.hil.zip": 0.01}, localized=False)
     assert (run.verdict, why in run.error) == (outcome.value, True), run
-    assert ("diff" in run.figures) == (outcome is Outcome.SURVIVED)
+    assert ("diff" in run.figures) == (outcome is MutantOutcome.SURVIVED)
     assert "cortex_m::quantized_linear.out" in run.figures["operators"] and run.figures["isa"] == "SCALAR"
 
 
@@ -102,7 +102,7 @@ def test_a_hang_of_a_busy_machine_is_no_verdict(mutated: MutatedTarget, monkeypa
 
     monkeypatch.setattr(ready, "judge", stuck)
     run = mutated.judge(FIRST, {"known.hil.zip": 0.01}, localized=False)
-    assert run.verdict == Outcome.INFRA.value and "the unmutated runner does not answer either" in run.error
+    assert run.verdict == MutantOutcome.INFRA.value and "the unmutated runner does not answer either" in run.error
 
 
 def test_programs_are_timed_without_a_mutant(mutated: MutatedTarget, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_programs_are_timed_without_a_mutant(mutated: MutatedTarget, monkeypatch
 
 
 def test_a_worker_that_ends_says_why(folder: Path, tmp_path: Path) -> None:
-    settings = json.dumps(asdict(Settings(str(folder), ("native",))))
+    settings = json.dumps(asdict(MutationWorkerSettings(str(folder), ("native",))))
     worker = Worker("hil dev mutate", [mutation_worker.__name__, settings], tmp_path / "log")
     with pytest.raises(LaunchError, match="nothing"):
         worker.ask({"target": "nothing"})

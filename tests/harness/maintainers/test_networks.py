@@ -31,7 +31,7 @@ from cortex_m_hil.maintainers.networks.answers import _tell, answer, begun
 from cortex_m_hil.maintainers.networks.compiler_lines import lines, lower_and_trace
 from cortex_m_hil.maintainers.networks.generator import EXACT, ROUND, Generator
 from cortex_m_hil.maintainers.networks.kernel_lines import KernelLines
-from cortex_m_hil.maintainers.networks.network_campaign import Plan, Programs, Workers
+from cortex_m_hil.maintainers.networks.network_campaign import NetworkPlan, NetworkWorkers, Programs
 from cortex_m_hil.maintainers.networks.network_judge import Checks, Judged, ModelJudge, Relation, reason
 from cortex_m_hil.maintainers.networks.network_worker import checks_of, fields_of, packed, unpacked
 from cortex_m_hil.maintainers.networks.recipe import Recipe, image_size
@@ -44,7 +44,7 @@ from planting import BUGS
 
 SEED = 7
 DEADLINE = 900.0  # seconds
-PLAN = Plan(("native",), ("builtin",), 60, SEED)
+PLAN = NetworkPlan(("native",), ("builtin",), 60, SEED)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def runs_of(recipes: list[int], verdict: str = "passed") -> list[Run]:
 
 
 def test_a_round_waits_for_the_one_before(tmp_path: Path) -> None:
-    programs = Programs(PLAN, Workers(PLAN, tmp_path))
+    programs = Programs(PLAN, NetworkWorkers(PLAN, tmp_path))
     assert programs.next(runs_of(list(range(3))), ("3", "5")) == "4"
     assert programs.next(runs_of(list(range(ROUND - 1))), (str(ROUND - 1),)) is None
     assert programs.next(runs_of(list(range(ROUND)))) == str(ROUND)
@@ -163,12 +163,12 @@ def test_a_round_waits_for_the_one_before(tmp_path: Path) -> None:
 
 def test_a_campaign_ends_where_nothing_is_learnt(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="nothing was learnt from 4 programs in a row: told"):
-        Programs(PLAN, Workers(PLAN, tmp_path)).next(runs_of(list(range(4)), "infra"))
+        Programs(PLAN, NetworkWorkers(PLAN, tmp_path)).next(runs_of(list(range(4)), "infra"))
 
 
 def test_a_program_that_ends_its_worker_is_told_and_the_next_is_judged(tmp_path: Path) -> None:
     """As one does at which torch crashes."""
-    workers = Workers(PLAN, tmp_path)
+    workers = NetworkWorkers(PLAN, tmp_path)
     programs = Programs(PLAN, workers)
     assert programs.next([]) == "0"
     child = workers._take()
@@ -334,7 +334,7 @@ def test_what_several_targets_get_wrong_is_written_as_a_test_of_all_of_them(
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout  # without the bug
 
 
-def _first_failure(dut: Dut) -> tuple[Recipe, models.Failure]:
+def _first_failure(dut: Dut) -> tuple[Recipe, models.Disagreement]:
     """Of one that begins with a convolution, where both bugs are."""
     for recipe in (one for one in drawn(SEED, 60) if one.steps[0].kind == "conv"):
         failures = ModelJudge([dut]).judge(part_of(recipe), checks_of(recipe)).failures

@@ -101,7 +101,7 @@ def fuzz_command(
             fuzzers, number or MUTANTS, seed, lambda one, judged: bugs.extend(_bug(one, judged, corpus))
         )
         unsuited = [{"program": one.program.name, "why": one.unsuited} for one in fuzzers if one.unsuited]
-    counts = {outcome.value: tally.of(outcome) for outcome in judge.Outcome}
+    counts = {outcome.value: tally.of(outcome) for outcome in judge.FuzzOutcome}
     fields = {"seed": seed, "mutants": tally.total, "outcomes": counts, "unsuited": unsuited, "bugs": bugs}
     end(Answer(_text(tally), {**fields_of_target(resolved), **fields}, NO if bugs else OK))
 
@@ -117,9 +117,9 @@ def _require_mutants(seconds: float | None, jobs: int, store_file: Path | None, 
         raise ConfigError(f"{' and '.join(names)}: of mutated programs there are no campaigns", hint="with --models")
 
 
-def _bug(fuzzer: judge.Fuzzer, judged: judge.Judgement, corpus: Path | None) -> Iterator[dict[str, object]]:
+def _bug(fuzzer: judge.Fuzzer, judged: judge.MutantJudgement, corpus: Path | None) -> Iterator[dict[str, object]]:
     """Print and yield a bug as soon as it is found; yield nothing for any other judgement."""
-    if judged.outcome is not judge.Outcome.BUG:
+    if judged.outcome is not judge.FuzzOutcome.BUG:
         return
     path = campaign.save(corpus, fuzzer, judged) if corpus is not None else None
     mutant = judged.mutant
@@ -131,10 +131,14 @@ def _bug(fuzzer: judge.Fuzzer, judged: judge.Judgement, corpus: Path | None) -> 
 
 def _text(tally: campaign.Tally) -> str:
     rows = [
-        (kind.value, str(tally.of_kind(kind)), *(str(tally.counts[kind, outcome] or "-") for outcome in judge.Outcome))
-        for kind in mutate.Kind
+        (
+            kind.value,
+            str(tally.of_kind(kind)),
+            *(str(tally.counts[kind, outcome] or "-") for outcome in judge.FuzzOutcome),
+        )
+        for kind in mutate.FieldEdit
     ]
-    total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in judge.Outcome))
-    counts = table(("kind", "mutants", *(outcome.value for outcome in judge.Outcome)), [*rows, total])
+    total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in judge.FuzzOutcome))
+    counts = table(("kind", "mutants", *(outcome.value for outcome in judge.FuzzOutcome)), [*rows, total])
     aware = f"{tally.field_aware:.0%} of them field-aware"
     return f"{counts}\n\n{tally.total} mutants, {aware}; {counted(len(tally.bugs), 'bug')}"

@@ -30,9 +30,9 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.maintainers.commands.group import dev
 from cortex_m_hil.maintainers.executorch_suites import find as find_suite
 from cortex_m_hil.maintainers.mutation import mutation_report
-from cortex_m_hil.maintainers.mutation.mutation import Mutation, Plan, Workers
-from cortex_m_hil.maintainers.mutation.mutation_report import Rate, Report
-from cortex_m_hil.maintainers.mutation.mutation_worker import Outcome, runtime_of
+from cortex_m_hil.maintainers.mutation.mutation import Mutation, MutationPlan, MutationWorkers
+from cortex_m_hil.maintainers.mutation.mutation_report import KillRate, MutationReport
+from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome, runtime_of
 from cortex_m_hil.maintainers.suite_runs import upstream_command
 from cortex_m_hil.targets.model import HardwareLauncher
 
@@ -84,13 +84,13 @@ def mutate(
             named_tests(tests or [])
             names = _targets(target or [], targets_file, folders)
             chosen = random.SystemRandom().randrange(SEEDS) if seed is None else seed
-            wanted = Plan(tuple(tests or ()), names, count, chosen, "", file, folders, upstream)
+            wanted = MutationPlan(tuple(tests or ()), names, count, chosen, "", file, folders, upstream)
             wanted = replace(wanted, redzones=redzones, once=once, localize=localize)
             wanted = replace(wanted, kernels=wanted.kernels_now().digest)
         campaign = _campaign(kept, wanted, seeded=seed is not None)
         plan, runs, left = _work(kept, campaign, jobs, Deadline.after(budget))
     counted_runs = mutation_report.one_of_each(runs) if plan.once else runs
-    end(_answer(plan, Report(tuple(counted_runs), frozenset(plan.operators)), left))
+    end(_answer(plan, MutationReport(tuple(counted_runs), frozenset(plan.operators)), left))
 
 
 # --- what is begun, and what goes on -------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str])
     return tuple(choice.names)
 
 
-def _campaign(kept: Store, wanted: Plan | None, *, seeded: bool) -> Campaign:
+def _campaign(kept: Store, wanted: MutationPlan | None, *, seeded: bool) -> Campaign:
     """Return the campaign under way in this folder, or a new one.
 
     Args:
@@ -134,7 +134,7 @@ def _campaign(kept: Store, wanted: Plan | None, *, seeded: bool) -> Campaign:
         return before
     if before is None or before.ended is not None:
         return kept.begin(KIND, os.getcwd(), wanted.as_fields())
-    plan = Plan.of(before.plan)
+    plan = MutationPlan.of(before.plan)
     if not plan.asks_like(wanted) or (seeded and plan.seed != wanted.seed):
         hint = "hil dev mutate goes on with it; --reset forgets it"
         raise ConfigError(f"something else is under way in this folder: {plan.asked}", hint=hint)
@@ -152,13 +152,13 @@ def _forget(kept: Store, *, asked: bool) -> None:
 # --- work ----------------------------------------------------------------------------------------------------
 
 
-def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple[Plan, list[Run], int]:
+def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple[MutationPlan, list[Run], int]:
     """Work on a campaign until it is complete or the budget is spent.
 
     Returns:
         The plan, all runs so far, and how many runs are left.
     """
-    plan, left, done = Plan.of(campaign.plan), 0, False
+    plan, left, done = MutationPlan.of(campaign.plan), 0, False
     if campaign.ended is not None:
         return plan, kept.runs(campaign), left
     kernels = plan.kernels_now()
@@ -167,7 +167,7 @@ def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple
         begun = bool(plan.seconds) and ready.is_dir()
         if not begun:
             _run_tests(plan, ready, folder, jobs)
-        with Workers(plan.settings(ready), folder) as workers:
+        with MutationWorkers(plan.settings(ready), folder) as workers:
             if not begun:
                 plan = _timed(plan, workers)
                 kept.change_plan(campaign, plan.as_fields())
@@ -183,7 +183,7 @@ def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple
     return plan, kept.runs(campaign), left
 
 
-def _timed(plan: Plan, workers: Workers) -> Plan:
+def _timed(plan: MutationPlan, workers: MutationWorkers) -> MutationPlan:
     """Return the plan with the programs' seconds on the unmutated runners, and with their operators."""
     seconds: dict[str, dict[str, float]] = {}
     left_out: dict[str, int] = {}
@@ -204,7 +204,7 @@ def _apart(left_out: int) -> str:
     return f", and {left_out} that these kernels alone do not run as their tests did" if left_out else ""
 
 
-def _run_tests(plan: Plan, ready: Path, folder: Path, jobs: int) -> None:
+def _run_tests(plan: MutationPlan, ready: Path, folder: Path, jobs: int) -> None:
     """Run the tests without a mutant and keep their programs. Raise ConfigError where they do not pass.
 
     What fails without a mutant tells nothing of one.
@@ -227,7 +227,7 @@ def _run_tests(plan: Plan, ready: Path, folder: Path, jobs: int) -> None:
             raise ConfigError(what, log=said, hint=f"{shows} shows it; mend that first")
 
 
-def _suites(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
+def _suites(plan: MutationPlan) -> Iterator[tuple[str, list[str], str]]:
     """Yield a name, a command, and what shows a user the same, for each suite that runs without a mutant."""
     if plan.tests:
         command = [sys.executable, "-m", "pytest", *plugin_options(KEEPING)]
@@ -268,7 +268,7 @@ def _row(run: Run, number: int, total: int) -> str:
 # --- answers -------------------------------------------------------------------------------------------------
 
 
-def _answer(plan: Plan, report: Report, left: int) -> Answer:
+def _answer(plan: MutationPlan, report: MutationReport, left: int) -> Answer:
     fields: dict[str, Any] = {
         "outcome": "under way" if left else "complete",
         "tests": plan.tests,
@@ -281,16 +281,16 @@ def _answer(plan: Plan, report: Report, left: int) -> Answer:
         "programs_left_out": plan.left_out,
         **report.fields(),
     }
-    unknown = left or not report.judged or report.of(Outcome.INFRA)
+    unknown = left or not report.judged or report.of(MutantOutcome.INFRA)
     status = NO if report.survivors and not left else CANNOT_TELL if unknown else OK
     return Answer("\n\n".join(filter(None, _blocks(plan, report, left))), fields, status)
 
 
-def _blocks(plan: Plan, report: Report, left: int) -> Iterator[str]:
+def _blocks(plan: MutationPlan, report: MutationReport, left: int) -> Iterator[str]:
     yield from mutation_report.survivors(report.survivors)
     yield _rates("operator", report.by_operator())
     yield _rates("change", [*report.by_kind(), *report.by_purpose(), *report.total()])
-    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(Outcome.INFRA))
+    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(MutantOutcome.INFRA))
     if (localized := report.localized()) is not None:
         right, killed = localized
         wrong = [
@@ -301,14 +301,17 @@ def _blocks(plan: Plan, report: Report, left: int) -> Iterator[str]:
     yield _headline(plan, report, left)
 
 
-def _rates(what: str, rates: Sequence[Rate]) -> str:
+def _rates(what: str, rates: Sequence[KillRate]) -> str:
     rows = [(one.of, one.target, one.isa, f"{one.killed} of {one.judged}", f"{one.rate:.0%}") for one in rates]
     return table((what, "target", "class", "killed", ""), rows) if rows else ""
 
 
-def _headline(plan: Plan, report: Report, left: int) -> str:
-    apart = {outcome: len(report.of(outcome)) for outcome in (Outcome.UNCHANGED, Outcome.NOT_BUILT, Outcome.INFRA)}
+def _headline(plan: MutationPlan, report: MutationReport, left: int) -> str:
+    apart = {
+        outcome: len(report.of(outcome))
+        for outcome in (MutantOutcome.UNCHANGED, MutantOutcome.NOT_BUILT, MutantOutcome.INFRA)
+    }
     counts = "; ".join(f"{outcome.value}: {number}" for outcome, number in apart.items() if number)
-    head = f"killed {len(report.of(Outcome.KILLED))} of {counted(len(report.judged), 'mutant')} that were judged"
+    head = f"killed {len(report.of(MutantOutcome.KILLED))} of {counted(len(report.judged), 'mutant')} that were judged"
     head += f", {len(report.survivors)} survived" + (f" ({counts})" if counts else "") + f"; seed {plan.seed}"
     return f"{head}\n{left} are left: hil dev mutate goes on" if left else head

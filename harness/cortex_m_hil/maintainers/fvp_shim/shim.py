@@ -35,7 +35,7 @@ DATA = Path(__file__).parent / "models"
 
 
 @dataclass(frozen=True)
-class Model:
+class ShimmedModel:
     """A model of Arm's, and the QEMU machine behind its shim.
 
     Attributes:
@@ -57,19 +57,19 @@ class Model:
     extra: tuple[str, ...] = ()
 
 
-def _mps2(core: str, machine: str, *lists: str, remark: str = "") -> Model:
-    return Model(machine, f"armcortex{core}ct", 1, 25_000_000, ("mps2", "semihosting", *lists), remark)
+def _mps2(core: str, machine: str, *lists: str, remark: str = "") -> ShimmedModel:
+    return ShimmedModel(machine, f"armcortex{core}ct", 1, 25_000_000, ("mps2", "semihosting", *lists), remark)
 
 
-def _sse300(*lists: str) -> Model:
+def _sse300(*lists: str) -> ShimmedModel:
     remark = (
         "no Ethos-U; BRAM and ISRAM are larger than the FVP's" if lists else "BRAM and ISRAM are larger than the FVP's"
     )
-    return Model("mps3-an547", "cpu0", 0, 25_000_000, ("sse300", "semihosting", *lists), remark)
+    return ShimmedModel("mps3-an547", "cpu0", 0, 25_000_000, ("sse300", "semihosting", *lists), remark)
 
 
 _V6M = "a Cortex-M4 executes the ARMv6-M code, and takes what an ARMv6-M core would not"
-MODELS: Mapping[str, Model] = {
+MODELS: Mapping[str, ShimmedModel] = {
     "FVP_MPS2_Cortex-M0": _mps2("m0", "mps2-an386", remark=_V6M),
     "FVP_MPS2_Cortex-M0plus": _mps2("m0plus", "mps2-an386", "cortex-m0plus", remark=_V6M),
     "FVP_MPS2_Cortex-M3": _mps2("m3", "mps2-an385"),
@@ -121,7 +121,7 @@ class Parameter:
     comment: str
 
 
-def parameters(model: Model) -> dict[str, Parameter]:
+def parameters(model: ShimmedModel) -> dict[str, Parameter]:
     """Return the parameters of a model by name."""
     found = {}
     for name in model.lists:
@@ -134,7 +134,7 @@ def parameters(model: Model) -> dict[str, Parameter]:
     return found
 
 
-def _settings(model: Model, options: argparse.Namespace) -> dict[str, str]:
+def _settings(model: ShimmedModel, options: argparse.Namespace) -> dict[str, str]:
     """Return the values of all parameters: defaults, overlaid by configuration files, overlaid by -C.
 
     Raises:
@@ -183,7 +183,7 @@ def _config_lines(path: Path) -> Iterator[str]:
             yield setting
 
 
-def _for_application(model: Model, images: Sequence[str]) -> Model:
+def _for_application(model: ShimmedModel, images: Sequence[str]) -> ShimmedModel:
     """Return another machine where a note beside the application asks for it, else the model's.
 
     This deviates from every model of Arm's; it is there for `--runner`.
@@ -200,7 +200,7 @@ def _truth(value: str) -> bool:
     return value.lower() not in ("", "0", "false")
 
 
-def _images(model: Model, texts: Sequence[str]) -> list[str]:
+def _images(model: ShimmedModel, texts: Sequence[str]) -> list[str]:
     """Return paths without the instance that may stand before them: `cpu0=a.elf`, `cpu0*=a.elf`, `a.elf`."""
     return [re.sub(rf"^{re.escape(model.cpu)}\*?=", "", text) for text in texts]
 
@@ -223,7 +223,7 @@ def _qemu_version() -> str:
     return found[1] if found else "of unknown version"
 
 
-def _command(model: Model, options: argparse.Namespace, settings: Mapping[str, str]) -> list[str]:
+def _command(model: ShimmedModel, options: argparse.Namespace, settings: Mapping[str, str]) -> list[str]:
     """Return the command line of QEMU. Raise Refusal where there is no application or it cannot be read.
 
     It has no chardev: with one, reading the console would end at once instead of waiting (QEMU 7.2).
@@ -269,7 +269,7 @@ def _loses_status(images: Sequence[str], folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Limit:
+class SimulationLimit:
     """A limit of a simulation.
 
     Attributes:
@@ -298,7 +298,7 @@ class Simulation:
         self._locked_up: float | None = None
         self._cpu = 0.0
         self._held = b""
-        self.limits: list[Limit] = []
+        self.limits: list[SimulationLimit] = []
 
     def wall(self) -> float:
         return time.monotonic() - self._began
@@ -364,7 +364,7 @@ def _say(text: str) -> None:
     _write(1, f"{text}\n".encode())
 
 
-def _simulate(name: str, model: Model, options: argparse.Namespace) -> int:
+def _simulate(name: str, model: ShimmedModel, options: argparse.Namespace) -> int:
     settings = _settings(model, options)
     model = _for_application(model, _images(model, [*options.application, *options.applications]))
     if options.plugin:
@@ -388,15 +388,15 @@ def _simulate(name: str, model: Model, options: argparse.Namespace) -> int:
     return 0 if lossy else status
 
 
-def _limits(model: Model, options: argparse.Namespace, simulation: Simulation) -> Iterator[Limit]:
+def _limits(model: ShimmedModel, options: argparse.Namespace, simulation: Simulation) -> Iterator[SimulationLimit]:
     if options.timelimit is not None:
-        yield Limit(options.timelimit, simulation.wall, "CPU time has been exceeded.")
+        yield SimulationLimit(options.timelimit, simulation.wall, "CPU time has been exceeded.")
     if options.cpulimit is not None:
-        yield Limit(options.cpulimit, simulation.cpu, "CPU time has been exceeded.")
+        yield SimulationLimit(options.cpulimit, simulation.cpu, "CPU time has been exceeded.")
     if options.simlimit is not None:
-        yield Limit(options.simlimit, simulation.wall, "Simulated time has been exceeded.")
+        yield SimulationLimit(options.simlimit, simulation.wall, "Simulated time has been exceeded.")
     if options.cyclelimit is not None:
-        yield Limit(options.cyclelimit / model.clock, simulation.wall, "Cycle limit has been exceeded.")
+        yield SimulationLimit(options.cyclelimit / model.clock, simulation.wall, "Cycle limit has been exceeded.")
 
 
 def _stop(simulation: Simulation, options: argparse.Namespace, reason: str) -> None:
@@ -413,7 +413,7 @@ def _stop(simulation: Simulation, options: argparse.Namespace, reason: str) -> N
         )
 
 
-def _banner(name: str, model: Model) -> str:
+def _banner(name: str, model: ShimmedModel) -> str:
     """Return the banner, whose first line the harness shows as the engine."""
     remark = f" ({model.remark})" if model.remark else ""
     return (
@@ -481,7 +481,7 @@ def main(arguments: Sequence[str]) -> int:
         return REFUSED
 
 
-def _list(model: Model) -> None:
+def _list(model: ShimmedModel) -> None:
     rule = "#" + "-" * 78
     _say(f"# Parameters:\n# instance.parameter=value       #(type, mode) default = 'def value' : description\n{rule}")
     for one in sorted(parameters(model).values(), key=lambda parameter: parameter.name):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.maintainers.mutants.mutant_judge import Fuzzer, Judgement, Outcome
-from cortex_m_hil.maintainers.mutants.program_mutator import BLIND, Kind
+from cortex_m_hil.maintainers.mutants.mutant_judge import Fuzzer, FuzzOutcome, MutantJudgement
+from cortex_m_hil.maintainers.mutants.program_mutator import BLIND, FieldEdit
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 
@@ -22,12 +22,12 @@ from cortex_m_hil.program.program import Program
 class Tally:
     """The numbers of mutants by kind and outcome, and the judgements that are bugs."""
 
-    counts: Counter[tuple[Kind, Outcome]] = field(default_factory=Counter)
-    bugs: list[Judgement] = field(default_factory=list)
+    counts: Counter[tuple[FieldEdit, FuzzOutcome]] = field(default_factory=Counter)
+    bugs: list[MutantJudgement] = field(default_factory=list)
 
-    def add(self, judgement: Judgement) -> None:
+    def add(self, judgement: MutantJudgement) -> None:
         self.counts[judgement.mutant.kind, judgement.outcome] += 1
-        if judgement.outcome is Outcome.BUG:
+        if judgement.outcome is FuzzOutcome.BUG:
             self.bugs.append(judgement)
 
     @property
@@ -40,14 +40,16 @@ class Tally:
         aware = sum(number for (kind, _), number in self.counts.items() if kind not in BLIND)
         return aware / self.total if self.total else 0.0
 
-    def of(self, outcome: Outcome) -> int:
+    def of(self, outcome: FuzzOutcome) -> int:
         return sum(number for (_, found), number in self.counts.items() if found is outcome)
 
-    def of_kind(self, kind: Kind) -> int:
+    def of_kind(self, kind: FieldEdit) -> int:
         return sum(number for (found, _), number in self.counts.items() if found is kind)
 
 
-def campaign(fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[Fuzzer, Judgement], None]) -> Tally:
+def campaign(
+    fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[Fuzzer, MutantJudgement], None]
+) -> Tally:
     """Judge mutants of several programs, which take turns, and return the tally.
 
     Args:
@@ -65,7 +67,7 @@ def campaign(fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[F
     return tally
 
 
-def save(folder: Path, fuzzer: Fuzzer, judgement: Judgement) -> Path:
+def save(folder: Path, fuzzer: Fuzzer, judgement: MutantJudgement) -> Path:
     """Write a mutant as a `.pte`, beside it a `.json` that tells how to make it again, and return the first's path."""
     mutant = judgement.mutant
     path = folder / f"{fuzzer.program.name}-{mutant.seed}-{mutant.number}.pte"

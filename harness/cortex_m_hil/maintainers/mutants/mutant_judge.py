@@ -19,7 +19,7 @@ from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.flow.state import write_state
-from cortex_m_hil.maintainers.mutants.program_mutator import MOST_ITEMS, Mutant, Mutator
+from cortex_m_hil.maintainers.mutants.program_mutator import MOST_ITEMS, Mutator, ProgramMutant
 from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.model import PteFile
@@ -38,7 +38,7 @@ HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need mil
 # --- the judge -----------------------------------------------------------------------------------------------
 
 
-class Outcome(str, Enum):
+class FuzzOutcome(str, Enum):
     """The outcome of a mutant; only BUG is a bug of this project."""
 
     REJECTED = "rejected"
@@ -53,23 +53,23 @@ class Outcome(str, Enum):
 
 
 @dataclass(frozen=True)
-class Judgement:
-    mutant: Mutant
-    outcome: Outcome
+class MutantJudgement:
+    mutant: ProgramMutant
+    outcome: FuzzOutcome
     detail: str
 
 
-_REFUSALS: Final[tuple[tuple[type[HarnessError], Outcome], ...]] = (
-    (ProgramRejected, Outcome.REJECTED),
-    (UnsupportedOperator, Outcome.UNSUPPORTED),
-    (OutOfTargetMemory, Outcome.TOO_LARGE),
+_REFUSALS: Final[tuple[tuple[type[HarnessError], FuzzOutcome], ...]] = (
+    (ProgramRejected, FuzzOutcome.REJECTED),
+    (UnsupportedOperator, FuzzOutcome.UNSUPPORTED),
+    (OutOfTargetMemory, FuzzOutcome.TOO_LARGE),
 )
 
 
 class _Refused(Exception):
     """A typed refusal by host or target."""
 
-    def __init__(self, outcome: Outcome, error: HarnessError | str) -> None:
+    def __init__(self, outcome: FuzzOutcome, error: HarnessError | str) -> None:
         super().__init__(error.message if isinstance(error, HarnessError) else error)
         self.outcome = outcome
 
@@ -100,24 +100,24 @@ class Fuzzer:
             self.unsuited = error.describe()
             return ()
 
-    def judge(self, mutant: Mutant) -> Judgement:
+    def judge(self, mutant: ProgramMutant) -> MutantJudgement:
         """Judge a mutant on host and target. Raise nothing that the mutant can cause."""
         try:
             outcome, detail = self._judge(mutant.data)
         except _Bug as bug:
-            outcome, detail = Outcome.BUG, str(bug)
-        if outcome in (Outcome.BUG, Outcome.HANG):
+            outcome, detail = FuzzOutcome.BUG, str(bug)
+        if outcome in (FuzzOutcome.BUG, FuzzOutcome.HANG):
             self.dut.close()
-        return Judgement(mutant, outcome, detail)
+        return MutantJudgement(mutant, outcome, detail)
 
-    def _judge(self, data: bytes) -> tuple[Outcome, str]:
+    def _judge(self, data: bytes) -> tuple[FuzzOutcome, str]:
         program, refusal = self._on_host(data)
         try:
             outcome, detail = self._on_target(data, program)
         except _Refused as refused:
             outcome, detail = refused.outcome, str(refused)
-        if refusal and outcome in (Outcome.PASS, Outcome.DIFFERS):
-            return Outcome.REJECTED, f"by the host alone: {refusal}"
+        if refusal and outcome in (FuzzOutcome.PASS, FuzzOutcome.DIFFERS):
+            return FuzzOutcome.REJECTED, f"by the host alone: {refusal}"
         return outcome, detail
 
     # --- on the host ------------------------------------------------------------------------------------------
@@ -149,32 +149,32 @@ class Fuzzer:
 
     # --- on the target ----------------------------------------------------------------------------------------
 
-    def _on_target(self, data: bytes, program: Program | None) -> tuple[Outcome, str]:
+    def _on_target(self, data: bytes, program: Program | None) -> tuple[FuzzOutcome, str]:
         try:
             session = self.dut.session()
-            loaded = self._typed(lambda: session.load(data), Outcome.REJECTED)
+            loaded = self._typed(lambda: session.load(data), FuzzOutcome.REJECTED)
             if program is None:
                 return self._blindly(session, loaded)
             self._agree(session, loaded, program)
             misfit = next(misfits(program, self.inputs), None)
             if misfit:
                 self._run(session, program.file, example_inputs(program), POISON)
-                return Outcome.UNFIT, misfit[0]
+                return FuzzOutcome.UNFIT, misfit[0]
             return self._compare(session, program.file)
         except ResponseTimeout as stuck:
             if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
-                return Outcome.HANG, f"no end after {EXECUTE:g} s of engine time"
+                return FuzzOutcome.HANG, f"no end after {EXECUTE:g} s of engine time"
             raise _Bug(f"no answer to {stuck.request.name}") from stuck
         except HarnessError as error:
             raise _Bug(error.describe()) from error
 
     @staticmethod
-    def _typed(ask: Callable[[], Any], rejected: Outcome) -> Any:
+    def _typed(ask: Callable[[], Any], rejected: FuzzOutcome) -> Any:
         try:
             return ask()
         except (ProgramRejected, UnsupportedOperator, OutOfTargetMemory) as error:
             outcome = next(outcome for kind, outcome in _REFUSALS if isinstance(error, kind))
-            raise _Refused(rejected if outcome is Outcome.REJECTED else outcome, error) from error
+            raise _Refused(rejected if outcome is FuzzOutcome.REJECTED else outcome, error) from error
 
     def _agree(self, session: Session, loaded: Loaded, program: Program) -> None:
         """Raise _Bug where host and target have read different programs from the file."""
@@ -189,15 +189,15 @@ class Fuzzer:
                 if seen != spec:
                     raise _Bug(f"host and target disagree: {region.name} {number} is {spec}, {seen}")
 
-    def _blindly(self, session: Session, loaded: Loaded) -> tuple[Outcome, str]:
+    def _blindly(self, session: Session, loaded: Loaded) -> tuple[FuzzOutcome, str]:
         """Run a program that no test would run, for its effect on the target; nothing is read as a tensor."""
         session.fill(MemoryRegion.PLANNED, 0, POISON)
-        self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
+        self._typed(lambda: session.execute(EXECUTE), FuzzOutcome.REFUSED)
         for number in range(min(loaded.outputs, MOST_ITEMS)):
             session.digest(MemoryRegion.OUTPUT, number)
-        return Outcome.DIFFERS, "ran"
+        return FuzzOutcome.DIFFERS, "ran"
 
-    def _compare(self, session: Session, file: PteFile) -> tuple[Outcome, str]:
+    def _compare(self, session: Session, file: PteFile) -> tuple[FuzzOutcome, str]:
         """Run with each of two poisons, and compare the outputs with the unchanged program's.
 
         A pass is bit-equal from both: an output may not depend on what memory held.
@@ -206,15 +206,15 @@ class Fuzzer:
             got = self._run(session, file, self.inputs, poison)
             difference = _difference(got, self.expected)
             if difference:
-                return Outcome.DIFFERS, difference
-        return Outcome.PASS, ""
+                return FuzzOutcome.DIFFERS, difference
+        return FuzzOutcome.PASS, ""
 
     def _run(self, session: Session, file: PteFile, inputs: Sequence[HostTensor], poison: int) -> list[HostTensor]:
         session.fill(MemoryRegion.PLANNED, 0, poison)
         write_state(session, file, file.initial_state())
         for number, value in enumerate(inputs):
             session.set_input(number, value)
-        self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
+        self._typed(lambda: session.execute(EXECUTE), FuzzOutcome.REFUSED)
         return [session.get_output(number) for number in range(len(file.outputs))]
 
 

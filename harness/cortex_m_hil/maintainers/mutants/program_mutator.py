@@ -24,7 +24,7 @@ from cortex_m_hil.program.schema import (
 FIELD_SHARE: Final = 0.75  # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
 
 
-class Kind(str, Enum):
+class FieldEdit(str, Enum):
     """The kind of a mutation, by what it edits. All but the last three edit fields of the file format."""
 
     HEADER = "extended-header"
@@ -47,11 +47,11 @@ class Kind(str, Enum):
     EXTEND = "extension"
 
 
-BLIND: Final = frozenset({Kind.FLIP, Kind.TRUNCATE, Kind.EXTEND})
+BLIND: Final = frozenset({FieldEdit.FLIP, FieldEdit.TRUNCATE, FieldEdit.EXTEND})
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
+class ProgramMutant:
     """A mutated program.
 
     Attributes:
@@ -62,7 +62,7 @@ class Mutant:
 
     seed: int
     number: int
-    kind: Kind
+    kind: FieldEdit
     edits: tuple[str, ...]
     data: bytes = field(repr=False)
 
@@ -85,7 +85,7 @@ class Site:
         target: for an offset the position where it leads, else -1.
     """
 
-    kind: Kind
+    kind: FieldEdit
     at: int
     code: str
     name: str
@@ -103,10 +103,10 @@ class _Field:
     """
 
     form: str
-    kind: Kind = Kind.OFFSET
+    kind: FieldEdit = FieldEdit.OFFSET
 
 
-_INDICES: Final = _Field("[i]", Kind.VALUE_INDEX)
+_INDICES: Final = _Field("[i]", FieldEdit.VALUE_INDEX)
 _FIELDS: Final[Mapping[str, Mapping[str, _Field]]] = {
     "Program": {
         "execution_plan": _Field("[ExecutionPlan]"),
@@ -121,48 +121,51 @@ _FIELDS: Final[Mapping[str, Mapping[str, _Field]]] = {
         "outputs": _INDICES,
         "chains": _Field("[Chain]"),
         "operators": _Field("[Operator]"),
-        "non_const_buffer_sizes": _Field("[q]", Kind.PLAN),
+        "non_const_buffer_sizes": _Field("[q]", FieldEdit.PLAN),
     },
-    "Chain": {"instructions": _Field("[Instruction]", Kind.CHAIN)},
-    "Instruction": {"instr_args_type": _Field("B", Kind.CHAIN), "instr_args": _Field("union")},
-    "KernelCall": {"op_index": _Field("i", Kind.CHAIN), "args": _INDICES},
-    "MoveCall": {"move_from": _Field("i", Kind.VALUE_INDEX), "move_to": _Field("i", Kind.VALUE_INDEX)},
+    "Chain": {"instructions": _Field("[Instruction]", FieldEdit.CHAIN)},
+    "Instruction": {"instr_args_type": _Field("B", FieldEdit.CHAIN), "instr_args": _Field("union")},
+    "KernelCall": {"op_index": _Field("i", FieldEdit.CHAIN), "args": _INDICES},
+    "MoveCall": {"move_from": _Field("i", FieldEdit.VALUE_INDEX), "move_to": _Field("i", FieldEdit.VALUE_INDEX)},
     "JumpFalseCall": {
-        "cond_value_index": _Field("i", Kind.VALUE_INDEX),
-        "destination_instruction": _Field("i", Kind.CHAIN),
+        "cond_value_index": _Field("i", FieldEdit.VALUE_INDEX),
+        "destination_instruction": _Field("i", FieldEdit.CHAIN),
     },
-    "FreeCall": {"value_index": _Field("i", Kind.VALUE_INDEX)},
+    "FreeCall": {"value_index": _Field("i", FieldEdit.VALUE_INDEX)},
     "Operator": {"name": _Field("text"), "overload": _Field("text")},
-    "EValue": {"val_type": _Field("B", Kind.UNION), "val": _Field("union")},
+    "EValue": {"val_type": _Field("B", FieldEdit.UNION), "val": _Field("union")},
     "Null": {},
-    "Int": {"int_val": _Field("q", Kind.SCALAR)},
-    "Bool": {"bool_val": _Field("B", Kind.SCALAR)},
-    "Double": {"double_val": _Field("d", Kind.SCALAR)},
+    "Int": {"int_val": _Field("q", FieldEdit.SCALAR)},
+    "Bool": {"bool_val": _Field("B", FieldEdit.SCALAR)},
+    "Double": {"double_val": _Field("d", FieldEdit.SCALAR)},
     "String": {"string_val": _Field("text")},
-    "IntList": {"items": _Field("[q]", Kind.VALUE_INDEX)},
-    "DoubleList": {"items": _Field("[d]", Kind.SCALAR)},
-    "BoolList": {"items": _Field("[B]", Kind.SCALAR)},
+    "IntList": {"items": _Field("[q]", FieldEdit.VALUE_INDEX)},
+    "DoubleList": {"items": _Field("[d]", FieldEdit.SCALAR)},
+    "BoolList": {"items": _Field("[B]", FieldEdit.SCALAR)},
     "TensorList": {"items": _INDICES},
     "OptionalTensorList": {"items": _INDICES},
     "Tensor": {
-        "scalar_type": _Field("b", Kind.DTYPE),
-        "storage_offset": _Field("i", Kind.CONSTANT),
-        "sizes": _Field("[i]", Kind.SIZE),
-        "dim_order": _Field("[B]", Kind.DIM_ORDER),
-        "data_buffer_idx": _Field("I", Kind.CONSTANT),
+        "scalar_type": _Field("b", FieldEdit.DTYPE),
+        "storage_offset": _Field("i", FieldEdit.CONSTANT),
+        "sizes": _Field("[i]", FieldEdit.SIZE),
+        "dim_order": _Field("[B]", FieldEdit.DIM_ORDER),
+        "data_buffer_idx": _Field("I", FieldEdit.CONSTANT),
         "allocation_info": _Field("AllocationDetails"),
-        "shape_dynamism": _Field("b", Kind.SIZE),
+        "shape_dynamism": _Field("b", FieldEdit.SIZE),
         "extra_tensor_info": _Field("ExtraTensorInfo"),
     },
-    "ExtraTensorInfo": {"location": _Field("B", Kind.CONSTANT)},
+    "ExtraTensorInfo": {"location": _Field("B", FieldEdit.CONSTANT)},
     "AllocationDetails": {
-        "memory_id": _Field("I", Kind.PLAN),
-        "memory_offset_low": _Field("I", Kind.PLAN),
-        "memory_offset_high": _Field("I", Kind.PLAN),
+        "memory_id": _Field("I", FieldEdit.PLAN),
+        "memory_offset_low": _Field("I", FieldEdit.PLAN),
+        "memory_offset_high": _Field("I", FieldEdit.PLAN),
     },
-    "Buffer": {"storage": _Field("[B]", Kind.CONSTANT)},
-    "DataSegment": {"offset": _Field("Q", Kind.CONSTANT), "size": _Field("Q", Kind.CONSTANT)},
-    "SubsegmentOffsets": {"segment_index": _Field("I", Kind.CONSTANT), "offsets": _Field("[Q]", Kind.CONSTANT)},
+    "Buffer": {"storage": _Field("[B]", FieldEdit.CONSTANT)},
+    "DataSegment": {"offset": _Field("Q", FieldEdit.CONSTANT), "size": _Field("Q", FieldEdit.CONSTANT)},
+    "SubsegmentOffsets": {
+        "segment_index": _Field("I", FieldEdit.CONSTANT),
+        "offsets": _Field("[Q]", FieldEdit.CONSTANT),
+    },
 }
 _UNIONS: Final[Mapping[str, tuple[str, Sequence[Enum]]]] = {
     "EValue": ("val_type", KERNEL_TYPES),
@@ -190,7 +193,7 @@ class _Walk:
         self.calls: list[_Call] = []
         self._seen: set[int] = set()
         self._header()
-        self._offset(0, "root", "Program", Kind.OFFSET)
+        self._offset(0, "root", "Program", FieldEdit.OFFSET)
 
     def _get(self, at: int, code: str) -> int:
         return int(struct.unpack_from(f"<{code}", self.data, at)[0])
@@ -206,9 +209,9 @@ class _Walk:
         ]
         for at, code, name in fields:
             if at < self._get(HEADER_AT + 4, "I"):
-                self.sites.append(Site(Kind.HEADER, HEADER_AT + at, code, f"header.{name}"))
+                self.sites.append(Site(FieldEdit.HEADER, HEADER_AT + at, code, f"header.{name}"))
 
-    def _offset(self, at: int, name: str, form: str, items: Kind, kind: Kind = Kind.OFFSET) -> None:
+    def _offset(self, at: int, name: str, form: str, items: FieldEdit, kind: FieldEdit = FieldEdit.OFFSET) -> None:
         """Add the offset at `at` as a site, and walk what it leads to.
 
         Args:
@@ -224,18 +227,18 @@ class _Walk:
             return
         self._seen.add(target)
         if form == "text":
-            self._vector(target, "B", name, Kind.NAME)
+            self._vector(target, "B", name, FieldEdit.NAME)
         elif form.startswith("["):
             self._vector(target, form[1:-1], name, items)
         else:
             self._table(target, form)
 
-    def _vector(self, at: int, item: str, name: str, kind: Kind) -> None:
+    def _vector(self, at: int, item: str, name: str, kind: FieldEdit) -> None:
         length = self._get(at, "I")
-        self.sites.append(Site(Kind.LENGTH, at, "I", f"{name}.length"))
+        self.sites.append(Site(FieldEdit.LENGTH, at, "I", f"{name}.length"))
         if len(item) > 1:
             for number in range(length):
-                self._offset(at + 4 + 4 * number, f"{name}[{number}]", item, Kind.OFFSET, kind)
+                self._offset(at + 4 + 4 * number, f"{name}[{number}]", item, FieldEdit.OFFSET, kind)
             return
         size = struct.calcsize(f"<{item}")
         for number in range(min(length, MOST_ITEMS)):
@@ -243,11 +246,11 @@ class _Walk:
 
     def _table(self, at: int, type_name: str) -> None:
         vtable = at - self._get(at, "i")
-        self.sites.append(Site(Kind.VTABLE, at, "i", f"{type_name}.vtable", at, vtable))
+        self.sites.append(Site(FieldEdit.VTABLE, at, "i", f"{type_name}.vtable", at, vtable))
         if vtable not in self._seen:
             self._seen.add(vtable)
             for number in range(self._get(vtable, "H") // 2):
-                self.sites.append(Site(Kind.VTABLE, vtable + 2 * number, "H", f"{type_name}.vtable[{number}]"))
+                self.sites.append(Site(FieldEdit.VTABLE, vtable + 2 * number, "H", f"{type_name}.vtable[{number}]"))
         for name, how in _FIELDS[type_name].items():
             place = self._place(at, SLOTS[type_name][name])
             if place and len(how.form) == 1:
@@ -270,7 +273,7 @@ class _Walk:
         member = str(members[self._get(type_at, "B") - 1].value) if type_at else ""
         if member not in _FIELDS:
             return
-        self._offset(place, f"{type_name}.{name}", member, Kind.OFFSET)
+        self._offset(place, f"{type_name}.{name}", member, FieldEdit.OFFSET)
         if member == InstructionKind.KERNEL.value:
             body = place + self._get(place, "I")
             second = self._place(body, SLOTS[member]["args"])
@@ -299,21 +302,21 @@ class Mutator:
         self._name = hashlib.sha256(pte).hexdigest()
         walk = _Walk(pte)
         self._calls = walk.calls
-        self._by_kind: dict[Kind, list[Site]] = {}
+        self._by_kind: dict[FieldEdit, list[Site]] = {}
         for site in walk.sites:
             self._by_kind.setdefault(site.kind, []).append(site)
-        self._kinds = sorted(self._by_kind) + ([Kind.MORPH] if self._calls else [])
+        self._kinds = sorted(self._by_kind) + ([FieldEdit.MORPH] if self._calls else [])
         self._boundaries = sorted({site.at for site in walk.sites} | {s.target for s in walk.sites if s.target >= 0})
 
-    def mutant(self, seed: int, number: int) -> Mutant:
+    def mutant(self, seed: int, number: int) -> ProgramMutant:
         for attempt in count():
             chance = random.Random(f"{self._name}:{seed}:{number}:{attempt}")
             kind, edits, data = self._mutate(chance)
             if data != self.pte:
-                return Mutant(seed, number, kind, edits, data)
+                return ProgramMutant(seed, number, kind, edits, data)
         raise AssertionError("not reached: count() does not end")
 
-    def _mutate(self, chance: random.Random) -> tuple[Kind, tuple[str, ...], bytes]:
+    def _mutate(self, chance: random.Random) -> tuple[FieldEdit, tuple[str, ...], bytes]:
         roll = chance.random()
         if roll < FIELD_SHARE:
             return self._edit_fields(chance)
@@ -321,15 +324,15 @@ class Mutator:
             return self._flip(chance)
         return self._resize(chance)
 
-    def _edit_fields(self, chance: random.Random) -> tuple[Kind, tuple[str, ...], bytes]:
+    def _edit_fields(self, chance: random.Random) -> tuple[FieldEdit, tuple[str, ...], bytes]:
         data = bytearray(self.pte)
         edits: list[str] = []
         kinds = [chance.choice(self._kinds) for _ in range(chance.choice(_FREQUENT_EDITS))]
         for kind in kinds:
-            edits.append(self._morph(chance, data) if kind is Kind.MORPH else self._edit(chance, kind, data))
+            edits.append(self._morph(chance, data) if kind is FieldEdit.MORPH else self._edit(chance, kind, data))
         return kinds[0], tuple(edits), bytes(data)
 
-    def _edit(self, chance: random.Random, kind: Kind, data: bytearray) -> str:
+    def _edit(self, chance: random.Random, kind: FieldEdit, data: bytearray) -> str:
         candidates = self._by_kind[kind]
         site = chance.choice(candidates)
         other = chance.choice(candidates)
@@ -354,7 +357,7 @@ class Mutator:
         values = [0, 1, -1, 2, top, top + 1, old + 1, old - 1, old * 2, old ^ 1 << chance.randrange(bits)]
         values += [chance.randrange(20), chance.getrandbits(bits), len(self.pte), chance.choice((4, 8, 16, 255))]
         if site.base >= 0:  # an offset: to another table or vector, to itself, before or behind the file
-            sign = -1 if site.kind is Kind.VTABLE else 1
+            sign = -1 if site.kind is FieldEdit.VTABLE else 1
             redirected = [
                 sign * (place - site.base) for place in (other.target, other.target, other.at, self._end(chance))
             ]
@@ -372,7 +375,7 @@ class Mutator:
         number = chance.randrange(len(self._calls))
         call = self._calls[number]
         into = chance.choice((InstructionKind.MOVE, InstructionKind.JUMP_FALSE, InstructionKind.FREE))
-        selectors = [site.at for site in self._by_kind[Kind.UNION]]  # one per EValue, in order
+        selectors = [site.at for site in self._by_kind[FieldEdit.UNION]]  # one per EValue, in order
         first = chance.randrange(len(selectors))
         second = chance.randrange(len(selectors) if into is InstructionKind.MOVE else len(self._calls) + 1)
         if into is InstructionKind.JUMP_FALSE and chance.random() < 0.8:  # its condition must be a Bool
@@ -386,23 +389,23 @@ class Mutator:
                 struct.pack_into("<i", data, at, value)
         return f"instruction {number} becomes {into.value}({first}, {second})"
 
-    def _flip(self, chance: random.Random) -> tuple[Kind, tuple[str, ...], bytes]:
+    def _flip(self, chance: random.Random) -> tuple[FieldEdit, tuple[str, ...], bytes]:
         data = bytearray(self.pte)
         places = [chance.randrange(8 * len(data)) for _ in range(chance.choice((1, 1, 1, 2, 4, 8)))]
         for place in places:
             data[place // 8] ^= 1 << place % 8
-        return Kind.FLIP, tuple(f"bit {place % 8} of byte {place // 8}" for place in places), bytes(data)
+        return FieldEdit.FLIP, tuple(f"bit {place % 8} of byte {place // 8}" for place in places), bytes(data)
 
-    def _resize(self, chance: random.Random) -> tuple[Kind, tuple[str, ...], bytes]:
+    def _resize(self, chance: random.Random) -> tuple[FieldEdit, tuple[str, ...], bytes]:
         if chance.random() < 0.3:
             more = chance.randbytes(chance.choice((1, 3, 4, 16, 100)))
-            return Kind.EXTEND, (f"{len(more)} bytes more",), self.pte + more
+            return FieldEdit.EXTEND, (f"{len(more)} bytes more",), self.pte + more
         near = chance.choice(self._boundaries) + chance.randrange(-2, 6)
         at = chance.choice((chance.randrange(len(self.pte)), max(0, min(near, len(self.pte) - 1)), len(self.pte) - 1))
-        return Kind.TRUNCATE, (f"{at} of {len(self.pte)} bytes",), self.pte[:at]
+        return FieldEdit.TRUNCATE, (f"{at} of {len(self.pte)} bytes",), self.pte[:at]
 
 
-def mutants(pte: bytes, seed: int) -> Iterator[Mutant]:
+def mutants(pte: bytes, seed: int) -> Iterator[ProgramMutant]:
     """Return an endless iterator over the mutants 0, 1, 2 … of a seed."""
     mutator = Mutator(pte)
     return (mutator.mutant(seed, number) for number in count())

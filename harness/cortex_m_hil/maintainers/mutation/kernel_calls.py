@@ -9,7 +9,7 @@ from typing import Final
 
 from tree_sitter import Node, Parser
 
-from cortex_m_hil.maintainers.mutation.mutants import CPP, Mutant, function_name
+from cortex_m_hil.maintainers.mutation.mutants import CPP, SourceMutant, function_name
 
 _ROW: Final = re.compile(r'^HIL_OPERATOR\("([^"]+)", (\w+)\)', re.M)
 _TYPES: Final = ("struct_specifier", "class_specifier", "enum_specifier")
@@ -58,7 +58,7 @@ class KernelCalls:
                 if one.name == kernel and one.function and one.path.endswith(".cpp"):
                     self._reach(one, operator)
 
-    def operators(self, mutant: Mutant) -> frozenset[str]:
+    def operators(self, mutant: SourceMutant) -> frozenset[str]:
         """Return the registered names of the operators that reach a mutant.
 
         Outside of all definitions these are the operators of its whole file.

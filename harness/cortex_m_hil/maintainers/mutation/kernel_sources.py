@@ -13,7 +13,7 @@ from typing import Final
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import trees
 from cortex_m_hil.maintainers.mutation.kernel_calls import KernelCalls
-from cortex_m_hil.maintainers.mutation.mutants import Mutant, mutants_of
+from cortex_m_hil.maintainers.mutation.mutants import SourceMutant, mutants_of
 
 FOLDER: Final = PurePath("runtime/builtin")  # below firmware/
 OPERATORS: Final = "operators.yaml"  # ExecuTorch's table of Cortex-M operators
@@ -65,16 +65,16 @@ class Kernels:
         return KernelCalls(self.sources, self.rows)
 
     @cached_property
-    def mutants(self) -> tuple[Mutant, ...]:
+    def mutants(self) -> tuple[SourceMutant, ...]:
         """Return the mutants that some operator reaches, in the order of the files."""
         found = (one for path, text in self.sources.items() for one in mutants_of(path, text))
         return tuple(one for one in found if self.operators(one))
 
     @cached_property
-    def by_name(self) -> dict[str, Mutant]:
+    def by_name(self) -> dict[str, SourceMutant]:
         return {one.name: one for one in self.mutants}
 
-    def mutants_of(self, operators: Collection[str]) -> list[Mutant]:
+    def mutants_of(self, operators: Collection[str]) -> list[SourceMutant]:
         """Return the mutants that one of these operators reaches."""
         return [one for one in self.mutants if not self.operators(one).isdisjoint(operators)]
 
@@ -82,12 +82,12 @@ class Kernels:
     def digest(self) -> str:
         return hashlib.sha256(repr((sorted(self.sources.items()), self.rows)).encode()).hexdigest()[:16]
 
-    def operators(self, mutant: Mutant) -> frozenset[str]:
+    def operators(self, mutant: SourceMutant) -> frozenset[str]:
         return self._calls.operators(mutant)
 
-    def changed(self, mutant: Mutant) -> dict[str, str]:
+    def changed(self, mutant: SourceMutant) -> dict[str, str]:
         """Return the mutated file's text by its path, as `BuildTree.build` takes it."""
         return {mutant.path: mutant.applied(self.sources[mutant.path])}
 
-    def diff(self, mutant: Mutant) -> str:
+    def diff(self, mutant: SourceMutant) -> str:
         return mutant.diff(self.sources[mutant.path], f"{self.top}/")

@@ -20,7 +20,7 @@ from tree_sitter import Language, Node, Parser
 CPP: Final = Language(tree_sitter_cpp.language())
 
 
-class Kind(str, Enum):
+class SourceEdit(str, Enum):
     ARITHMETIC = "arithmetic"
     COMPARISON = "comparison"
     CONSTANT = "constant"
@@ -29,9 +29,9 @@ class Kind(str, Enum):
 
 
 _OPERATORS: Final = {
-    **dict.fromkeys(("+", "++", "+=", "-", "--", "-=", "*", "*=", "/", "/=", "%", "%="), Kind.ARITHMETIC),
-    **dict.fromkeys(("<<", "<<=", ">>", ">>=", "&", "&=", "|", "|=", "^", "^="), Kind.ARITHMETIC),
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "&&", "||", "!"), Kind.COMPARISON),
+    **dict.fromkeys(("+", "++", "+=", "-", "--", "-=", "*", "*=", "/", "/=", "%", "%="), SourceEdit.ARITHMETIC),
+    **dict.fromkeys(("<<", "<<=", ">>", ">>=", "&", "&=", "|", "|=", "^", "^="), SourceEdit.ARITHMETIC),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "&&", "||", "!"), SourceEdit.COMPARISON),
 }
 _PAIRS: Final = (
     ("+", "-"), ("++", "--"), ("+=", "-="), ("<<", ">>"), ("<<=", ">>="), ("&", "|"), ("&=", "|="),
@@ -55,7 +55,7 @@ _FLOAT: Final = re.compile(r"(-?)([0-9]+)(\.[0-9]*)([fF]?)")
 
 
 @dataclass(frozen=True)
-class Mutant:
+class SourceMutant:
     """A change of one place in a source file: `after` instead of `before`.
 
     Attributes:
@@ -68,7 +68,7 @@ class Mutant:
     path: str
     line: int
     column: int
-    kind: Kind
+    kind: SourceEdit
     before: str
     after: str
     function: str
@@ -104,25 +104,25 @@ def _short(text: str) -> str:
     return " ".join(text.split())
 
 
-def mutants_of(path: str, source: str) -> list[Mutant]:
+def mutants_of(path: str, source: str) -> list[SourceMutant]:
     """Return all mutants of a file, in its order. Code that cannot be parsed has none."""
     data = source.encode()
-    return list(_Walk(path, data).mutants(Parser(CPP).parse(data).root_node, ""))
+    return list(_SourceWalk(path, data).mutants(Parser(CPP).parse(data).root_node, ""))
 
 
-def drawn(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
+def drawn(mutants: Sequence[SourceMutant], count: int, seed: int) -> list[SourceMutant]:
     """Return `count` of the mutants (0: all) in an order that follows from the seed: fewer are the first of more."""
     shuffled = list(mutants)
     random.Random(seed).shuffle(shuffled)
     return shuffled[:count] if count else shuffled
 
 
-class _Walk:
+class _SourceWalk:
     def __init__(self, path: str, data: bytes) -> None:
         self._path, self._data = path, data
         self._refuses = False
 
-    def mutants(self, node: Node, function: str) -> Iterator[Mutant]:
+    def mutants(self, node: Node, function: str) -> Iterator[SourceMutant]:
         if node.type in _LEFT_OUT:
             return
         outside = self._refuses
@@ -145,7 +145,7 @@ class _Walk:
         named = field_name or function
         return self._text(named) if named is not None else ""
 
-    def _of(self, node: Node, function: str) -> Iterator[Mutant]:
+    def _of(self, node: Node, function: str) -> Iterator[SourceMutant]:
         if node.type in _WITH_OPERATOR or node.type == "unary_expression":
             yield from self._operator(node, function)
         elif node.type in ("number_literal", "true", "false"):
@@ -154,9 +154,9 @@ class _Walk:
             yield from self._index(node, function)
         elif node.type == "expression_statement" and self._text(node) != ";":
             blank = re.sub(r"[^\n]", " ", self._text(node))
-            yield self._mutant(node, Kind.DELETION, ";" + blank[1:], ";", function)
+            yield self._mutant(node, SourceEdit.DELETION, ";" + blank[1:], ";", function)
 
-    def _operator(self, node: Node, function: str) -> Iterator[Mutant]:
+    def _operator(self, node: Node, function: str) -> Iterator[SourceMutant]:
         token = node.child_by_field_name("operator")
         if token is None or (text := self._text(token)) not in _OPERATORS:
             return
@@ -169,7 +169,7 @@ class _Walk:
         if after is not None:
             yield self._mutant(token, _OPERATORS[text], after, after.strip(), function)
 
-    def _constant(self, node: Node, function: str) -> Iterator[Mutant]:
+    def _constant(self, node: Node, function: str) -> Iterator[SourceMutant]:
         text = self._text(node)
         if text in ("true", "false"):
             after = "false" if text == "true" else "true"
@@ -181,23 +181,23 @@ class _Walk:
             after = f"{real[1]}{int(real[2]) + 1}{real[3]}{real[4]}"
         else:
             return
-        yield self._mutant(node, Kind.CONSTANT, after, after, function)
+        yield self._mutant(node, SourceEdit.CONSTANT, after, after, function)
 
-    def _index(self, node: Node, function: str) -> Iterator[Mutant]:
+    def _index(self, node: Node, function: str) -> Iterator[SourceMutant]:
         indices = node.child_by_field_name("indices")
         items = [one for one in indices.named_children if one.type != "comment"] if indices is not None else []
         if len(items) == 1 and items[0].type != "number_literal":
             text = self._text(items[0])
             after = f"{text} + 1" if re.fullmatch(r"\w+", text) else f"({text}) + 1"
-            yield self._mutant(items[0], Kind.INDEX, after, after, function)
+            yield self._mutant(items[0], SourceEdit.INDEX, after, after, function)
 
     def _text(self, node: Node) -> str:
         return self._data[node.start_byte : node.end_byte].decode()
 
-    def _mutant(self, node: Node, kind: Kind, text: str, after: str, function: str) -> Mutant:
+    def _mutant(self, node: Node, kind: SourceEdit, text: str, after: str, function: str) -> SourceMutant:
         row, column = node.start_point
         end, fitted = self._fitted(node, text)
-        return Mutant(
+        return SourceMutant(
             self._path, row + 1, column + 1, kind, self._text(node), after, function, self._refuses,
             node.start_byte, end, fitted,
         )  # fmt: skip

@@ -13,14 +13,14 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import ConfigError, LaunchError
 from cortex_m_hil.maintainers.mutation import mutation_worker
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import Mutant, drawn
-from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, Outcome, Settings
+from cortex_m_hil.maintainers.mutation.mutants import SourceMutant, drawn
+from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutcome, MutationWorkerSettings
 
 INFRA_IN_A_ROW: Final = 4  # infra runs after which the campaign stops: the cause is no mutant
 
 
 @dataclass(frozen=True)
-class Plan:
+class MutationPlan:
     """The request that a campaign of mutants carries out, and what the tests' run has shown.
 
     Attributes:
@@ -53,7 +53,7 @@ class Plan:
     operators: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Plan:
+    def of(cls, fields: Mapping[str, Any]) -> MutationPlan:
         """Return the plan of which `asdict`, and JSON of that, made these fields."""
         names = "tests", "targets", "operators", "folders"
         return cls(**{**fields, **{name: tuple(fields.get(name, ())) for name in names}})
@@ -71,12 +71,12 @@ class Plan:
     def as_fields(self) -> dict[str, Any]:
         return asdict(self)
 
-    def asks_like(self, other: Plan) -> bool:
+    def asks_like(self, other: MutationPlan) -> bool:
         """Tell whether two plans ask for the same, apart from the seed and from what the tests' run has shown."""
         names = "tests", "upstream", "targets", "count", "kernels", "targets_file", "folders", "redzones", "localize"
         return all(getattr(self, name) == getattr(other, name) for name in (*names, "once"))
 
-    def mutants(self, kernels: Kernels) -> list[Mutant]:
+    def mutants(self, kernels: Kernels) -> list[SourceMutant]:
         """Return the mutants that are drawn. Raise ConfigError where the kernels have changed since the beginning."""
         if kernels.digest != self.kernels:
             raise ConfigError(
@@ -84,15 +84,15 @@ class Plan:
             )
         return drawn(kernels.mutants_of(self.operators), self.count, self.seed)
 
-    def settings(self, ready: Path) -> Settings:
+    def settings(self, ready: Path) -> MutationWorkerSettings:
         """Return the settings of the workers; `ready` is the folder of the kept programs."""
-        return Settings(str(ready), self.targets, self.targets_file, self.localize, self.folders)
+        return MutationWorkerSettings(str(ready), self.targets, self.targets_file, self.localize, self.folders)
 
 
-class Workers(workers.Workers):
+class MutationWorkers(workers.Workers):
     """The worker processes of a campaign, which run `mutation_worker`."""
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(self, settings: MutationWorkerSettings, folder: Path) -> None:
         """Prepare the workers; their logs go to `folder`."""
         super().__init__("hil dev mutate", [mutation_worker.__name__, json.dumps(asdict(settings))], folder)
 
@@ -108,7 +108,7 @@ class Workers(workers.Workers):
 class Mutation:
     """The runs of a plan, of which several are carried out at a time."""
 
-    def __init__(self, plan: Plan, mutants: Sequence[Mutant], workers: Workers) -> None:
+    def __init__(self, plan: MutationPlan, mutants: Sequence[SourceMutant], workers: MutationWorkers) -> None:
         self.plan, self._workers = plan, workers
         self.keys = tuple(f"{mutant.name} {target}" for mutant in mutants for target in plan.targets)
         self._in_vain = 0
@@ -129,7 +129,7 @@ class Mutation:
     def left(self, runs: Sequence[Run]) -> list[str]:
         """Return the keys that are still to be run."""
         done = {one.key for one in runs}
-        judged = {_mutant(one.key) for one in runs if Outcome(one.verdict) in JUDGED}
+        judged = {_mutant(one.key) for one in runs if MutantOutcome(one.verdict) in JUDGED}
         over = judged if self.plan.once else set()
         return [key for key in self.keys if key not in done and _mutant(key) not in over]
 
@@ -137,7 +137,7 @@ class Mutation:
         name, _, target = key.rpartition(" ")
         request = {"target": target, "mutant": name, "seconds": self.plan.seconds[target]}
         run = Run(**{**self._workers.ask(request)["run"], "key": key})
-        self._in_vain = self._in_vain + 1 if run.verdict == Outcome.INFRA.value else 0
+        self._in_vain = self._in_vain + 1 if run.verdict == MutantOutcome.INFRA.value else 0
         return run
 
     def stop(self) -> None:

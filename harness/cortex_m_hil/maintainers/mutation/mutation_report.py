@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, Outcome
+from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutcome
 
 SHOWN: Final = 3  # operators named for a place
 
 
 # With --once, the run that counts of a mutant's runs on several targets is the one whose outcome comes first here.
-_DECIDE: Final = (*JUDGED, Outcome.INFRA, Outcome.NOT_BUILT, Outcome.UNCHANGED)
+_DECIDE: Final = (*JUDGED, MutantOutcome.INFRA, MutantOutcome.NOT_BUILT, MutantOutcome.UNCHANGED)
 
 
 def one_of_each(runs: Iterable[Run]) -> list[Run]:
@@ -21,12 +21,12 @@ def one_of_each(runs: Iterable[Run]) -> list[Run]:
     found: dict[str, Run] = {}
     for run in runs:
         mutant = run.key.rpartition(" ")[0]
-        found[mutant] = min(found.get(mutant, run), run, key=lambda one: _DECIDE.index(Outcome(one.verdict)))
+        found[mutant] = min(found.get(mutant, run), run, key=lambda one: _DECIDE.index(MutantOutcome(one.verdict)))
     return list(found.values())
 
 
 @dataclass(frozen=True)
-class Rate:
+class KillRate:
     """The number of killed mutants among those that were judged.
 
     Attributes:
@@ -49,7 +49,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Report:
+class MutationReport:
     """The results of a campaign's runs.
 
     Attributes:
@@ -59,62 +59,62 @@ class Report:
     runs: tuple[Run, ...]
     operators: frozenset[str]
 
-    def of(self, outcome: Outcome) -> list[Run]:
+    def of(self, outcome: MutantOutcome) -> list[Run]:
         return [run for run in self.runs if run.verdict == outcome.value]
 
     @property
     def judged(self) -> list[Run]:
         """Return the runs that count: the mutant was killed or survived."""
-        return [run for run in self.runs if Outcome(run.verdict) in JUDGED]
+        return [run for run in self.runs if MutantOutcome(run.verdict) in JUDGED]
 
     @property
     def survivors(self) -> list[Run]:
-        return self.of(Outcome.SURVIVED)
+        return self.of(MutantOutcome.SURVIVED)
 
-    def by_operator(self) -> list[Rate]:
+    def by_operator(self) -> list[KillRate]:
         """Return the rates by operator; a mutant in code that several operators share counts for each of them."""
         return list(self._rates(lambda run: self.operators.intersection(run.figures["operators"])))
 
-    def by_kind(self) -> list[Rate]:
+    def by_kind(self) -> list[KillRate]:
         return list(self._rates(lambda run: [run.figures["kind"]]))
 
-    def by_purpose(self) -> list[Rate]:
+    def by_purpose(self) -> list[KillRate]:
         return list(self._rates(lambda run: ["refuses arguments" if run.figures["refuses"] else "computes"]))
 
-    def total(self) -> list[Rate]:
+    def total(self) -> list[KillRate]:
         """Return the rate of each target over all its mutants."""
         return list(self._rates(lambda run: ["all"]))
 
-    def _rates(self, groups: Callable[[Run], Iterable[str]]) -> Iterator[Rate]:
+    def _rates(self, groups: Callable[[Run], Iterable[str]]) -> Iterator[KillRate]:
         found: dict[tuple[str, str, str], list[Run]] = {}
         for run in self.judged:
             for group in groups(run):
                 found.setdefault((group, run.figures["target"], run.figures["isa"]), []).append(run)
         for (group, target, isa), runs in sorted(found.items()):
-            killed = sum(run.verdict == Outcome.KILLED.value for run in runs)
-            yield Rate(group, target, isa, killed, len(runs))
+            killed = sum(run.verdict == MutantOutcome.KILLED.value for run in runs)
+            yield KillRate(group, target, isa, killed, len(runs))
 
     def localized(self) -> tuple[int, int] | None:
         """Return the number of killed mutants for which the right operator was named, and of those that were localized.
 
         None where none was localized.
         """
-        looked = [run.figures["localized"] for run in self.of(Outcome.KILLED) if "localized" in run.figures]
+        looked = [run.figures["localized"] for run in self.of(MutantOutcome.KILLED) if "localized" in run.figures]
         return (sum(looked), len(looked)) if looked else None
 
     def mislocalized(self) -> list[Run]:
-        return [run for run in self.of(Outcome.KILLED) if not run.figures.get("localized", True)]
+        return [run for run in self.of(MutantOutcome.KILLED) if not run.figures.get("localized", True)]
 
     def fields(self) -> dict[str, Any]:
         """Return the results for the JSON answer."""
         localized = self.localized()
         return {
-            **{outcome.name.lower(): len(self.of(outcome)) for outcome in Outcome},
+            **{outcome.name.lower(): len(self.of(outcome)) for outcome in MutantOutcome},
             "rates": [_fields_of(rate) for rate in self.total()],
             "operators": [_fields_of(rate) for rate in self.by_operator()],
             "kinds": [_fields_of(rate) for rate in (*self.by_kind(), *self.by_purpose())],
             "survivors": [_survivor(run) for run in self.survivors],
-            "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(Outcome.INFRA)],
+            "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(MutantOutcome.INFRA)],
             "localized": None if localized is None else {"right": localized[0], "of": localized[1]},
             "mislocalized": [
                 {"mutant": run.key, "error": run.error, "named": run.figures["named"]} for run in self.mislocalized()
@@ -122,7 +122,7 @@ class Report:
         }
 
 
-def _fields_of(rate: Rate) -> dict[str, Any]:
+def _fields_of(rate: KillRate) -> dict[str, Any]:
     names = ("of", "target", "isa", "killed", "judged", "rate")
     return {name: getattr(rate, name) for name in names}
 

@@ -32,7 +32,7 @@ from cortex_m_hil.maintainers.mutation.kept_programs import (
     timed,
 )
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import Mutant
+from cortex_m_hil.maintainers.mutation.mutants import SourceMutant
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.load import load_user_targets
@@ -41,7 +41,7 @@ from cortex_m_hil.targets.resolve import Resolved, resolve
 ATTEMPTS: Final = 2  # at judging a mutant, while infra errors prevent it
 
 
-class Outcome(str, Enum):
+class MutantOutcome(str, Enum):
     """The outcome of a mutant on a target."""
 
     KILLED = "killed"
@@ -51,7 +51,7 @@ class Outcome(str, Enum):
     INFRA = "infra"  # infra errors prevented the judgement
 
 
-JUDGED: Final = (Outcome.KILLED, Outcome.SURVIVED)
+JUDGED: Final = (MutantOutcome.KILLED, MutantOutcome.SURVIVED)
 
 
 def runtime_of(folders: Sequence[str]) -> str:
@@ -75,7 +75,7 @@ def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
 
 
 @dataclass(frozen=True)
-class Settings:
+class MutationWorkerSettings:
     """The targets, programs and kernels that a worker works on.
 
     Attributes:
@@ -91,7 +91,7 @@ class Settings:
     folders: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Settings:
+    def of(cls, fields: Mapping[str, Any]) -> MutationWorkerSettings:
         return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "folders")}})
 
     @property
@@ -128,7 +128,7 @@ class MutatedTarget:
         """Return the operators of all programs together."""
         return sorted(frozenset().union(*(one.operators for one in self._programs)))
 
-    def judge(self, mutant: Mutant, seconds: Mapping[str, float], *, localized: bool) -> Run:
+    def judge(self, mutant: SourceMutant, seconds: Mapping[str, float], *, localized: bool) -> Run:
         """Judge a mutant with the programs that have `seconds`, and return the run.
 
         `localized`: whether the operator at fault is looked for.
@@ -140,19 +140,19 @@ class MutatedTarget:
         told = {name: getattr(mutant, name) for name in ("path", "line", "column", "function", "refuses", "change")}
         figures |= {**told, "kind": mutant.kind.value, "operators": sorted(operators), **more}
         figures |= {"target": self._resolved.name, "isa": self._resolved.target.isa.value}
-        if outcome is Outcome.SURVIVED:
+        if outcome is MutantOutcome.SURVIVED:
             figures["diff"] = self._kernels.diff(mutant)
         return Run("", outcome.value, why, round(time.monotonic() - began, 3), time.time(), figures)
 
     def _outcome(
-        self, mutant: Mutant, programs: Sequence[ReadyProgram], localized: bool
-    ) -> tuple[Outcome, str, dict[str, Any]]:
+        self, mutant: SourceMutant, programs: Sequence[ReadyProgram], localized: bool
+    ) -> tuple[MutantOutcome, str, dict[str, Any]]:
         try:
             elf = self._tree.build(self._kernels.changed(mutant))
         except BuildError as error:
-            return Outcome.NOT_BUILT, error.message.splitlines()[0], {}
+            return MutantOutcome.NOT_BUILT, error.message.splitlines()[0], {}
         if executed(elf.path) == self._digest:
-            return Outcome.UNCHANGED, "", {}
+            return MutantOutcome.UNCHANGED, "", {}
         problem = ""
         for _ in range(ATTEMPTS):
             try:
@@ -162,10 +162,12 @@ class MutatedTarget:
             except InfraError as error:
                 problem = f"{type(error).__name__}: {error.message}"
             else:
-                return (Outcome.SURVIVED, "", {}) if noticed is None else (Outcome.KILLED, str(noticed), more)
-        return Outcome.INFRA, problem, {}
+                return (
+                    (MutantOutcome.SURVIVED, "", {}) if noticed is None else (MutantOutcome.KILLED, str(noticed), more)
+                )
+        return MutantOutcome.INFRA, problem, {}
 
-    def _localized(self, dut: Dut, noticed: Noticed, mutant: Mutant) -> dict[str, Any]:
+    def _localized(self, dut: Dut, noticed: Noticed, mutant: SourceMutant) -> dict[str, Any]:
         """Return the operators that are named as the cause, and whether they are operators of the mutant.
 
         For wrong outputs they are those that `localize` finds at fault, else the one that the verdict names.
@@ -188,7 +190,7 @@ def _named(dut: Dut, noticed: Noticed) -> Iterator[str]:
 class _Server:
     """The part of a worker that answers requests; it builds each target's runner when that is first asked for."""
 
-    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+    def __init__(self, settings: MutationWorkerSettings, stack: ExitStack) -> None:
         self._settings, self._stack = settings, stack
         self._kernels = kernels_of(settings.folders, [settings.resolve(name) for name in settings.targets])
         self._targets: dict[str, MutatedTarget] = {}
@@ -211,7 +213,7 @@ class _Server:
 
 
 def main(settings: str, log: str) -> None:
-    work(log, lambda stack: _Server(Settings.of(json.loads(settings)), stack).answer)
+    work(log, lambda stack: _Server(MutationWorkerSettings.of(json.loads(settings)), stack).answer)
 
 
 if __name__ == "__main__":

@@ -26,22 +26,22 @@ from cortex_m_hil.maintainers.networks.generator import identity
 from cortex_m_hil.maintainers.networks.kernel_lines import counting
 from cortex_m_hil.maintainers.networks.network_campaign import (
     Defect,
-    Plan,
+    NetworkPlan,
+    NetworkWorkers,
     Programs,
     Shrinking,
-    Workers,
     by_number,
     defects,
 )
 from cortex_m_hil.maintainers.networks.network_judge import kind_of_reason
-from cortex_m_hil.maintainers.networks.network_worker import Outcome, unpacked
+from cortex_m_hil.maintainers.networks.network_worker import NetworkOutcome, unpacked
 from cortex_m_hil.targets.model import HardwareLauncher
 
 KIND: Final = "fuzz models"
 SHRINKING: Final = 120.0  # seconds for each defect
 
 
-def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None) -> Plan:
+def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None) -> NetworkPlan:
     """Return the plan that the command's options ask for.
 
     Raises:
@@ -55,15 +55,15 @@ def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None)
             if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
                 raise ConfigError(f"{name} is a board", hint="a simulator of its class; a board by the tests it writes")
     targets_file = str(file.absolute()) if file else ""
-    return Plan(tuple(choice.names), runtimes, count, seed, targets_file, identity())
+    return NetworkPlan(tuple(choice.names), runtimes, count, seed, targets_file, identity())
 
 
-def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
+def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
     """Return the campaign under way in this folder, or a new one. Raise ConfigError where another one is under way."""
     before = current(kept, KIND)
     if before is None or before.ended is not None:
         return kept.begin(KIND, os.getcwd(), asdict(plan))
-    other = Plan.of(before.plan)
+    other = NetworkPlan.of(before.plan)
     if updated := other != plan and replace(other, generator=plan.generator) == plan:
         say("begun anew: this hil draws other programs than the one that began here")
     if reset or updated:
@@ -79,13 +79,13 @@ def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
 
 def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
     """Judge programs until there are enough or the budget is spent, shrink the failing ones, and return the answer."""
-    plan = Plan.of(campaign.plan)
+    plan = NetworkPlan.of(campaign.plan)
     say(f"{', '.join(plan.targets)} on {' and '.join(plan.runtimes)}: begins with building and booting the runners")
     with own_folder(kept, campaign) as folder:
-        with Workers(plan, folder) as workers:
+        with NetworkWorkers(plan, folder) as workers:
             for runs in planner.work_in_parallel(Programs(plan, workers), kept, campaign, budget, _silent, jobs):
                 _tell(runs[-1], plan, len(by_number(runs)))
-        with Workers(plan, folder) as workers:
+        with NetworkWorkers(plan, folder) as workers:
             shrinking = Shrinking(plan, kept.runs(campaign), workers, out, SHRINKING)
             never = Deadline.after(float("inf"))
             for runs in planner.work_in_parallel(shrinking, kept, campaign, never, _shrinks, jobs):
@@ -97,7 +97,7 @@ def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path)
     return answer(plan, runs, left, possible_lines(plan))
 
 
-def possible_lines(plan: Plan) -> dict[str, frozenset[int]]:
+def possible_lines(plan: NetworkPlan) -> dict[str, frozenset[int]]:
     """Return the lines that can be reached, by file: of the compiler, and of the kernels of each ISA class."""
     from cortex_m_hil.maintainers.networks.compiler_lines import lines
 
@@ -118,7 +118,7 @@ def _tell_shrunk(run: Run) -> None:
     say(f"{run.key}: {run.figures.get('fails') or run.error}")
 
 
-def _tell(run: Run, plan: Plan, judged: int) -> None:
+def _tell(run: Run, plan: NetworkPlan, judged: int) -> None:
     """Print the line of a run that has ended; `judged` counts the programs so far, this one included."""
     total = f"/{plan.count}" if plan.count else ""
     kinds = " ".join(step["kind"] for step in run.figures["recipe"]["steps"])
@@ -138,7 +138,7 @@ def _why(figures: Mapping[str, Any]) -> Iterator[str]:
 # --- what was found ------------------------------------------------------------------------------------------
 
 
-def answer(plan: Plan, runs: Sequence[Run], left: int, possible: Mapping[str, frozenset[int]]) -> Answer:
+def answer(plan: NetworkPlan, runs: Sequence[Run], left: int, possible: Mapping[str, frozenset[int]]) -> Answer:
     """Return the answer of a campaign.
 
     Args:
@@ -159,9 +159,9 @@ def answer(plan: Plan, runs: Sequence[Run], left: int, possible: Mapping[str, fr
         "seed": plan.seed,
         "programs": len(programs),
         "left": left,
-        "outcomes": {outcome.value: outcomes[outcome.value] for outcome in Outcome},
+        "outcomes": {outcome.value: outcomes[outcome.value] for outcome in NetworkOutcome},
         "partly": sum(
-            run.verdict == Outcome.PASSED.value and bool(run.figures["refused"]) for run in programs.values()
+            run.verdict == NetworkOutcome.PASSED.value and bool(run.figures["refused"]) for run in programs.values()
         ),
         "runs": dict(Counter(place for run in programs.values() for place in run.figures["passed"])),
         "defects": told,
@@ -173,7 +173,7 @@ def answer(plan: Plan, runs: Sequence[Run], left: int, possible: Mapping[str, fr
         "reached": _reached(programs, possible),
     }
     new = [one for one in found if not one.known]
-    unknown = left or outcomes[Outcome.INFRA.value] or not outcomes[Outcome.PASSED.value]
+    unknown = left or outcomes[NetworkOutcome.INFRA.value] or not outcomes[NetworkOutcome.PASSED.value]
     return Answer(
         "\n\n".join(filter(None, _blocks(plan, fields))), fields, NO if new else CANNOT_TELL if unknown else OK
     )
@@ -242,7 +242,7 @@ def _reached(programs: Mapping[int, Run], possible: Mapping[str, frozenset[int]]
     return {"files": files, "decisions": sorted(one for one in reached if not one.rpartition(":")[2].isdecimal())}
 
 
-def _blocks(plan: Plan, fields: Mapping[str, Any]) -> Iterator[str]:
+def _blocks(plan: NetworkPlan, fields: Mapping[str, Any]) -> Iterator[str]:
     isas = sorted({isa for of in fields["operators"].values() for isa in of})
     for title, name in (("operator", "operators"), ("attribute", "classes")):
         rows = [(one, *(str(of.get(isa, "-")) for isa in isas)) for one, of in fields[name].items()]
@@ -280,7 +280,7 @@ def _line(one: Mapping[str, Any]) -> str:
     return f"{head}: {counted(one['programs'], 'program')}, first {one['first']}: {one['message']}{shown}"
 
 
-def _headline(plan: Plan, fields: Mapping[str, Any]) -> str:
+def _headline(plan: NetworkPlan, fields: Mapping[str, Any]) -> str:
     outcomes = ", ".join(f"{number} {name}" for name, number in fields["outcomes"].items() if number)
     new = sum(not one["known"] for one in fields["defects"])
     known = len(fields["defects"]) - new

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cortex_m_hil.maintainers.networks import recipe as values
-from cortex_m_hil.maintainers.networks.recipe import Recipe, Shape, Step, broadcast, image_size
+from cortex_m_hil.maintainers.networks.recipe import Recipe, RecipeStep, Shape, broadcast, image_size
 
 ROUND: Final = 25  # programs in a round, after which the generator learns
 REPEATED: Final = 0.25  # share of the programs that repeat the choices of one that reached something new
@@ -117,7 +117,7 @@ class Generator:
 
 
 @dataclass(frozen=True)
-class Value:
+class DrawnValue:
     """The known properties of a value in a program that is being drawn.
 
     Attributes:
@@ -151,10 +151,10 @@ class Drawing:
     def __init__(self, choices: Choices) -> None:
         self.choices, self.pick = choices, choices.pick
         self.inputs: list[Shape] = []
-        self.made: list[tuple[Step, Value]] = []
+        self.made: list[tuple[RecipeStep, DrawnValue]] = []
         self.explicit, self.values = False, ""
         self.at = 0  # the value that the next step works on
-        self._given: list[Value] = []
+        self._given: list[DrawnValue] = []
 
     def recipe(self, number: int, seed: int) -> Recipe:
         family = self.pick("family", FAMILIES, (5, 1, 4, 1.5, 1, 1.5, 3, 1))
@@ -189,10 +189,10 @@ class Drawing:
     # --- values ----------------------------------------------------------------------------------------------
 
     @property
-    def value(self) -> Value:
+    def value(self) -> DrawnValue:
         return self._of(self.at)
 
-    def _of(self, number: int) -> Value:
+    def _of(self, number: int) -> DrawnValue:
         return self._given[number] if number >= 0 else self.made[-number - 1][1]
 
     def _input(self, shape: Shape) -> int:
@@ -201,20 +201,20 @@ class Drawing:
         Inputs are numbered from 0, values of steps from -1 down, until all inputs are known.
         """
         self.inputs.append(shape)
-        self._given.append(Value(shape, "input"))
+        self._given.append(DrawnValue(shape, "input"))
         return len(self.inputs) - 1
 
     def _make(self, kind: str, of: Sequence[int], how: Mapping[str, Any], shape: Shape, clamp: str = "") -> int:
         truths = how.get("function") == "ge" and kind == "join"
-        self.made.append((Step(kind, tuple(of), dict(how)), Value(shape, kind, clamp, truths)))
+        self.made.append((RecipeStep(kind, tuple(of), dict(how)), DrawnValue(shape, kind, clamp, truths)))
         self.at = -len(self.made)
         return self.at
 
-    def _numbered(self) -> tuple[Step, ...]:
+    def _numbered(self) -> tuple[RecipeStep, ...]:
         def number(one: int) -> int:
             return one if one >= 0 else len(self.inputs) - one - 1
 
-        return tuple(Step(step.kind, tuple(map(number, step.of)), step.how) for step, _ in self.made)
+        return tuple(RecipeStep(step.kind, tuple(map(number, step.of)), step.how) for step, _ in self.made)
 
     # --- families --------------------------------------------------------------------------------------------
 

@@ -15,14 +15,14 @@ from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.maintainers.networks import network_worker as models_worker
 from cortex_m_hil.maintainers.networks.generator import ROUND, Generator
 from cortex_m_hil.maintainers.networks.network_judge import Judged
-from cortex_m_hil.maintainers.networks.network_worker import Outcome, Settings, unpacked
+from cortex_m_hil.maintainers.networks.network_worker import NetworkOutcome, NetworkWorkerSettings, unpacked
 from cortex_m_hil.maintainers.networks.recipe import Recipe
 
 INFRA_IN_A_ROW: Final = 4  # infra runs after which the campaign stops: the cause is no program
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """The request that a campaign of generated programs carries out.
 
     Attributes:
@@ -40,7 +40,7 @@ class Plan:
     generator: str = ""
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Plan:
+    def of(cls, fields: Mapping[str, Any]) -> NetworkPlan:
         """Return the plan of which `asdict`, and JSON of that, made these fields."""
         return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "runtimes")}})
 
@@ -53,14 +53,14 @@ class Plan:
         return f"hil dev fuzz --models -t {','.join(self.targets)}{runtimes}{count} --seed {self.seed}{file}"
 
     @property
-    def settings(self) -> Settings:
-        return Settings(self.targets, self.runtimes, self.targets_file)
+    def settings(self) -> NetworkWorkerSettings:
+        return NetworkWorkerSettings(self.targets, self.runtimes, self.targets_file)
 
 
-class Workers(workers.Workers):
+class NetworkWorkers(workers.Workers):
     """The worker processes of a campaign, which run `network_worker`."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: NetworkPlan, folder: Path) -> None:
         """Prepare the workers; their logs go to `folder`."""
         super().__init__("hil dev fuzz", [models_worker.__name__, json.dumps(asdict(plan.settings))], folder)
 
@@ -72,7 +72,7 @@ class Programs:
     of workers. A round begins when the one before has ended.
     """
 
-    def __init__(self, plan: Plan, workers: Workers) -> None:
+    def __init__(self, plan: NetworkPlan, workers: NetworkWorkers) -> None:
         self.plan, self._workers = plan, workers
         self._generator = Generator(plan.seed)
         self._drawn: list[Recipe] = []
@@ -86,7 +86,7 @@ class Programs:
         """
         programs = by_number(runs)
         last = [run.verdict for run in runs[-INFRA_IN_A_ROW:]]
-        if len(last) == INFRA_IN_A_ROW and set(last) == {Outcome.INFRA.value}:
+        if len(last) == INFRA_IN_A_ROW and set(last) == {NetworkOutcome.INFRA.value}:
             what = f"nothing was learnt from {INFRA_IN_A_ROW} programs in a row: {runs[-1].error}"
             raise LaunchError(what, hint="mend that, and go on")
         number = next(one for one in range(len(programs) + len(under_way) + 1)
@@ -121,7 +121,7 @@ class Programs:
             if self._stopped:
                 raise
             nothing = {"recipe": asdict(recipe), "classes": recipe.classes, **models_worker.fields_of(Judged())}
-            return Run(key, Outcome.INFRA.value, error.message, 0.0, time.time(), nothing)
+            return Run(key, NetworkOutcome.INFRA.value, error.message, 0.0, time.time(), nothing)
         return Run(**{**answer["run"], "key": key})
 
     def stop(self) -> None:
@@ -172,7 +172,9 @@ def defects(runs: Iterable[Run]) -> list[Defect]:
 class Shrinking:
     """The second phase of a campaign: it shrinks the first program of each new defect and writes the tests."""
 
-    def __init__(self, plan: Plan, runs: Sequence[Run], workers: Workers, out: Path, budget: float) -> None:
+    def __init__(
+        self, plan: NetworkPlan, runs: Sequence[Run], workers: NetworkWorkers, out: Path, budget: float
+    ) -> None:
         """Collect the new defects of the runs; `out` is the folder of the tests, `budget` the seconds for each."""
         self._plan, self._workers, self._out, self._budget = plan, workers, out, budget
         programs = by_number(runs)

@@ -78,7 +78,7 @@ class Checks:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Disagreement:
     """A disagreement of outputs with the dialect, another target, another runtime or a relation.
 
     Attributes:
@@ -113,7 +113,7 @@ class Judged:
     passed: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     departed: dict[str, str] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[Disagreement] = field(default_factory=list)
     relation: dict[str, str] = field(default_factory=dict)
     operators: dict[str, list[str]] = field(default_factory=dict)
     reached: frozenset[str] = frozenset()
@@ -124,7 +124,7 @@ def place_of(dut: Dut) -> str:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class NetworkAttempt:
     """The result of one run of a program, or the verdict that it ended with.
 
     Attributes:
@@ -138,7 +138,7 @@ class Attempt:
     departed: str = ""
 
 
-def attempt(dut: Dut, program: Program, checks: Checks) -> Attempt:
+def attempt(dut: Dut, program: Program, checks: Checks) -> NetworkAttempt:
     """Lint and run a program, and compare its outputs with the dialect. Raise infra errors."""
     guards = WatchedMemory if checks.redzones else None
     seen: list[flow.Checked] = []
@@ -147,9 +147,9 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> Attempt:
     except VerdictError as error:
         kinds = [one.kind for one in seen[0].comparison.errors] if seen else []
         if checks.quantize and kinds and set(kinds) == {FindingKind.QUANTIZED}:
-            return Attempt(seen[0].result, departed=error.message)
-        return Attempt(None, error, kinds[0].value if kinds else "")
-    return Attempt(seen[0].result)
+            return NetworkAttempt(seen[0].result, departed=error.message)
+        return NetworkAttempt(None, error, kinds[0].value if kinds else "")
+    return NetworkAttempt(seen[0].result)
 
 
 class ModelJudge:
@@ -222,7 +222,7 @@ class ModelJudge:
             judged.relation[place_of(dut)] = told.partition(":")[0]
             if told.startswith("fails"):
                 operator = relation.at_fault(dut)
-                judged.failures.append(Failure(f"relation {checks.relation}", operator, (place_of(dut),), told))
+                judged.failures.append(Disagreement(f"relation {checks.relation}", operator, (place_of(dut),), told))
 
 
 def reason(error: HarnessError) -> str:
@@ -245,15 +245,15 @@ def kind_of_reason(why: str) -> str:
     return re.sub(r"\[[-\d., ]*\]|-?\d+(\.\d+)?(e-?\d+)?", "N", why)
 
 
-def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:
+def _failure(dut: Dut, program: Program, tried: NetworkAttempt) -> Disagreement:
     error = tried.error
     assert error is not None
     operator = next(symptoms(dut, program, error)).operator
     kind = f"{type(error).__name__} {tried.kind}".strip()
-    return _told(Failure(kind, operator, (place_of(dut),), error.message), dut)
+    return _told(Disagreement(kind, operator, (place_of(dut),), error.message), dut)
 
 
-def _told(failure: Failure, dut: Dut) -> Failure:
+def _told(failure: Disagreement, dut: Dut) -> Disagreement:
     """Return the failure with the known find that it is, if any."""
     find = find_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
     return replace(failure, known=find)
@@ -262,7 +262,7 @@ def _told(failure: Failure, dut: Dut) -> Failure:
 # --- targets and runtimes against each other ------------------------------------------------------------------
 
 
-def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) -> Iterator[Failure]:
+def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) -> Iterator[Disagreement]:
     """Yield failures where outputs of targets or runtimes differ although each is right by the dialect.
 
     That is possible where the dialect may be one quantum off.
@@ -273,7 +273,7 @@ def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) ->
     own = [dut for dut in ran if dut.resolved.runtime == runtime]
     for other in own[1:]:
         if not _equal(ran[own[0]], ran[other]) and (runtime == "builtin" or _is_exact(programs[other.target.isa])):
-            yield Failure("targets differ", "", (place_of(own[0]), place_of(other)), "the outputs differ")
+            yield Disagreement("targets differ", "", (place_of(own[0]), place_of(other)), "the outputs differ")
     for dut in (dut for dut in ran if dut.resolved.runtime != runtime):
         first = next((one for one in own if one.resolved.name == dut.resolved.name), None)
         program = programs[dut.target.isa]
@@ -281,7 +281,7 @@ def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) ->
             found = next(filter(None, compare_runtimes(first, dut, program, program.inputs)), None)
             operator = found.operator.partition(" (")[0] if found else ""
             places = place_of(first), place_of(dut)
-            failure = Failure("runtimes differ", operator, places, str(found or "the outputs differ"))
+            failure = Disagreement("runtimes differ", operator, places, str(found or "the outputs differ"))
             yield _told(failure, dut)
 
 

@@ -18,7 +18,7 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.errors import HarnessError, InfraError
 from cortex_m_hil.maintainers.networks.kernel_lines import counting
-from cortex_m_hil.maintainers.networks.network_judge import Checks, Failure, Judged, ModelJudge, place_of
+from cortex_m_hil.maintainers.networks.network_judge import Checks, Disagreement, Judged, ModelJudge, place_of
 from cortex_m_hil.maintainers.networks.recipe import Recipe
 from cortex_m_hil.maintainers.networks.shrunk_test import write_shrunk
 from cortex_m_hil.targets.load import load_user_targets
@@ -27,7 +27,7 @@ from cortex_m_hil.targets.resolve import Resolved, resolve
 ATTEMPTS: Final = 2  # at judging a program, while infra errors prevent it
 
 
-class Outcome(str, Enum):
+class NetworkOutcome(str, Enum):
     """The outcome of a program: the worst of its outcomes on all targets and runtimes."""
 
     PASSED = "passed"
@@ -37,7 +37,7 @@ class Outcome(str, Enum):
 
 
 @dataclass(frozen=True)
-class Settings:
+class NetworkWorkerSettings:
     """The targets and runtimes on which a worker runs programs, each target with each runtime."""
 
     targets: tuple[str, ...]
@@ -45,7 +45,7 @@ class Settings:
     targets_file: str = ""
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Settings:
+    def of(cls, fields: Mapping[str, Any]) -> NetworkWorkerSettings:
         return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "runtimes")}})
 
     def resolved(self) -> list[Resolved]:
@@ -76,7 +76,7 @@ def unpacked(reached: Mapping[str, Any]) -> frozenset[str]:
 class _Server:
     """The part of a worker that answers requests, with an open Dut for each target and runtime."""
 
-    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+    def __init__(self, settings: NetworkWorkerSettings, stack: ExitStack) -> None:
         resolved = settings.resolved()
         self._duts = [stack.enter_context(flow.open_dut(one)) for one in resolved]
         self._kernels = counting(resolved, stack)
@@ -99,18 +99,18 @@ class _Server:
             except Exception as error:  # such as one of a reference: the next program can still be judged
                 problem = f"{type(error).__name__}: {error}".splitlines()[0]
         figures = {"recipe": asdict(recipe), "classes": recipe.classes, **fields_of(judged)}
-        outcome = Outcome.INFRA if problem else _outcome(judged)
+        outcome = NetworkOutcome.INFRA if problem else _outcome(judged)
         return Run("", outcome.value, problem, round(time.monotonic() - began, 3), time.time(), figures)
 
     def _shrunk(self, recipe: Recipe, request: Mapping[str, Any]) -> Run:
-        began, failure = time.monotonic(), Failure(**request["failure"])
+        began, failure = time.monotonic(), Disagreement(**request["failure"])
         duts = [dut for dut in self._duts if place_of(dut) in failure.places]
         try:
             figures = write_shrunk(duts, recipe, failure, Path(request["out"]), request["budget"], request["asked"])
             problem = ""
         except (HarnessError, OSError) as error:
             figures, problem = {}, f"{type(error).__name__}: {error}".splitlines()[0]
-        verdict = Outcome.INFRA if problem else Outcome.FAILED
+        verdict = NetworkOutcome.INFRA if problem else NetworkOutcome.FAILED
         return Run("", verdict.value, problem, round(time.monotonic() - began, 3), time.time(), figures)
 
 
@@ -123,14 +123,14 @@ def fields_of(judged: Judged) -> dict[str, Any]:
     return {**asdict(judged), "reached": packed(judged.reached)}
 
 
-def _outcome(judged: Judged) -> Outcome:
+def _outcome(judged: Judged) -> NetworkOutcome:
     if any(not one.known for one in judged.failures):
-        return Outcome.FAILED
-    return Outcome.PASSED if judged.passed or judged.failures else Outcome.REFUSED
+        return NetworkOutcome.FAILED
+    return NetworkOutcome.PASSED if judged.passed or judged.failures else NetworkOutcome.REFUSED
 
 
 def main(settings: str, log: str) -> None:
-    work(log, lambda stack: _Server(Settings.of(json.loads(settings)), stack).answer)
+    work(log, lambda stack: _Server(NetworkWorkerSettings.of(json.loads(settings)), stack).answer)
 
 
 if __name__ == "__main__":

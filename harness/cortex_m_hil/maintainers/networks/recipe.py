@@ -10,7 +10,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Step:
+class RecipeStep:
     """An operator on values, which have numbers: first the inputs, then the results of steps.
 
     Attributes:
@@ -47,13 +47,13 @@ class Recipe:
     quantize: bool
     redzones: bool
     relation: str
-    steps: tuple[Step, ...]
+    steps: tuple[RecipeStep, ...]
     choices: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Recipe:
         """Return the recipe of which `asdict`, and JSON of that, made these fields."""
-        steps = tuple(Step(one["kind"], tuple(one["of"]), one["how"]) for one in fields["steps"])
+        steps = tuple(RecipeStep(one["kind"], tuple(one["of"]), one["how"]) for one in fields["steps"])
         inputs = tuple(map(tuple, fields["inputs"]))
         choices = tuple((asked, chosen) for asked, chosen in fields["choices"])
         return cls(**{**fields, "steps": steps, "inputs": inputs, "choices": choices})

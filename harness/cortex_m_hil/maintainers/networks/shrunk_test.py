@@ -13,12 +13,12 @@ from cortex_m_hil.errors import Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files
 from cortex_m_hil.host.pytest_options import pytest_options
-from cortex_m_hil.maintainers.networks.network_judge import Checks, Failure, ModelJudge
+from cortex_m_hil.maintainers.networks.network_judge import Checks, Disagreement, ModelJudge
 from cortex_m_hil.maintainers.networks.recipe import Recipe
 
 
 def write_shrunk(
-    duts: Sequence[Dut], recipe: Recipe, failure: Failure, out: Path, budget: float, asked: str
+    duts: Sequence[Dut], recipe: Recipe, failure: Disagreement, out: Path, budget: float, asked: str
 ) -> dict[str, Any]:
     """Write the smallest part of a program that fails in the same way as a test, and the largest that passes.
 
@@ -51,7 +51,7 @@ def write_shrunk(
     return {**written, "operators": len(found.part.steps), "elements": found.part.elements, "ended": found.ended}
 
 
-def _only(recipe: Recipe, failure: Failure) -> Checks:
+def _only(recipe: Recipe, failure: Disagreement) -> Checks:
     """Return the checks of a recipe, without its relation where something else failed."""
     layout: Any = recipe.layout
     relation = recipe.relation if failure.kind.startswith("relation") else ""
@@ -67,14 +67,14 @@ def _symptoms(duts: Sequence[Dut], checks: Checks) -> Callable[[Any], Sequence[S
     return symptoms
 
 
-def _run(failure: Failure, checks: Checks, path: Path) -> str:
+def _run(failure: Disagreement, checks: Checks, path: Path) -> str:
     """Return the command that runs the test."""
     target, runtime = failure.places[0].split(" ")
     options = pytest_options(target=target, runtime=runtime, redzones=checks.redzones)
     return shlex.join(["pytest", *options, path.name])
 
 
-def _test(duts: Sequence[Dut], checks: Checks, failure: Failure) -> tuple[list[str], str]:
+def _test(duts: Sequence[Dut], checks: Checks, failure: Disagreement) -> tuple[list[str], str]:
     """Return imports and body of the test: `hil.check` where one target alone is wrong, else `require_agreement`."""
     if len(duts) == 1 and not checks.relation:
         return own_check(checks.tolerance, checks.options)
