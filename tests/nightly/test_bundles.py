@@ -19,7 +19,7 @@ from command_line import NO, command, environment
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.bundle_file import write
+from cortex_m_hil.diagnose.bundle_file import write_bundle
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.program.tensor import HostTensor
@@ -66,7 +66,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         for patch in KERNELS:
             found[f"{name}-{patch}"] = of_a_kernel(name, patch, tmp_path_factory.mktemp("firmware"))
     for label, bundle in found.items():
-        write(bundle, folder / f"{label}.hil.zip")
+        write_bundle(bundle, folder / f"{label}.hil.zip")
     return sorted(folder.iterdir())
 
 

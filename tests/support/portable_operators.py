@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from cortex_m_hil import Exported, export, flow
-from cortex_m_hil.checks.signatures import misfits
+from cortex_m_hil.checks.signatures import operator_misfits
 from cortex_m_hil.diagnose.runtimes import compare_runtimes
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.flow.dut import Dut
@@ -475,7 +475,7 @@ def _wrong_views(program: Program) -> set[int]:
 
 
 def _refused(program: Program, runtime: str) -> set[int]:
-    return {one.index for one in kernels(program.file) if list(misfits(program.file, one, runtime))}
+    return {one.index for one in kernels(program.file) if list(operator_misfits(program.file, one, runtime))}
 
 
 def _same(builtin: Dut, executorch: Dut, part: Part, *, exact: bool) -> None:

@@ -17,7 +17,7 @@ COLLAPSE_SHARE: Final = 0.9  # share of the samples of all other classes for whi
 COLLAPSE_SAMPLES: Final = 10  # samples of other classes that there must be at least
 
 
-def answer(output: Array) -> int:
+def predicted_class(output: Array) -> int:
     """Return the class that an output names, the first of its largest elements; NONE where one is not finite."""
     return int(output.argmax()) if np.isfinite(output).all() else NONE
 

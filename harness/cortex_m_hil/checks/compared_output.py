@@ -92,7 +92,7 @@ class ComparedOutput:
         """
         if reference.dtype.kind != "f" and reference.size == 1:
             return False
-        return spread(reference) <= self.flatness(reference)
+        return value_range(reference) <= self.flatness(reference)
 
     def flatness(self, reference: Array) -> float:
         """Return the range that proves nothing, in the reference's unit: what the tolerance lets pass."""
@@ -122,7 +122,7 @@ class ComparedOutput:
         return f"expected {wanted:.6g} (q {int(expected)}), got {given:.6g} (q {int(got)})"
 
 
-def spread(reference: Array) -> float:
+def value_range(reference: Array) -> float:
     """Return the largest minus the smallest finite value; for a single element its distance from zero."""
     known = reference[np.isfinite(reference)].astype(np.float64)
     if known.size == 0:

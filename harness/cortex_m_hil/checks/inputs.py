@@ -149,7 +149,7 @@ def _quantise(taken: Taken) -> str:
 # --- inputs of a program -------------------------------------------------------------------------------------
 
 
-def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, str]]:
+def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, str]]:
     """Yield each misfit of the inputs, in number, kind, dtype, shape or dim order, with what to do about it."""
     specs = program.file.input_specs()
     if len(specs) != len(inputs):
@@ -179,7 +179,7 @@ def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[st
 
 def require_fit(program: Program, inputs: Sequence[HostTensor], target: str, runtime: str) -> None:
     """Raise ConfigError for the first misfit, and for inputs below their upper bounds, which `builtin` cannot run."""
-    for problem, fix in misfits(program, inputs):
+    for problem, fix in input_misfits(program, inputs):
         raise ConfigError(problem, target=target, hint=fix)
     for number, (spec, given) in enumerate(zip(program.file.input_specs(), inputs, strict=True)):
         if runtime == "builtin" and given.spec.shape != spec.shape:

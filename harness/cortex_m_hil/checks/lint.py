@@ -10,7 +10,7 @@ from typing import Final
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.layout import wrong_layout
-from cortex_m_hil.checks.signatures import blind_to_scales, misfits, takes
+from cortex_m_hil.checks.signatures import blind_to_scales, operator_misfits, takes
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.dataflow import arguments, quantised_arguments, scratch_values, written
 from cortex_m_hil.program.lifetimes import Lifetimes
@@ -144,7 +144,7 @@ def _layout(program: Program, target: Target) -> Iterator[LintFinding]:
 def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFinding]:
     quantised = quantised_arguments(program.file)
     for instruction in program.file.instructions:
-        found = list(misfits(program.file, instruction, runtime, isa))
+        found = list(operator_misfits(program.file, instruction, runtime, isa))
         for misfit in found or blind_to_scales(program.file, instruction, quantised[instruction.index]):
             problem, hint = misfit.problem, misfit.hint
             is_dtype = misfit.about == "dtype"

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.compared_output import UNINFORMATIVE_QUANTA, ComparedOutput, first, spread
+from cortex_m_hil.checks.compared_output import UNINFORMATIVE_QUANTA, ComparedOutput, first, value_range
 from cortex_m_hil.checks.comparison import Finding, FindingKind
 
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
@@ -69,7 +69,7 @@ def _uninformative(output: ComparedOutput) -> Iterator[Finding]:
         yield output.find(FindingKind.UNINFORMATIVE, "no elements: proves nothing")
     elif output.is_flat(reference):
         limit = f"{output.flatness(reference):.3g} (2 x tolerance or {UNINFORMATIVE_QUANTA} quanta)"
-        text = f"the reference's range {spread(reference):.3g} is within {limit}: proves nothing"
+        text = f"the reference's range {value_range(reference):.3g} is within {limit}: proves nothing"
         yield output.find(FindingKind.UNINFORMATIVE, text)
 
 
@@ -84,7 +84,7 @@ def collapsed(output: ComparedOutput) -> Iterator[Finding]:
             text = f"{have} distinct values of {reference.size}; the reference has {want}"
             yield output.find(FindingKind.COLLAPSE, text)
             return
-    got, wide = float(np.ptp(output.clean)), spread(reference)
+    got, wide = float(np.ptp(output.clean)), value_range(reference)
     if got <= COLLAPSE_RANGE * wide:
         text = f"nearly constant: a range of {got:.3g}; the reference's is {wide:.3g}"
         yield output.find(FindingKind.COLLAPSE, text)

@@ -44,7 +44,7 @@ def signature_of(operator: str, runtime: str, isa: Isa | None = None) -> Signatu
 _AMAX: Final = f"write x.amax(dim) for x.max(dim)[0], of which ExecuTorch makes a call without a list ({known_bug(26)})"
 
 
-def misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | None = None) -> Iterator[Misfit]:
+def operator_misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | None = None) -> Iterator[Misfit]:
     """Yield what is wrong with an instruction's dtypes; where they are right, with dim orders and other arguments.
 
     Args:
@@ -80,7 +80,7 @@ def blind_to_scales(file: PteFile, instruction: Instruction, quantised: frozense
 def takes(file: PteFile, instruction: Instruction, runtime: str, isa: Isa) -> bool:
     """Tell whether the runtime is known to take an instruction as it is, on a target of the class."""
     known = signature_of(instruction.operator, runtime, isa) is not None
-    return known and not any(misfits(file, instruction, runtime, isa))
+    return known and not any(operator_misfits(file, instruction, runtime, isa))
 
 
 _Named = tuple[str, Operand, Value]

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cortex_m_hil.checks.inputs import misfits
+from cortex_m_hil.checks.inputs import input_misfits
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import SINGLE, Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import (
@@ -38,12 +38,12 @@ DESCRIPTION, PROGRAM, RUNNER, LOG = "bundle.json", "program.pte", "runner.elf", 
 _Part = TypeVar("_Part")
 
 
-def write(bundle: Bundle, path: Path) -> None:
+def write_bundle(bundle: Bundle, path: Path) -> None:
     """Write a bundle to a file; raise InfraError if that fails."""
-    files.write_whole(path, pack(bundle), "another --hil-bundles")
+    files.write_whole(path, pack_bundle(bundle), "another --hil-bundles")
 
 
-def pack(bundle: Bundle) -> bytes:
+def pack_bundle(bundle: Bundle) -> bytes:
     """Return the bytes of a bundle's file; equal bundles give equal bytes."""
     described = json.dumps(bundle.description.model_dump(mode="json"), indent=1, ensure_ascii=True)
     members = {DESCRIPTION: described.encode(), PROGRAM: bundle.task.program.pte}
@@ -79,7 +79,7 @@ def _member(folder: str, number: int) -> str:
 # --- from a file -------------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> Bundle:
+def read_bundle(path: Path) -> Bundle:
     """Read a bundle from a file, which may come from anyone; ConfigError, with the member, if anything is wrong."""
     return _Reader(path, archives.unpack(path)).bundle()
 
@@ -150,7 +150,7 @@ class _Reader:
         )
 
     def _task(self, program: Program, judged: BundleJudgement) -> BundleTask:
-        problem = self._understood("inputs", lambda: next(misfits(program, program.inputs), None))
+        problem = self._understood("inputs", lambda: next(input_misfits(program, program.inputs), None))
         if problem is not None:
             raise self._error(f"inputs: {problem[0]}")
         said = judged.tolerance

@@ -117,7 +117,7 @@ def executed(dut: flow.Dut, program: Program) -> ProgramCost:
     return ProgramCost(clock, result.ticks, tuple(found))
 
 
-def by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:
+def counts_by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:
     """Run a program by steps, and return the ticks of each call of each operator. Raises what a run does."""
     found: dict[str, list[int]] = {}
     for done in steps(dut, program, inputs):

@@ -389,7 +389,7 @@ def _one_shot(fvp_session: FvpSession) -> str:
 # --- the page ------------------------------------------------------------------------------------------------
 
 
-def markdown(fvp_session: FvpSession, findings: Sequence[ExaminedAssumption]) -> str:
+def assumptions_as_markdown(fvp_session: FvpSession, findings: Sequence[ExaminedAssumption]) -> str:
     """Return the page with the model's version and the findings; of the user's machine only system and architecture."""
     banner = fvp_session.launcher.version_text()
     if not banner:

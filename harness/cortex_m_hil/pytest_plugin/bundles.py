@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle_file import SUFFIX, write
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, write_bundle
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
@@ -39,7 +39,7 @@ def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError |
     path = folder / _name(item.nodeid)
     try:
         again = summary.rerun(item.config, [(failure.dut.resolved.name, item.nodeid)])
-        write(failure.bundle(item.nodeid, seed=item.config.getoption("hil_seed"), rerun=again), path)
+        write_bundle(failure.bundle(item.nodeid, seed=item.config.getoption("hil_seed"), rerun=again), path)
     except Exception as problem:
         yield "replay", f"no bundle: {printable(str(problem))}"
         return

@@ -26,7 +26,7 @@ from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.campaigns.report.night import RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.bundle import Attempt
-from cortex_m_hil.diagnose.instruction_counts import by_operator
+from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
 from cortex_m_hil.program.size import weigh
@@ -180,7 +180,7 @@ def _by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     """
     if ended.error is not None or ended.ran is None or ended.ran.clock not in (Clock.INSTRUCTIONS, Clock.CORE):
         return {}
-    counts = by_operator(ended.dut, ended.task.program, ended.task.inputs)
+    counts = counts_by_operator(ended.dut, ended.task.program, ended.task.inputs)
     return {ended.ran.clock.value: {operator: sum(calls) for operator, calls in counts.items()}}
 
 

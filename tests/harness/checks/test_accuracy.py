@@ -15,12 +15,12 @@ from cortex_m_hil.checks.accuracy import (
     ClassRow,
     Collapse,
     Detections,
-    answer,
     auc,
     by_class,
     collapse,
     detections,
     detections_in_stream,
+    predicted_class,
     squared_error,
     top1,
 )
@@ -62,8 +62,8 @@ def test_rows_of_classes_are_those_of_scikit_learn(pairs: list[tuple[int, int]])
 
 
 def test_an_output_that_is_not_finite_is_no_answer() -> None:
-    assert answer(np.array([[0.0, 2.0, 2.0]])) == 1
-    assert answer(np.array([0.0, np.nan])) == answer(np.array([np.inf, 0.0])) == NONE
+    assert predicted_class(np.array([[0.0, 2.0, 2.0]])) == 1
+    assert predicted_class(np.array([0.0, np.nan])) == predicted_class(np.array([np.inf, 0.0])) == NONE
     assert by_class([NONE, 1], [0, 1]) == (ClassRow(0, 1, 0, 0), ClassRow(1, 1, 1, 1))
     assert detections([NONE], [1], (0,)) == Detections(1, 1, 0)
 

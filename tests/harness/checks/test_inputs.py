@@ -20,7 +20,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.campaigns.evaluation import data_sets
 from cortex_m_hil.campaigns.evaluation.data_sets import Raw
 from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
-from cortex_m_hil.checks.inputs import Taken, converted, dtype_advice, lost, misfits
+from cortex_m_hil.checks.inputs import Taken, converted, dtype_advice, input_misfits, lost
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.diagnose import bundle_file
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected
@@ -424,6 +424,6 @@ def test_a_program_that_dequantises_its_input_says_its_scale_and_zero_point_at_e
 
 def test_what_a_misfit_says_of_an_input_of_indices() -> None:
     program = identity("int64")
-    ((problem, hint),) = misfits(program, (HostTensor.from_array(np.full(SHAPE, 0.5)),))
+    ((problem, hint),) = input_misfits(program, (HostTensor.from_array(np.full(SHAPE, 0.5)),))
     assert problem.startswith("input 0: the program takes int64[1, 4], not float64[1, 4]; 4 of 4 values are no int64")
     assert "no place for them" in hint

@@ -22,7 +22,7 @@ from torch import nn
 
 from cortex_m_hil import errors, flow
 from cortex_m_hil.checks import unsupported
-from cortex_m_hil.checks.inputs import misfits, require_fit
+from cortex_m_hil.checks.inputs import input_misfits, require_fit
 from cortex_m_hil.checks.lint import NOTES, LintFinding, Rule, lint, raise_findings
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
@@ -369,13 +369,13 @@ def test_inputs_that_do_not_fit(spec: TensorSpec, given: HostTensor, message: st
 
 def test_one_channel_is_any_layout() -> None:
     spec = TensorSpec("float32", (1, 1, 8, 8), NHWC)
-    assert not list(misfits(with_input(spec), (zeros("float32", (1, 1, 8, 8)),)))
+    assert not list(input_misfits(with_input(spec), (zeros("float32", (1, 1, 8, 8)),)))
 
 
 def test_number_of_inputs() -> None:
-    ((problem, hint),) = misfits(program(Isa.DSP), ())
+    ((problem, hint),) = input_misfits(program(Isa.DSP), ())
     assert problem == "the program has 1 input, 0 given" and hint.startswith("the program takes (float32[")
-    assert not list(misfits(program(Isa.DSP), known_answer(Isa.DSP).inputs))
+    assert not list(input_misfits(program(Isa.DSP), known_answer(Isa.DSP).inputs))
 
 
 def test_an_output_that_is_none_is_refused_and_told_by_its_number() -> None:

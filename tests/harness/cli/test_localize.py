@@ -15,7 +15,7 @@ from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers,
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.bundle_file import write
+from cortex_m_hil.diagnose.bundle_file import write_bundle
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from planting import BUGS, network
@@ -145,7 +145,7 @@ finally: print("imported", *(name for name in sys.modules if name.partition(".")
 @pytest.mark.slow
 def test_a_bundle_is_localised(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
     """By its own runner, which has the bug, and by one that is right. Neither torch nor executorch is imported."""
-    write(planted, tmp_path / "it.hil.zip")
+    write_bundle(planted, tmp_path / "it.hil.zip")
     done = subprocess.run(
         [sys.executable, "-c", LOCALIZE, "it.hil.zip", "-t", "m4-qemu", "--json"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=FIRST_BUILD, check=False,
@@ -161,13 +161,13 @@ def test_a_bundle_is_localised(hil: Hil, planted: Bundle, tmp_path: Path) -> Non
 
 
 def test_a_bundle_for_another_class(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
-    write(planted, tmp_path / "it.hil.zip")
+    write_bundle(planted, tmp_path / "it.hil.zip")
     done = hil("localize", "it.hil.zip", "-t", "native")
     expect(done, NO, "LintError: ", "lowered for DSP")
 
 
 def test_a_bundle_without_intermediates(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
     said = planted.description.model_copy(update={"intermediates": ()})
-    write(replace(planted, description=said, intermediates=()), tmp_path / "it.hil.zip")
+    write_bundle(replace(planted, description=said, intermediates=()), tmp_path / "it.hil.zip")
     done = hil("localize", "it.hil.zip", "-t", "m4-qemu")
     expect(done, CANNOT_TELL, "ConfigError: it.hil.zip does not hold", "--hil-bundles DIR --hil-localize")

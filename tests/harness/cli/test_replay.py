@@ -16,7 +16,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import TargetEntry
-from cortex_m_hil.diagnose.bundle_file import write
+from cortex_m_hil.diagnose.bundle_file import write_bundle
 from cortex_m_hil.diagnose.replay import open_target
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import References
@@ -37,7 +37,7 @@ def on_native() -> Bundle:
 
 @pytest.fixture
 def path(on_native: Bundle, tmp_path: Path) -> Path:
-    write(on_native, tmp_path / "it.hil.zip")
+    write_bundle(on_native, tmp_path / "it.hil.zip")
     return tmp_path / "it.hil.zip"
 
 
@@ -67,7 +67,7 @@ def test_what_passes_now_or_gives_other_bits(hil: Hil, on_native: Bundle, tmp_pa
     )
     other = replace(on_native.outputs[0], data=bytes(len(on_native.outputs[0].data)))
     passes = replace(on_native, references=right, description=said)
-    write(replace(passes, outputs=(other,)), tmp_path / "it.hil.zip")
+    write_bundle(replace(passes, outputs=(other,)), tmp_path / "it.hil.zip")
     done = hil("replay", "it.hil.zip")
     assert done.status == OK
     assert "is        pass\n" in done.out
@@ -87,7 +87,7 @@ def test_another_target(hil: Hil, path: Path) -> None:
 
 def test_a_target_that_is_not_here(hil: Hil, on_native: Bundle, tmp_path: Path) -> None:
     entry = TargetEntry(name="all", entry={"cpu": "cortex-m4", "launcher": {"serial": {"flash": "rm\x1b -rf"}}})
-    write(changed(on_native, target=entry), tmp_path / "it.hil.zip")
+    write_bundle(changed(on_native, target=entry), tmp_path / "it.hil.zip")
     done = hil("replay", "it.hil.zip")
     expect(done, CANNOT_TELL, "ConfigError: it.hil.zip ran on 'all'", '"flash": "rm\\u001b -rf"', "-t NAME", "read it")
     assert hil("replay", "it.hil.zip", "-t", "native").status == NO
@@ -95,10 +95,10 @@ def test_a_target_that_is_not_here(hil: Hil, on_native: Bundle, tmp_path: Path) 
 
 def test_a_target_that_is_another_here(hil: Hil, on_native: Bundle, tmp_path: Path) -> None:
     entry = TargetEntry(name="native", entry={"cpu": "host", "board": "native", "launcher": "native"})
-    write(changed(on_native, target=entry, build_id="0" * 16), tmp_path / "it.hil.zip")
+    write_bundle(changed(on_native, target=entry, build_id="0" * 16), tmp_path / "it.hil.zip")
     done = hil("replay", "it.hil.zip")
     assert 'notice    native is another target here: isa: "scalar", and it was null\n' in done.out
-    write(changed(on_native, build_id="0" * 16), tmp_path / "it.hil.zip")
+    write_bundle(changed(on_native, build_id="0" * 16), tmp_path / "it.hil.zip")
     assert "is not the one that ran (0000000000000000)\n" in hil("replay", "it.hil.zip").out
 
 
@@ -109,7 +109,7 @@ def test_what_is_no_bundle(hil: Hil, tmp_path: Path) -> None:
 
 
 def test_a_runtime_that_there_is_none_of(hil: Hil, on_native: Bundle, tmp_path: Path) -> None:
-    write(changed(on_native, runtime="evil"), tmp_path / "it.hil.zip")
+    write_bundle(changed(on_native, runtime="evil"), tmp_path / "it.hil.zip")
     expect(hil("replay", "it.hil.zip"), CANNOT_TELL, "unknown runtime 'evil'")
 
 
@@ -153,7 +153,7 @@ def test_a_bug_of_a_kernel_is_replayed_by_the_runner_that_has_it(hil: Hil, tmp_p
         found = failure(dut, BundleTask(program, program.inputs, Tolerance()))
         bundle = found.bundle(TEST)
     assert bundle.description.verdict.type == "Mismatch" and bundle.description.program.scratch
-    write(bundle, tmp_path / "it.hil.zip")
+    write_bundle(bundle, tmp_path / "it.hil.zip")
     done = subprocess.run(
         [sys.executable, "-c", REPLAY, "it.hil.zip"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=FIRST_BUILD, check=False,

@@ -21,7 +21,7 @@ from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import Recorded
-from cortex_m_hil.diagnose.bundle_file import DESCRIPTION, PROGRAM, pack, read, write
+from cortex_m_hil.diagnose.bundle_file import DESCRIPTION, PROGRAM, pack_bundle, read_bundle, write_bundle
 from cortex_m_hil.errors import ConfigError, InfraError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import archives
@@ -53,11 +53,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_bytes(folder: Path, data: bytes) -> Bundle:
     path = folder / "x.hil.zip"
     path.write_bytes(data)
-    return read(path)
+    return read_bundle(path)
 
 
 def test_a_failure_is_all_there(native: Dut, bundle: Bundle, folder: Path) -> None:
-    found = of_bytes(folder, pack(bundle))
+    found = of_bytes(folder, pack_bundle(bundle))
     said = found.description
     assert (said.test, said.seed, said.rerun) == (TEST, 7, "pytest test_it.py")
     assert (said.verdict.type, said.verdict.operator) == ("Mismatch", "cortex_m::quantized_linear.out")
@@ -80,20 +80,20 @@ def test_a_verdict_before_any_output(native: Dut, folder: Path) -> None:
     """Of the lint: the program is for another class."""
     program = Program.from_bytes(known_answer(Isa.MVE).program, "x.pte")
     program = replace(program, inputs=known_answer(Isa.MVE).inputs, isa=Isa.MVE)
-    found = of_bytes(folder, pack(failure(native, BundleTask(program, program.inputs)).bundle(TEST)))
+    found = of_bytes(folder, pack_bundle(failure(native, BundleTask(program, program.inputs)).bundle(TEST)))
     assert (found.description.verdict.type, found.outputs, found.task.tolerance) == ("LintError", (), None)
 
 
 def test_a_bundle_is_written_whole_or_not_at_all(bundle: Bundle, tmp_path: Path) -> None:
     path = tmp_path / "new" / "x.hil.zip"
-    write(bundle, path)
-    assert path.read_bytes() == pack(bundle)
-    write(replace(bundle, log="other"), path)
-    assert read(path).log == "other"
+    write_bundle(bundle, path)
+    assert path.read_bytes() == pack_bundle(bundle)
+    write_bundle(replace(bundle, log="other"), path)
+    assert read_bundle(path).log == "other"
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     (tmp_path / "file").touch()
     with pytest.raises(InfraError, match="cannot write"):
-        write(bundle, tmp_path / "file" / "x.hil.zip")
+        write_bundle(bundle, tmp_path / "file" / "x.hil.zip")
 
 
 def test_scratch_is_known_on_each_class() -> None:
@@ -157,12 +157,12 @@ def test_what_is_written_is_read(
     error = Mismatch(text, operator=text, details=detail)
     again = Attempt(task, error, native, None, 3.5, text, known, outputs)
     whole = replace(again.bundle(text, rerun=text), elf=b"\x7fELF")
-    data = pack(whole)
+    data = pack_bundle(whole)
     found = of_bytes(folder, data)
     assert found.description == whole.description and found.description.verdict == Recorded.of(error)
     assert found.outputs == outputs and found.task.tolerance == task.tolerance and found.task.program.isa is isa
     assert archives.unpack(folder / "x.hil.zip").keys() == archives_of(data).keys()
-    assert archives_of(pack(replace(found, log=whole.log))) == archives_of(data)
+    assert archives_of(pack_bundle(replace(found, log=whole.log))) == archives_of(data)
 
 
 def archives_of(data: bytes) -> dict[str, bytes]:
@@ -176,7 +176,7 @@ def test_intermediates_come_back(native: Dut, bundle: Bundle, folder: Path) -> N
     said = Attempt(bundle.task, Mismatch("x"), native, None, 1.0, "", bundle.references, bundle.outputs, known).bundle(
         TEST
     )
-    found = of_bytes(folder, pack(said))
+    found = of_bytes(folder, pack_bundle(said))
     assert found.task.program.intermediates is not None
     again = found.task.program.intermediates(())
     assert len(again) == len(file.instructions)
@@ -217,7 +217,7 @@ def read_or_refused(folder: Path, data: bytes) -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 1 << 20), what=st.binary(max_size=8), cut=st.booleans())
 def test_bytes_that_are_damaged(bundle: Bundle, folder: Path, place: int, what: bytes, cut: bool) -> None:
-    data = pack(bundle)
+    data = pack_bundle(bundle)
     place %= len(data) + 1
     read_or_refused(folder, data[:place] + what + (b"" if cut else data[place + len(what) :]))
 
@@ -246,7 +246,7 @@ def changed(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 10_000), leaf=LEAVES)
 def test_a_description_that_is_another(bundle: Bundle, folder: Path, number: int, leaf: Any) -> None:
-    members = archives_of(pack(bundle))
+    members = archives_of(pack_bundle(bundle))
     said = json.loads(members[DESCRIPTION])
     every = list(places(said))
     members[DESCRIPTION] = json.dumps(changed(said, every[number % len(every)], leaf)).encode()
@@ -256,7 +256,7 @@ def test_a_description_that_is_another(bundle: Bundle, folder: Path, number: int
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 100), other=st.integers(0, 100), cut=st.integers(0, 500))
 def test_members_that_are_others(bundle: Bundle, folder: Path, number: int, other: int, cut: int) -> None:
-    members = archives_of(pack(bundle))
+    members = archives_of(pack_bundle(bundle))
     names = list(members)
     members[names[number % len(names)]] = members[names[other % len(names)]][cut:]
     read_or_refused(folder, archives.pack(members))
@@ -288,7 +288,7 @@ def npy(array: Any) -> bytes:
     ],
 )
 def test_what_is_wrong_is_said(bundle: Bundle, folder: Path, change: Any, text: str) -> None:
-    members = archives_of(pack(bundle))
+    members = archives_of(pack_bundle(bundle))
     change(members)
     with pytest.raises(ConfigError) as error:
         of_bytes(folder, archives.pack(members))
@@ -302,13 +302,13 @@ def test_a_bomb_is_not_inflated(tmp_path: Path) -> None:
         for number in range(9):
             archive.writestr(f"{number}", bytes(1 << 27))
     with pytest.raises(ConfigError, match=r"its members claim \d+ bytes"):
-        read(path)
+        read_bundle(path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("0", bytes(1 << 27))
     size = (1 << 27).to_bytes(4, "little")
     path.write_bytes(path.read_bytes().replace(size, (5).to_bytes(4, "little")))
     with pytest.raises(ConfigError, match="it is damaged"):
-        read(path)
+        read_bundle(path)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from bundles import TEST, failure
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.bundle_file import read, write
+from cortex_m_hil.diagnose.bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import Replay, open_target, replay
 from cortex_m_hil.errors import ConfigError, IdentityError, LaunchError
 from cortex_m_hil.flow.dut import Dut
@@ -51,8 +51,8 @@ def dut() -> Iterator[Dut]:
 
 
 def again(bundle: Bundle, folder: Path) -> Replay:
-    write(bundle, folder / "it.hil.zip")
-    found = read(folder / "it.hil.zip")
+    write_bundle(bundle, folder / "it.hil.zip")
+    found = read_bundle(folder / "it.hil.zip")
     opened = open_target(found, RESOLVED, folder)
     with opened.dut as dut:
         assert opened.bundled and opened.notices == ()
@@ -97,8 +97,8 @@ def test_a_fault_that_is_gone_is_no_pass(dut: Dut, tmp_path: Path) -> None:
     program = replace(program, reference=broken)
     without = failure(dut, BundleTask(program, ones(), Tolerance())).bundle(TEST)
     assert not without.judges
-    write(without, tmp_path / "it.hil.zip")
-    assert "compared with nothing" in open_target(read(tmp_path / "it.hil.zip"), RESOLVED, tmp_path).notices[0]
+    write_bundle(without, tmp_path / "it.hil.zip")
+    assert "compared with nothing" in open_target(read_bundle(tmp_path / "it.hil.zip"), RESOLVED, tmp_path).notices[0]
 
 
 @pytest.mark.slow
@@ -114,4 +114,4 @@ def test_a_runner_that_is_none_tells_nothing(dut: Dut, tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match="build id"):
         again(liar, tmp_path)
     with pytest.raises(ConfigError):
-        read(tmp_path / "none")
+        read_bundle(tmp_path / "none")

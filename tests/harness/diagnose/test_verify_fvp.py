@@ -177,7 +177,7 @@ def test_all_that_is_relied_on_holds_for_the_shim(name: str) -> None:
     assert [finding for finding in found.values() if finding.state is verify.AssumptionState.FAILS] == []
     other = [text for text, finding in found.items() if finding.state is verify.AssumptionState.DIFFERS]
     assert other == ([] if name == "m4-fvp" else ["the core is a cortex-m0plus, by its CPUID"])
-    page = verify.markdown(verify.FvpSession(verify.find(name, TARGETS)), list(found.values()))
+    page = verify.assumptions_as_markdown(verify.FvpSession(verify.find(name, TARGETS)), list(found.values()))
     assert "**This is a shim and not Arm's model" in page and str(Path.home()) not in page
 
 

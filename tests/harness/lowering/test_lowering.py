@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.inputs import misfits
+from cortex_m_hil.checks.inputs import input_misfits
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from cortex_m_hil.host.generators import seed
@@ -98,7 +98,7 @@ def test_the_deep_autoencoder_lowers_for_every_class(isa: Isa) -> None:
     assert has_sums == {isa is Isa.MVE}
     assert program.nodes[-2] == "cortex_m_quantized_linear_default_9 (output_layer)"
     assert len(program.nodes) == len(program.file.instructions) and all(program.nodes)
-    assert not list(misfits(program, program.inputs))
+    assert not list(input_misfits(program, program.inputs))
     found = references(program)
     comparison = compare(program.file, dialect_outputs(program), found, Tolerance())
     assert comparison.ok and comparison.outputs[0].max_quanta == 0

@@ -14,7 +14,7 @@ from cortex_m_hil.campaigns.workers import Worker
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.bundle_description import PASSED
-from cortex_m_hil.diagnose.bundle_file import write
+from cortex_m_hil.diagnose.bundle_file import write_bundle
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         seen: list[flow.Checked] = []
         flow.verify(dut, program, tolerance=Tolerance(qtol=0), observe=seen.append)
         ended = Attempt.of(dut, task, None, seen[0])
-        write(ended.bundle("test_it.py::test_it", with_runner=False), path / "native" / "known.hil.zip")
+        write_bundle(ended.bundle("test_it.py::test_it", with_runner=False), path / "native" / "known.hil.zip")
     return path
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle_file import read
+from cortex_m_hil.diagnose.bundle_file import read_bundle
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.pytest_plugin import bundles
 from paths import REPOSITORY
@@ -56,13 +56,13 @@ def test_the_failure_of_a_program_leaves_one(pytester: pytest.Pytester, workers:
     result.stdout.fnmatch_lines(["*- replay -*", f"hil replay new/out/{path.name}"])
     report = (pytester.path / "report.xml").read_text()
     assert report.count(f'<property name="hil_bundle" value="new/out/{path.name}"') == 1
-    first = read(path).description
+    first = read_bundle(path).description
     assert (first.test, first.seed, first.verdict.type) == ("test_it.py::test_fails[native]", 3, "LintError")
     assert first.rerun == "pytest --hil-target=native --hil-seed=3 'test_it.py::test_fails[native]'"
     if not workers:
         pytester.runpytest_subprocess(*arguments, "--hil-seed=4", "-k", "test_fails", timeout=DEADLINE)
         (again,) = (pytester.path / "new" / "out").iterdir()
-        assert again == path and read(path).description.seed == 4
+        assert again == path and read_bundle(path).description.seed == 4
 
 
 def test_a_folder_that_cannot_be_written_loses_no_verdict(pytester: pytest.Pytester) -> None:
@@ -91,7 +91,7 @@ def test_what_was_localised_is_in_it(pytester: pytest.Pytester) -> None:
     arguments = ["--target=native", "--hil-bundles=out", "--hil-localize"]
     pytester.runpytest_subprocess(*arguments, timeout=DEADLINE).assert_outcomes(failed=1)
     (path,) = (pytester.path / "out").iterdir()
-    found = read(path)
+    found = read_bundle(path)
     assert found.description.verdict.type == "Mismatch" and len(found.outputs) == 1
     assert len(found.intermediates) == len(found.task.program.file.instructions) == 3
     assert found.intermediates[1].source.endswith("test_it.py:6") and found.intermediates[1].dialect

@@ -18,7 +18,7 @@ from typing import Any, Final
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Sample
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.checks.accuracy import answer, squared_error
+from cortex_m_hil.checks.accuracy import predicted_class, squared_error
 from cortex_m_hil.checks.inputs import Taken
 from cortex_m_hil.checks.quanta import quanta_apart
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError
@@ -242,7 +242,7 @@ class Evaluation:
     def _answers(self, samples: Sequence[Sample], outputs: Sequence[Array]) -> list[Any]:
         """Return each sample's class or score; where an output is not finite, `accuracy.NONE` or None."""
         if self._task is ModelTask.CLASSES:
-            return [answer(output) for output in outputs]
+            return [predicted_class(output) for output in outputs]
         inputs = [window for sample in samples for window in sample.windows]
         errors = [squared_error(output, window) for output, window in zip(outputs, inputs, strict=True)]
         means = [sum(group) / len(group) for group in _by_sample(samples, errors)]

@@ -20,7 +20,7 @@ from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, SeveralTarge
 from cortex_m_hil.cli.output import log_of_errors, tell_log
 from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options
 from cortex_m_hil.diagnose.bundle import Bundle
-from cortex_m_hil.diagnose.bundle_file import SUFFIX, read
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.replay import boot, open_target
 from cortex_m_hil.errors import ConfigError
@@ -67,7 +67,7 @@ def localize_command(
 
 
 def _with_intermediates(path: Path) -> Bundle:
-    bundle = read(path)
+    bundle = read_bundle(path)
     if not bundle.intermediates:
         what = f"{path} does not hold what the references have at each instruction"
         raise ConfigError(what, hint="pytest --hil-bundles DIR --hil-localize writes it, where outputs are wrong")

@@ -14,7 +14,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Choice, Json, Multiplier, RequireFvp, Targets, Verbose
 from cortex_m_hil.cli.output import fields_of_target, log_of_errors, tell_log
 from cortex_m_hil.diagnose.bundle import Bundle
-from cortex_m_hil.diagnose.bundle_file import read
+from cortex_m_hil.diagnose.bundle_file import read_bundle
 from cortex_m_hil.diagnose.replay import OpenedTarget, Replay, fields, open_target, replay, require_target
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.folders import TemporaryFolder
@@ -42,7 +42,7 @@ def replay_command(
     The bundle is what pytest's --hil-bundles wrote; torch is not needed. Exit status 1 where the program fails, 0 where
     it passes now.
     """
-    found = read(bundle)
+    found = read_bundle(bundle)
     names = target or [require_target(found, bundle, load_user_targets(targets_file))]
     choice = Choice(names, targets_file, runtime or found.description.machine.runtime, require_fvp=require_fvp)
     order = _Order(bundle, found, timeout_multiplier, verbose)

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.inputs import misfits
+from cortex_m_hil.checks.inputs import input_misfits
 from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
@@ -156,7 +156,7 @@ class Fuzzer:
             if program is None:
                 return self._blindly(session, loaded)
             self._agree(session, loaded, program)
-            misfit = next(misfits(program, self.inputs), None)
+            misfit = next(input_misfits(program, self.inputs), None)
             if misfit:
                 self._run(session, program.file, example_inputs(program), POISON)
                 return FuzzOutcome.UNFIT, misfit[0]

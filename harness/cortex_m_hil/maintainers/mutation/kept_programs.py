@@ -12,7 +12,7 @@ from typing import Final
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_description import PASSED
-from cortex_m_hil.diagnose.bundle_file import SUFFIX, read
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
 from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
@@ -82,7 +82,7 @@ class Noticed:
 @cache
 def _read(path: Path) -> Bundle:
     """Read a bundle once in a process: for each mutant all programs of a target are asked for their operators."""
-    return read(path)
+    return read_bundle(path)
 
 
 def kept_in(folder: Path) -> list[ReadyProgram]:

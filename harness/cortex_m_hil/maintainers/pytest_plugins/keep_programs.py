@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.diagnose.bundle import Attempt
-from cortex_m_hil.diagnose.bundle_file import SUFFIX, write
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, write_bundle
 from cortex_m_hil.host import files
 from cortex_m_hil.pytest_plugin.fixtures import TASKS
 
@@ -39,4 +39,4 @@ def _kept(item: pytest.Item, ended: Attempt) -> None:
         return
     if item.config.getoption("hil_keep_intermediates") and ended.error is None and program.intermediates is not None:
         ended = replace(ended, intermediates=program.intermediates(program.inputs))
-    write(ended.bundle(item.nodeid, with_runner=False), path)
+    write_bundle(ended.bundle(item.nodeid, with_runner=False), path)

@@ -70,4 +70,4 @@ def _verify_fvp(name: str, targets: dict[str, Target]) -> Answer:
     )
     fine = all(finding.state is not verify_fvp.AssumptionState.FAILS for finding in findings)
     fields = {"target": target.name, "findings": findings}
-    return Answer(verify_fvp.markdown(fvp_session, findings), fields, OK if fine else NO)
+    return Answer(verify_fvp.assumptions_as_markdown(fvp_session, findings), fields, OK if fine else NO)
