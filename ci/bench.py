@@ -16,16 +16,16 @@ from rich.console import Console
 import bench_lowering as lowering
 import bench_matrix as matrix
 from cortex_m_hil.cli.answers import Answer, end
-from cortex_m_hil.cli.app import Commands
+from cortex_m_hil.cli.app import App, Commands
 from cortex_m_hil.cli.commands.inspect.instructions import NETWORKS_HELP
-from cortex_m_hil.cli.options import Choice, Json, SeveralTargets, Targets, Verbose
-from cortex_m_hil.cli.output import log_of_errors, table
+from cortex_m_hil.cli.options import SeveralTargets, TargetOptions, Targets
+from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.pytest_runs import named_tests
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering.named_modules import NETWORKS, check_name
 
-app = typer.Typer(
+app = App(
     cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
 )
 Runs = Annotated[int, typer.Option("--runs", "-n", min=1, help="How often; medians are shown")]
@@ -34,21 +34,18 @@ Runs = Annotated[int, typer.Option("--runs", "-n", min=1, help="How often; media
 # --- lowering ------------------------------------------------------------------------------------------------
 
 
-@app.command("lowering")
+@app.command("lowering", log=True)
 def bench_lowering(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL...", help=f"{NETWORKS_HELP} [default: all networks]")
     ] = None,
     runs: Runs = 3,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Measure the seconds of each stage of the lowering. Each run is a process of its own."""
     chosen = models or list(NETWORKS)
     for model in chosen:
         check_name(model)
-    with log_of_errors(verbose):
-        found = lowering.measure(chosen, _with_progress(runs))
+    found = lowering.measure(chosen, _with_progress(runs))
     blocks = [table(("import", "seconds"), [(name, f"{value:.2f}") for name, value in found.imports.items()])]
     for one in found.modules:
         stages = [(row.stage, f"{row.first:.3f}", f"{row.again:.3f}") for row in one.stages]
@@ -68,7 +65,7 @@ def _with_progress(runs: int) -> Iterable[int]:
 # --- matrix --------------------------------------------------------------------------------------------------
 
 
-@app.command("matrix")
+@app.command("matrix", log=True)
 def bench_matrix(
     target: SeveralTargets,
     paths: Annotated[
@@ -83,8 +80,6 @@ def bench_matrix(
     keyword: Annotated[str, typer.Option("-k", metavar="EXPR", help="Of --upstream's tests")] = "test_implementation",
     runs: Runs = 3,
     targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Measure the seconds of whole pytest runs, cold and warm. A run that fails is an error.
 
@@ -95,10 +90,10 @@ def bench_matrix(
         raise ConfigError(
             "--upstream has its own tests, and its own command to compare with", hint="leave the rest out"
         )
-    names = Choice(target, targets_file, "builtin").names
+    names = TargetOptions(targets_file=targets_file).choose(target).names
     options = [] if targets_file is None else [f"--targets-file={targets_file}"]
     theirs: matrix.Command | None = None
-    with log_of_errors(verbose), TemporaryFolder() as folder:
+    with TemporaryFolder() as folder:
         if upstream:
             ours, theirs = _upstream_sides(names, options, keyword, folder)
         else:

@@ -6,9 +6,9 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,17 @@ OK, NO, CANNOT_TELL, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 
 @dataclass(frozen=True)
 class Call:
-    """The command that was called, without `hil`, and whether its answers are for machines."""
+    """The command that was called.
+
+    Attributes:
+        command: without `hil`.
+        as_json: whether its answers are for machines.
+        verbose: whether it shows the log of an error; None: it has no option for that.
+    """
 
     command: str = ""
     as_json: bool = False
+    verbose: bool | None = None
 
 
 CALL: Final[ContextVar[Call]] = ContextVar("CALL", default=Call())  # noqa: B039 - frozen
@@ -82,6 +89,32 @@ def hint_for_commands(hint: str) -> str:
 
 def status_of(error: HarnessError) -> int:
     return NO if isinstance(error, VerdictError) else CANNOT_TELL
+
+
+@contextlib.contextmanager
+def answering(*, verbose: bool | None) -> Iterator[None]:
+    """Let a command do its work, in the block, with or without --verbose, or without such an option."""
+    CALL.set(replace(CALL.get(), verbose=verbose))
+    with log_of_errors():
+        yield
+
+
+@contextlib.contextmanager
+def log_of_errors() -> Iterator[None]:
+    """Show the log of an error that leaves the block, or where --verbose is not given, say that it does."""
+    try:
+        yield
+    except HarnessError as error:
+        tell_log(error.log)
+        if error.log.strip() and CALL.get().verbose is False:
+            error.hint = "; ".join(part for part in (error.hint, "--verbose shows the log") if part)
+        raise
+
+
+def tell_log(log: str) -> None:
+    """Print a log on standard error if --verbose asks for it."""
+    if CALL.get().verbose and log.strip():
+        print(log.rstrip(), file=sys.stderr)
 
 
 def say(text: str) -> None:
@@ -147,7 +180,8 @@ def answer_each_case(names: Sequence[str], cases: int, ask: Callable[[str, int],
 
 def _answer_one(fields: Mapping[str, Any], heading: str, ask: Callable[[], Answer]) -> int:
     try:
-        answer = ask()
+        with log_of_errors():
+            answer = ask()
     except HarnessError as error:
         status = status_of(error)
         tell_problem(Problem.of(error), status, fields, heading)

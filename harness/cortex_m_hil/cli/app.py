@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -22,9 +22,11 @@ from cortex_m_hil.cli.answers import (
     status_of,
     tell_problem,
 )  # fmt: skip
+from cortex_m_hil.cli.options import with_options
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.host.version import __version__
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it in a later typer
 
 # The commands of `hil --help`, at most 20. What is not listed here comes from other packages.
@@ -156,9 +158,24 @@ def _asks_for_json(args: Sequence[str]) -> bool:
 # --- the application -----------------------------------------------------------------------------------------
 
 
-def application() -> typer.Typer:
+class App(typer.Typer):
+    """An application, or a group of commands."""
+
+    def command(
+        self, name: str | None = None, *, log: bool = False, json: bool = True, **more: Any
+    ) -> Callable[[Function], Function]:
+        """Add a function as a command, with the options that `with_options` gives it; `log` and `json` as there."""
+
+        def add(function: Function) -> Function:
+            super(App, self).command(name, **more)(with_options(function, log=log, json=json))
+            return function
+
+        return add
+
+
+def application() -> App:
     """Return an application without commands."""
-    made = typer.Typer(
+    made = App(
         cls=Commands,
         help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",
         epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted: hil docs command-line.",
@@ -172,13 +189,13 @@ def application() -> typer.Typer:
     return made
 
 
-def group(*, runs_alone: bool = False) -> typer.Typer:
+def group(*, runs_alone: bool = False) -> App:
     """Return a group of commands, such as `hil board`.
 
     Args:
         runs_alone: whether the group does something when it is called without one of its commands.
     """
-    return typer.Typer(
+    return App(
         cls=Commands, no_args_is_help=not runs_alone, invoke_without_command=runs_alone, rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )  # fmt: skip

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from cortex_m_hil.cli.answers import Answer, answer_each, answering
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.numbers import MULTIPLIERS, in_range
+from cortex_m_hil.host.pytest_options import pytest_options
 
 if TYPE_CHECKING:
+    from cortex_m_hil.flow.dut import Dut
+    from cortex_m_hil.targets.model import Target
     from cortex_m_hil.targets.resolve import Resolved
 
 Targets = Annotated[
@@ -20,6 +27,9 @@ Targets = Annotated[
     typer.Option("--targets-file", help="More targets [default: ./targets.yaml, if there is one]", show_default=False),
 ]
 OneTarget = Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="A target's name; see 'hil targets'")]
+OptionalTarget = Annotated[
+    list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
+]
 SeveralTargets = Annotated[
     list[str],
     typer.Option("--target", "-t", metavar="NAME", help="Names, globs, comma lists or 'all'; repeatable"),
@@ -29,8 +39,11 @@ Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
 Inputs = Annotated[
     list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
 ]
-# Only declared: what a command answers is written by `answers`, and `app` sees the word before typer does.
+# Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="For machines: one JSON object per line")]
+NoLint = Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")]
+Upstream = Annotated[bool, typer.Option("--upstream", help="ExecuTorch's own suite as well")]
+Tests = Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")]
 RequireFvp = Annotated[bool, typer.Option("--require-fvp", help="An error instead of a fallback")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The log, on standard error")]
 
@@ -64,43 +77,120 @@ Multiplier = Annotated[
 ]
 
 
-class Choice:
-    """The targets that a command is asked about, and the runtime that executes programs on them."""
+@dataclass(frozen=True)
+class TargetOptions:
+    """Options about targets, and what they say: `Annotated[TargetOptions, names]` is those of these names."""
 
-    def __init__(
-        self, patterns: Sequence[str], file: Path | None, runtime: str, *, require_fvp: bool = False, live: bool = True
-    ) -> None:
-        """Select the targets.
+    require_fvp: RequireFvp = False
+    timeout_multiplier: Multiplier = 1.0
+    runtime: Runtime = "builtin"
+    targets_file: Targets = None
 
-        Args:
-            patterns: names, globs, comma lists or `all`.
-            file: the file of --targets-file; None: the default.
-            runtime: `builtin` or `executorch`.
-            require_fvp: a fallback is an error.
-            live: as of `targets.resolve.resolve`; False: no board is needed.
+    def choose(self, patterns: Sequence[str], *, live: bool = True) -> Choice:
+        """Select targets by names, globs, comma lists or `all`; `live` as of `targets.resolve.resolve`.
 
         Raises:
             ConfigError: a pattern or the runtime matches nothing there is.
         """
-        from cortex_m_hil.targets.load import load_user_targets
-        from cortex_m_hil.targets.resolve import check_runtime, select
+        from cortex_m_hil.targets.resolve import select
 
-        check_runtime(runtime)
-        self._known, self._runtime = load_user_targets(file), runtime
-        self._require_fvp, self._live = require_fvp, live
-        self.names = select(patterns, self._known)
-        if not self.names:
+        known = self._known()
+        names = select(patterns, known)
+        if not names:
             raise ConfigError("no target is named", hint="--target NAME; hil targets lists them")
+        return Choice(names, lambda name: self._resolve(name, known, live=live))
 
     def resolve(self, name: str) -> Resolved:
         """Return the target of a name with what it runs as here.
 
         Raises:
             ToolchainError: the target cannot run here.
+            ConfigError: there is no target or runtime of that name.
         """
+        return self._resolve(name, self._known(), live=True)
+
+    def _known(self) -> Mapping[str, Target]:
+        from cortex_m_hil.targets.load import load_user_targets
+        from cortex_m_hil.targets.resolve import check_runtime
+
+        check_runtime(self.runtime)
+        return load_user_targets(self.targets_file)
+
+    def _resolve(self, name: str, known: Mapping[str, Target], *, live: bool) -> Resolved:
         from cortex_m_hil.targets.resolve import resolve
 
-        return resolve(name, self._known, runtime=self._runtime, require_fvp=self._require_fvp, live=self._live)
+        return resolve(name, known, runtime=self.runtime, require_fvp=self.require_fvp, live=live)
+
+    def open(self, resolved: Resolved) -> Dut:
+        from cortex_m_hil import flow
+
+        return flow.open_dut(resolved, multiplier=self.timeout_multiplier)
+
+    def for_pytest(self, names: Sequence[str]) -> list[str]:
+        """Return the options of pytest that mean the same, and name these targets."""
+        return pytest_options(
+            target=[*names], runtime=self.runtime, timeout_multiplier=self.timeout_multiplier,
+            targets_file=self.targets_file,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The targets that a command is asked about. `resolve` returns one with what it runs as here, or raises."""
+
+    names: Sequence[str]
+    resolve: Callable[[str], Resolved]
+
+    def answer_each(self, ask: Callable[[Resolved], Answer]) -> None:
+        """Write an answer for each target, and end the command, as `answers.answer_each` does."""
+        answer_each(self.names, lambda name: ask(self.resolve(name)))
+
+
+TimedOptions = Annotated[TargetOptions, ("timeout_multiplier", "runtime", "targets_file")]
+RuntimeOptions = Annotated[TargetOptions, ("runtime", "targets_file")]
+MultiplierOptions = Annotated[TargetOptions, ("timeout_multiplier", "targets_file")]
+FvpOptions = Annotated[TargetOptions, ("require_fvp", "targets_file")]
+BundleOptions = Annotated[TargetOptions, ("require_fvp", "timeout_multiplier", "targets_file")]
+
+
+def with_options(command: Callable[..., None], *, log: bool, json: bool) -> Callable[..., None]:
+    """Return a command for typer that has the options of all commands, too.
+
+    Args:
+        command: the function. A parameter of it that is a dataclass stands for an option for each field, or for those
+            of the fields that `Annotated` names.
+        log: it has --verbose, which shows the log of an error.
+        json: it has --json.
+    """
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    options: dict[str, Parameter] = {}
+    shared: dict[str, Parameter] = {}
+    for one in inspect.signature(command, eval_str=True).parameters.values():
+        kind, *named = get_args(one.annotation) if get_origin(one.annotation) is Annotated else (one.annotation,)
+        if is_dataclass(kind):
+            hints = get_type_hints(kind, include_extras=True)
+            offered = [field for field in fields(kind) if not named or field.name in named[0]]
+            groups[one.name] = kind, [field.name for field in offered]
+            shared |= {field.name: _option(field.name, field.default, hints[field.name]) for field in offered}
+        else:
+            options[one.name] = _option(one.name, one.default, one.annotation)
+    every = {"verbose": (Verbose, log), "as_json": (Json, json and "as_json" not in options)}
+    added = {name: kind for name, (kind, wanted) in every.items() if wanted}
+    options |= shared | {name: _option(name, False, kind) for name, kind in added.items()}
+
+    def call(**given: Any) -> None:
+        own = {name: given.pop(name) for name in added}
+        made = {name: kind(**{one: given.pop(one) for one in names}) for name, (kind, names) in groups.items()}
+        with answering(verbose=own.get("verbose")):
+            command(**given, **made)
+
+    call.__name__, call.__doc__, call.__annotations__ = command.__name__, command.__doc__, {}
+    call.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
+    return call
+
+
+def _option(name: str, default: object, annotation: object) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def runtimes_of(given: Iterable[str]) -> list[str]:
@@ -115,23 +205,3 @@ def runtimes_of(given: Iterable[str]) -> list[str]:
     for name in found:
         check_runtime(name)
     return found
-
-
-def resolve_target(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
-    """Return the target of a name with what it runs as here.
-
-    Args:
-        name: the target's.
-        file: the file of --targets-file; None: the default.
-        runtime: `builtin` or `executorch`.
-        require_fvp: a fallback is an error.
-
-    Raises:
-        ToolchainError: the target cannot run here.
-        ConfigError: there is no target or runtime of that name.
-    """
-    from cortex_m_hil.targets.load import load_user_targets
-    from cortex_m_hil.targets.resolve import check_runtime, resolve
-
-    check_runtime(runtime)
-    return resolve(name, load_user_targets(file), runtime=runtime, require_fvp=require_fvp)

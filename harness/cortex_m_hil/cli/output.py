@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cortex_m_hil.errors import HarnessError, LintError
+from cortex_m_hil.errors import LintError
 from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -37,26 +37,10 @@ def no_lint_named() -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def log_of_errors(verbose: bool) -> Iterator[None]:
-    try:
-        yield
-    except HarnessError as error:
-        tell_log(error.log, verbose)
-        if error.log.strip() and not verbose:
-            error.hint = "; ".join(part for part in (error.hint, "--verbose shows the log") if part)
-        raise
-
-
 def cut(line: str) -> str:
     """Return a line cut to the width of a terminal; all of it for a pipe, where lines are searched."""
     width = shutil.get_terminal_size().columns
     return line if len(line) <= width or not sys.stdout.isatty() else f"{line[: width - 1]}…"
-
-
-def tell_log(log: str, verbose: bool) -> None:
-    if verbose and log.strip():
-        print(log.rstrip(), file=sys.stderr)
 
 
 def with_status(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import near
-from cortex_m_hil.host.pytest_options import pytest_options
 
 
 def named_tests(words: Sequence[str], folders: Sequence[Path] = (Path(),)) -> list[str]:
@@ -82,15 +81,3 @@ def find_suite(name: str) -> Suite:
     raise ConfigError(
         f"no suite {name!r} is installed", hint=f"pip install 'executorch-cortex-m-hil[maintainers]' brings {name}"
     )
-
-
-def options_of_plugin(names: Sequence[str], runtime: str, multiplier: float, targets_file: Path | None) -> list[str]:
-    """Return the options of pytest that mean the same as those of a command.
-
-    Args:
-        names: of the targets.
-        runtime: `builtin` or `executorch`.
-        multiplier: of the time limits.
-        targets_file: the file of --targets-file; None: the default.
-    """
-    return pytest_options(target=[*names], runtime=runtime, timeout_multiplier=multiplier, targets_file=targets_file)

@@ -33,8 +33,8 @@ from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, end, say, tell_problem
 from cortex_m_hil.cli.app import UsageError, app, group, of_usage
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
-from cortex_m_hil.cli.options import YEAR, Json, Verbose, within
-from cortex_m_hil.cli.output import log_of_errors, table
+from cortex_m_hil.cli.options import YEAR, within
+from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
@@ -94,7 +94,6 @@ def start(
         bool, typer.Option("--reuse", help="Runs of earlier searches here count, if source and test are the same")
     ] = False,
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Begin a search in this folder. The ends and what is between them follow first parents."""
     terms = ("broken", "fixed") if find_fix else ("good", "bad")
@@ -113,7 +112,7 @@ def start(
 
 
 @bisect.command("reset")
-def reset(store_file: StoreFile = None, as_json: Json = False) -> None:
+def reset(store_file: StoreFile = None) -> None:
     """Forget the searches of this folder, and all of their runs."""
     with opened(store_file) as kept:
         campaign = _current(kept)
@@ -128,7 +127,7 @@ def reset(store_file: StoreFile = None, as_json: Json = False) -> None:
 # --- run -----------------------------------------------------------------------------------------------------
 
 
-@bisect.command("run")
+@bisect.command("run", log=True)
 def run(
     command: Command = None,
     timeout: Timeout = 1800.0,
@@ -140,14 +139,12 @@ def run(
     raises: Raises = None,
     run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log there as it grows")] = None,
     store_file: StoreFile = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Run the test on commit after commit until the culprit is known.
 
     Goes on after whatever ended it.
     """
-    with opened(store_file) as kept, log_of_errors(verbose):
+    with opened(store_file) as kept:
         campaign = _current(kept)
         rules = Rules(allow_fallback, tuple(raises or ()))
         plan = _with_test(kept, campaign, command or [], timeout, build_timeout, rules)
@@ -276,7 +273,7 @@ def _row(line: CommitLine, runs: Sequence[Run]) -> str:
 
 
 @bisect.command("log")
-def log(store_file: StoreFile = None, as_json: Json = False) -> None:
+def log(store_file: StoreFile = None) -> None:
     """Print what has been run here, and what each run taught.
 
     As `hil bisect replay` reads it.
@@ -292,7 +289,6 @@ def replay(
     file: Annotated[Path, typer.Argument(metavar="LOG", help="Of hil bisect log", show_default=False)],
     source: Annotated[Path | None, typer.Option("--source", help="The repository, where it has moved")] = None,
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Begin a search with the runs of a log, and say where they lead.
 
@@ -463,7 +459,6 @@ def step(
     timeout: Timeout = 1800.0,
     allow_fallback: Fallback = False,
     raises: Raises = None,
-    as_json: Json = False,
 ) -> None:
     """Run a test once, for `git bisect run`. Its exit status is 0 good, 1 bad, 125 not known, 128 the call is wrong.
 

@@ -6,45 +6,39 @@ import contextlib
 import shutil
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, answer_each
+from cortex_m_hil.cli.answers import Answer, tell_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Choice, Json, Runtime, SeveralTargets, Targets, Verbose
-from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, tell_log
+from cortex_m_hil.cli.options import RuntimeOptions, SeveralTargets
+from cortex_m_hil.cli.output import fields_of_target, label_of
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.connection import Elf
+from cortex_m_hil.targets.resolve import Resolved
 
 LOG_LIMIT = 16 << 20  # bytes of a build's log
 SIZE_TIMEOUT = 20.0  # seconds
 
 
-@app.command("build")
+@app.command("build", log=True)
 def build(
     target: SeveralTargets,
-    runtime: Runtime = "builtin",
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
+    on: RuntimeOptions,
 ) -> None:
     """Build the runner for each target. What was built before is found in the cache."""
-    choice = Choice(target, targets_file, runtime, live=False)
 
-    def ask(name: str) -> Answer:
-        resolved = choice.resolve(name)
+    def ask(resolved: Resolved) -> Answer:
         with contextlib.suppress(ToolchainError):  # a runner is built where nothing can run it, too
             flow.require(resolved)
-        with log_of_errors(verbose):
-            elf = build_runner(resolved.target, resolved.runtime)
-        if verbose:
-            tell_log(_log(elf), verbose)
+        elf = build_runner(resolved.target, resolved.runtime)
+        tell_log(_log(elf))
         sizes, problem = _sizes(elf)
         shown = ", ".join(f"{section} {size}" for section, size in sizes.items()) or f"unknown ({problem})"
         text = f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {label_of(resolved)}, {elf.config}"
         fields = {"runner": elf.path, "build_id": elf.build_id, "config": elf.config, "size": sizes}
         return Answer(f"{text}\nsize      {shown}", {**fields_of_target(resolved), **fields})
 
-    answer_each(choice.names, ask)
+    on.choose(target, live=False).answer_each(ask)
 
 
 def _log(elf: Elf) -> str:

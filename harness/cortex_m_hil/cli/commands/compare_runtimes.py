@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import Found, find_inputs
-from cortex_m_hil.cli.options import Inputs, Json, Multiplier, OneTarget, Targets, resolve_target
+from cortex_m_hil.cli.options import Inputs, MultiplierOptions, OneTarget
 from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
@@ -26,10 +26,8 @@ from cortex_m_hil.targets.resolve import RUNTIMES
 def compare_runtimes_command(
     ptes: Annotated[list[Path], typer.Argument(metavar="PROGRAM.pte...", show_default=False)],
     target: OneTarget,
+    on: MultiplierOptions,
     inputs: Inputs = None,
-    timeout_multiplier: Multiplier = 1.0,
-    targets_file: Targets = None,
-    as_json: Json = False,
 ) -> None:
     """Show where builtin and an installed ExecuTorch differ. Both step the programs, each operator on equal inputs.
 
@@ -40,11 +38,8 @@ def compare_runtimes_command(
         raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
     loaded = [(load_program(pte), pte) for pte in ptes]
     programs = [(program, find_inputs(program, pte, inputs or [])) for program, pte in loaded]
-    first, second = (resolve_target(target, targets_file, runtime) for runtime in RUNTIMES)
-    with (
-        flow.open_dut(first, multiplier=timeout_multiplier) as builtin,
-        flow.open_dut(second, multiplier=timeout_multiplier) as installed,
-    ):
+    first, second = (replace(on, runtime=runtime).resolve(target) for runtime in RUNTIMES)
+    with on.open(first) as builtin, on.open(second) as installed:
         say(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n")
         results = [_compare(builtin, installed, *one) for one in programs]
         runtimes = [fields_of_target(dut.resolved, dut.ran()) for dut in (builtin, installed)]

@@ -10,7 +10,6 @@ import typer
 
 from cortex_m_hil.cli.answers import NO, Answer, end
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Json
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.pages import Query, Section, every_section, excerpt, near, pages, search, sections, title
 from cortex_m_hil.errors import ConfigError, did_you_mean
@@ -24,7 +23,6 @@ def docs(
         list[str] | None,
         typer.Argument(metavar="[PAGE | PAGE#SECTION | WORDS]", help="Nothing lists the pages", show_default=False),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Show a page of the docs, or search all pages for words.
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from cortex_m_hil import flow
 from cortex_m_hil.campaigns import planner
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read
 from cortex_m_hil.campaigns.evaluation.evaluation import (
@@ -31,19 +30,8 @@ from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, opened, own_folder
-from cortex_m_hil.cli.options import (
-    YEAR,
-    Choice,
-    Json,
-    Multiplier,
-    RequireFvp,
-    Runtime,
-    SeveralTargets,
-    Targets,
-    Verbose,
-    within,
-)  # fmt: skip
-from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, no_lint_named, table
+from cortex_m_hil.cli.options import YEAR, NoLint, SeveralTargets, TargetOptions, within
+from cortex_m_hil.cli.output import fields_of_target, label_of, no_lint_named, table
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted, shown
@@ -92,10 +80,11 @@ ScaleOption = Annotated[
 ]
 
 
-@app.command("evaluate")
+@app.command("evaluate", log=True)
 def evaluate(
     model: ModelOption,
     target: SeveralTargets,
+    on: TargetOptions,
     data: DataOption,
     limit: Annotated[int, typer.Option("--limit", min=0, help="So many samples, evenly spread; 0: all")] = 0,
     min_top1: MinTop1Option = None,
@@ -108,15 +97,9 @@ def evaluate(
     scale: ScaleOption = 1.0,
     zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0,
     layout: Annotated[str, typer.Option("--layout", help="Lower a module for channels_last or explicit")] = "",
-    no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
+    no_lint: NoLint = False,
     budget: Budget = YEAR,
-    require_fvp: RequireFvp = False,
-    timeout_multiplier: Multiplier = 1.0,
-    runtime: Runtime = "builtin",
-    targets_file: Targets = None,
     store_file: StoreFile = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Tell how accurate a model is on data, on each target.
 
@@ -126,12 +109,12 @@ def evaluate(
     check_model(model)
     check_path(data)
     asked = Asked(min_top1, min_auc, max_false_accepts, max_false_rejects, _classes(negative), stream)
-    choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
+    choice = on.choose(target)
     resolved = {name: choice.resolve(name) for name in choice.names}
-    with opened(store_file) as kept, log_of_errors(verbose):
+    with opened(store_file) as kept:
         found = EvaluatedModel(model, layout)
         samples = read(data, found.taken, Raw(raw, scale, zero_point), limit, in_order=stream)
-        jobs = _jobs(resolved, found, samples, timeout_multiplier, linted=not no_lint)
+        jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
         first = next(iter(jobs.values())).program
         task = task_of(first, samples)
         asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
@@ -157,15 +140,11 @@ def _told(reports: Sequence[EvaluationReport], resolved: Mapping[str, Resolved],
 
 
 def _jobs(
-    resolved: Mapping[str, Resolved], model: EvaluatedModel, data: DataSet, multiplier: float, *, linted: bool
+    resolved: Mapping[str, Resolved], on: TargetOptions, model: EvaluatedModel, data: DataSet, *, linted: bool
 ) -> dict[str, Job]:
     """Lower the model for each target, and return what is to be run there, by the target's name."""
-
-    def opened_by_name(name: str) -> flow.Dut:
-        return flow.open_dut(resolved[name], multiplier=multiplier)
-
     with no_lint_named():
-        return jobs_of(list(resolved), opened_by_name, model, data, linted=linted)
+        return jobs_of(list(resolved), lambda name: on.open(resolved[name]), model, data, linted=linted)
 
 
 def _classes(text: str) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, answer_each, tell
 from cortex_m_hil.cli.app import app, group
-from cortex_m_hil.cli.options import Json
 from cortex_m_hil.cli.output import Progress
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.runner import executorch_build
@@ -40,7 +39,6 @@ def install(
         typer.Option("--link", metavar="PATH", help="Link the prefix there instead; {cpu} is replaced by the CPU"),
     ] = "",
     coverage: Annotated[bool, typer.Option("--coverage", help="Its kernels count for --hil-coverage")] = False,
-    as_json: Json = False,
 ) -> None:
     """Build a checkout of yours for a CPU, and install it.
 
@@ -62,7 +60,7 @@ def install(
 
 
 @executorch.command("list")
-def list_installed(as_json: Json = False) -> None:
+def list_installed() -> None:
     """List what is installed, for each CPU."""
     found = executorch_build.installed()
     if not found:

@@ -11,18 +11,18 @@ import typer
 
 from cortex_m_hil.cli.answers import CALL, Answer, answer_each
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import DAY, Json, OneTarget, RequireFvp, Targets, Verbose, resolve_target, within
-from cortex_m_hil.cli.output import log_of_errors
+from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.launching import Ended, Launch
 from cortex_m_hil.flow.launching import launch as launch_program
 from cortex_m_hil.targets.resolve import Resolved
 
 
-@app.command("launch")
+@app.command("launch", log=True)
 def launch(
     elf: Annotated[Path, typer.Argument(metavar="ELF", show_default=False)],
     target: OneTarget,
+    on: FvpOptions,
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGUMENT...]", help="The program's own", show_default=False)
     ] = None,
@@ -35,10 +35,6 @@ def launch(
     folder: Annotated[
         Path | None, typer.Option("--folder", help="What it may read and write by semihosting [default: an empty one]")
     ] = None,
-    require_fvp: RequireFvp = False,
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Run an ELF of your own, and show its console.
 
@@ -47,9 +43,8 @@ def launch(
     order = Launch(elf, timeout, arguments or (), _folder(folder), _pattern(until))
 
     def ask(name: str) -> Answer:
-        resolved = resolve_target(name, targets_file, "builtin", require_fvp=require_fvp)
-        with log_of_errors(verbose):
-            ended = launch_program(resolved, order, _show)
+        resolved = on.resolve(name)
+        ended = launch_program(resolved, order, _show)
         what = f"{resolved.display_name} on {ended.engine}: {elf.name} ended by {ended.by} after {ended.seconds:.1f} s"
         print(what, file=sys.stderr, flush=True)
         return Answer("", {**_fields_of(resolved, ended), "elf": elf})

@@ -8,10 +8,10 @@ from typing import Final
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.lint import LintFinding, next_step
-from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each, hint_for_commands
+from cortex_m_hil.cli.answers import NO, OK, Answer, hint_for_commands, log_of_errors
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Choice, Json, Pte, Runtime, SeveralTargets, Targets, Verbose
-from cortex_m_hil.cli.output import fields_of_target, log_of_errors
+from cortex_m_hil.cli.options import Pte, RuntimeOptions, SeveralTargets
+from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
@@ -20,26 +20,22 @@ from cortex_m_hil.targets.resolve import Resolved
 UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
 
 
-@app.command("lint")
+@app.command("lint", log=True)
 def lint_command(
     pte: Pte,
     target: SeveralTargets,
-    runtime: Runtime = "builtin",
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
+    on: RuntimeOptions,
 ) -> None:
     """Tell whether a program fits each target.
 
     The runner is built for its list of operators, the program is not run. No board is needed.
     """
-    choice = Choice(target, targets_file, runtime, live=False)
-    program = load_program(pte)
-    answer_each(choice.names, lambda name: _lint(pte, program, choice.resolve(name), verbose))
+    choice, program = on.choose(target, live=False), load_program(pte)
+    choice.answer_each(lambda resolved: _lint(pte, program, resolved))
 
 
-def _lint(pte: Path, program: Program, resolved: Resolved, verbose: bool) -> Answer:
-    operators, unknown = _operators(resolved, verbose)
+def _lint(pte: Path, program: Program, resolved: Resolved) -> Answer:
+    operators, unknown = _operators(resolved)
     unchecked = "; ".join(filter(None, (unknown, UNMEASURED)))
     findings = flow.findings(program, resolved.target, operators, resolved.runtime)
     fits = all(finding.is_note for finding in findings)
@@ -49,13 +45,13 @@ def _lint(pte: Path, program: Program, resolved: Resolved, verbose: bool) -> Ans
     return Answer("\n".join(lines), {**fields_of_target(resolved), **fields}, OK if fits else NO)
 
 
-def _operators(resolved: Resolved, verbose: bool) -> tuple[tuple[str, ...] | None, str]:
+def _operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
     """Return the operators that the runner has, and why they could not be told ("": they could).
 
     Where the runner cannot be built or asked, the operators are None: the file alone can be linted still.
     """
     try:
-        with log_of_errors(verbose):
+        with log_of_errors():
             operators, why = flow.operators(resolved)
     except ToolchainError as error:
         operators, why = None, "; ".join(filter(None, (error.message, error.hint)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,11 +14,10 @@ import typer
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.checks.lint import raise_findings
-from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, answer_each, say, tell, tell_problem
+from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, say, tell, tell_log, tell_problem
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
-from cortex_m_hil.cli.output import log_of_errors, tell_log
-from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options
+from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
+from cortex_m_hil.cli.pytest_runs import named_tests, plugin_options
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.localize import localize
@@ -33,19 +32,16 @@ _FAILED: Final = ("FAIL", "XPASS")
 _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engine", "program")
 
 
-@app.command("localize")
+@app.command("localize", log=True)
 def localize_command(
     what: Annotated[
         str, typer.Argument(metavar="WHAT", help="A test file, a test's id, or a bundle (.hil.zip)", show_default=False)
     ],
     target: SeveralTargets,
+    on: MultiplierOptions,
     runtime: Annotated[
         str | None, typer.Option("--runtime", help="builtin or executorch [default: builtin, or what ran the bundle]")
     ] = None,
-    timeout_multiplier: Multiplier = 1.0,
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Show which operators depart from the references.
 
@@ -54,13 +50,12 @@ def localize_command(
     at fault or in the layout of another class, or a test fails.
     """
     if what.endswith(SUFFIX):
-        order = _Order(_with_intermediates(Path(what)), timeout_multiplier, verbose)
-        choice = Choice(target, targets_file, runtime or order.bundle.description.machine.runtime)
-        answer_each(choice.names, lambda name: order.run(choice.resolve(name)))
+        bundle = _with_intermediates(Path(what))
+        on = replace(on, runtime=runtime or bundle.description.machine.runtime)
+        on.choose(target).answer_each(lambda resolved: _of_bundle(bundle, resolved, on.timeout_multiplier))
     named_tests([what])
-    names = Choice(target, targets_file, runtime or "builtin").names
-    options = options_of_plugin(names, runtime or "builtin", timeout_multiplier, targets_file)
-    raise typer.Exit(_of_tests(what, options, verbose))
+    on = replace(on, runtime=runtime or "builtin")
+    raise typer.Exit(_of_tests(what, on.for_pytest(on.choose(target).names)))
 
 
 # --- a bundle ------------------------------------------------------------------------------------------------
@@ -74,26 +69,19 @@ def _with_intermediates(path: Path) -> Bundle:
     return bundle
 
 
-@dataclass(frozen=True)
-class _Order:
-    """A bundle, to be localised on each target."""
-
-    bundle: Bundle
-    multiplier: float
-    verbose: bool
-
-    def run(self, resolved: Resolved) -> Answer:
-        program = self.bundle.task.program
-        with log_of_errors(self.verbose), TemporaryFolder() as folder:
-            opened = open_target(self.bundle, resolved, folder, multiplier=self.multiplier)
-            with opened.dut as dut:
-                boot(dut)
-                _require_fit(self.bundle, dut)
-                found, ran = localize(dut, program), dut.ran()
-        told = (self.bundle.description.test, resolved.name, ran.target, ran.runtime, ran.runtime_version, ran.engine)
-        head = dict(zip(_TOLD, (*told, program.name), strict=True))
-        lines = [*(f"notice: {notice}" for notice in opened.notices), *found.lines(), "", *found.plot()]
-        return _answer(head, found.fields(), lines, is_wrong=found.is_wrong)
+def _of_bundle(bundle: Bundle, resolved: Resolved, multiplier: float) -> Answer:
+    """Localise a bundle on a target."""
+    program = bundle.task.program
+    with TemporaryFolder() as folder:
+        opened = open_target(bundle, resolved, folder, multiplier=multiplier)
+        with opened.dut as dut:
+            boot(dut)
+            _require_fit(bundle, dut)
+            found, ran = localize(dut, program), dut.ran()
+    told = (bundle.description.test, resolved.name, ran.target, ran.runtime, ran.runtime_version, ran.engine)
+    head = dict(zip(_TOLD, (*told, program.name), strict=True))
+    lines = [*(f"notice: {notice}" for notice in opened.notices), *found.lines(), "", *found.plot()]
+    return _answer(head, found.fields(), lines, is_wrong=found.is_wrong)
 
 
 def _require_fit(bundle: Bundle, dut: Dut) -> None:
@@ -115,13 +103,12 @@ def _answer(head: dict[str, Any], fields: dict[str, Any], lines: Sequence[str], 
 # --- tests ---------------------------------------------------------------------------------------------------
 
 
-def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
+def _of_tests(what: str, options: Sequence[str]) -> int:
     """Run the tests, tell what was localised, and return the exit status.
 
     Args:
         what: the file of tests, or a test's id.
         options: of pytest.
-        verbose: whether pytest's output is shown.
 
     Raises:
         ConfigError: pytest could not run the tests, or no program was compared with references.
@@ -132,7 +119,7 @@ def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
         status = subprocesses.run([*command, *named_tests([what]), *options, f"--hil-localize-into={into}"], log, DAY)
         said = log.read_text(errors="replace")
         told = _of_last_attempts(into.read_text().splitlines()) if into.exists() else []
-    tell_log(said, verbose)
+    tell_log(said)
     if status not in (0, 1) or not told:
         raise ConfigError(complaint(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
     statuses = [_tell(one) for one in told]

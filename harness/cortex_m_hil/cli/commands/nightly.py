@@ -43,9 +43,18 @@ from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, in_store, opened, own_folder
 from cortex_m_hil.cli.changes import lines_of_changes
-from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose, folder_to_write, runtimes_of
-from cortex_m_hil.cli.output import cut, log_of_errors
-from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, options_of_plugin, plugin_options
+from cortex_m_hil.cli.options import (
+    YEAR,
+    OptionalTarget,
+    TargetOptions,
+    Targets,
+    Tests,
+    Upstream,
+    folder_to_write,
+    runtimes_of,
+)
+from cortex_m_hil.cli.output import cut
+from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, plugin_options
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import align, counted
 from cortex_m_hil.flow.coverage.counting import check
@@ -77,9 +86,6 @@ class Settings(Strict):
     fail_if: list[FigureLimit] = Field([])
 
 
-TargetOption = Annotated[
-    list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
-]
 PytestOption = Annotated[
     list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
 ]
@@ -111,11 +117,11 @@ FitOption = Annotated[
 ]
 
 
-@app.command("nightly")
+@app.command("nightly", log=True)
 def nightly(
-    tests: Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")] = None,
-    upstream: Annotated[bool, typer.Option("--upstream", help="ExecuTorch's own suite as well")] = False,
-    target: TargetOption = None,
+    tests: Tests = None,
+    upstream: Upstream = False,
+    target: OptionalTarget = None,
     runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; or both")] = None,
     pytest: PytestOption = None,
     file: FileOption = None,
@@ -129,8 +135,6 @@ def nightly(
     budget: Budget = YEAR,
     targets_file: Targets = None,
     store_file: StoreFile = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Run tests on all targets, and say what changed.
 
@@ -143,7 +147,7 @@ def nightly(
     counting, uncounted = _counting(settings, chosen) if settings.coverage else ({}, {})
     plan = _plan(settings, chosen, targets_file, _checked_shard(shard), counting, left_out)
     asked = [f"--hil-bundles={_folder_of_bundles(report)}"] if bundles else []
-    with opened(store_file) as kept, log_of_errors(verbose):
+    with opened(store_file) as kept:
         before = nights.find(kept, against, complete=True) if against else None
         campaign = _campaign(kept, plan)
         for name, why in left_out.items():
@@ -226,7 +230,7 @@ def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dic
     """
     found: list[Resolved] = []
     left_out: dict[str, str] = {}
-    choice = Choice(settings.targets, file, "builtin")
+    choice = TargetOptions(targets_file=file).choose(settings.targets)
     for name in choice.names:
         try:
             resolved = choice.resolve(name)
@@ -374,7 +378,13 @@ def _command(plan: NightlyPlan, part: NightlyPart, jobs: int, options: Sequence[
     how = ["-n", str(jobs)] if jobs else []
     how += [f"--hil-fit={pattern}" for pattern in plan.fit if not part.counts]
     targets = plan.coverage[part.runtime] if part.counts else plan.targets
-    return [*start, *options_of_plugin(targets, part.runtime, 1.0, file), *how, *plan.options, *options]
+    return [
+        *start,
+        *TargetOptions(runtime=part.runtime, targets_file=file).for_pytest(targets),
+        *how,
+        *plan.options,
+        *options,
+    ]
 
 
 def _row(result: Result) -> str:

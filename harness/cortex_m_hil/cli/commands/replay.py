@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each
+from cortex_m_hil.cli.answers import NO, OK, Answer, tell_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Choice, Json, Multiplier, RequireFvp, Targets, Verbose
-from cortex_m_hil.cli.output import fields_of_target, log_of_errors, tell_log
+from cortex_m_hil.cli.options import BundleOptions
+from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import read_bundle
 from cortex_m_hil.diagnose.replay import OpenedTarget, Replay, fields, open_target, replay, require_target
@@ -23,19 +23,15 @@ from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved
 
 
-@app.command("replay")
+@app.command("replay", log=True)
 def replay_command(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE.hil.zip", show_default=False)],
+    on: BundleOptions,
     target: Annotated[
         list[str] | None,
         typer.Option("--target", "-t", metavar="NAME", help="Names, globs, comma lists, 'all' [default: what ran]"),
     ] = None,
-    require_fvp: RequireFvp = False,
-    timeout_multiplier: Multiplier = 1.0,
     runtime: Annotated[str | None, typer.Option("--runtime", help="builtin or executorch [default: what did]")] = None,
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Run a failure again, and tell whether it is the same.
 
@@ -43,10 +39,9 @@ def replay_command(
     it passes now.
     """
     found = read_bundle(bundle)
-    names = target or [require_target(found, bundle, load_user_targets(targets_file))]
-    choice = Choice(names, targets_file, runtime or found.description.machine.runtime, require_fvp=require_fvp)
-    order = _Order(bundle, found, timeout_multiplier, verbose)
-    answer_each(choice.names, lambda name: order.run(choice.resolve(name)))
+    names = target or [require_target(found, bundle, load_user_targets(on.targets_file))]
+    choice = replace(on, runtime=runtime or found.description.machine.runtime).choose(names)
+    choice.answer_each(_Order(bundle, found, on.timeout_multiplier).run)
 
 
 @dataclass(frozen=True)
@@ -56,15 +51,14 @@ class _Order:
     path: Path
     bundle: Bundle
     multiplier: float
-    verbose: bool
 
     def run(self, resolved: Resolved) -> Answer:
-        with log_of_errors(self.verbose), TemporaryFolder() as folder:
+        with TemporaryFolder() as folder:
             opened = open_target(self.bundle, resolved, folder, multiplier=self.multiplier)
             with opened.dut as dut:
                 found = replay(self.bundle, dut)
                 ran = dut.last_ran() or dut.ran()
-        tell_log(found.log, self.verbose)
+        tell_log(found.log)
         lines = self._lines(resolved, opened, found, ran)
         return Answer("\n".join(lines), self._fields(resolved, opened, found, ran), OK if found.now is None else NO)
 

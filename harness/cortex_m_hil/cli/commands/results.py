@@ -27,7 +27,7 @@ from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.changes import lines_of_changes
-from cortex_m_hil.cli.options import DAY, YEAR, Json, folder_to_write, within
+from cortex_m_hil.cli.options import DAY, YEAR, folder_to_write, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
@@ -59,7 +59,7 @@ def _found(kept: Store, word: str) -> Campaign:
 
 
 @results.command("list")
-def list_(store_file: StoreFile = None, as_json: Json = False) -> None:
+def list_(store_file: StoreFile = None) -> None:
     """List all nightlies of the store, oldest first; with folders."""
     with opened(store_file) as kept:
         rows = [_about(campaign, nights.night(kept, campaign)) for campaign in kept.campaigns(KIND)]
@@ -103,9 +103,7 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
 
 
 @results.command("show")
-def show(
-    nightly: Nightly = nights.LAST, markdown: Markdown = False, store_file: StoreFile = None, as_json: Json = False
-) -> None:
+def show(nightly: Nightly = nights.LAST, markdown: Markdown = False, store_file: StoreFile = None) -> None:
     """Show every result of a nightly. Exit status 1 if one failed.
 
     With --markdown what failed, and what changed since the nightly before it.
@@ -138,7 +136,6 @@ def compare(
     new: Annotated[str, typer.Argument(metavar="[NEW]")] = nights.LAST,
     markdown: Markdown = False,
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Tell what changed from one nightly to another.
 
@@ -180,7 +177,6 @@ def report(
         str, typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the one before it]")
     ] = "",
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Write a nightly as a page to look at, as JSON and as JUnit XML."""
     with opened(store_file) as kept:
@@ -197,7 +193,6 @@ def name(
     nightly: Annotated[str, typer.Argument(metavar="NIGHTLY")],
     called: Annotated[str, typer.Argument(metavar="NAME", help="Such as a release; '' takes it away")],
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Name a nightly: --against finds it by that, and prune keeps it."""
     if called.isdecimal() or called.startswith(nights.LAST):
@@ -222,7 +217,6 @@ def export(
     output: File = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="A table of results instead, for a spreadsheet")] = False,
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Write a nightly into a file, which import reads."""
     with opened(store_file) as kept:
@@ -257,7 +251,6 @@ def _cell(value: object) -> object:
 def import_(
     file: Annotated[list[Path], typer.Argument(metavar=f"FILE{SUFFIX}...", show_default=False)],
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Read nightlies from files. What is there already is left as it is."""
     exported = [nights.read(path) for path in file]
@@ -272,7 +265,6 @@ def import_(
 def merge(
     file: Annotated[list[Path], typer.Argument(metavar=f"PART{SUFFIX}...", show_default=False)],
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Put the shards or targets of one nightly together. Exit status 2 where parts or tests are missing."""
     whole = nights.put_together([nights.read(path) for path in file])
@@ -294,7 +286,6 @@ def prune(
         float, typer.Option("--older-than", callback=within(0, 100 * YEAR / DAY), metavar="DAYS", help="Only those")
     ] = 0.0,
     store_file: StoreFile = None,
-    as_json: Json = False,
 ) -> None:
     """Remove old nightlies from the store."""
     with opened(store_file) as kept:

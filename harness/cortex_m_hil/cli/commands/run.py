@@ -14,29 +14,11 @@ from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case
+from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, tell_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import check_outputs, find_inputs, read_expected, write_output
-from cortex_m_hil.cli.options import (
-    Choice,
-    Inputs,
-    Json,
-    Multiplier,
-    Pte,
-    RequireFvp,
-    Runtime,
-    SeveralTargets,
-    Targets,
-    Verbose,
-)  # fmt: skip
-from cortex_m_hil.cli.output import (
-    fields_of_result,
-    fields_of_target,
-    lines_of_result,
-    log_of_errors,
-    no_lint_named,
-    tell_log,
-)
+from cortex_m_hil.cli.options import Inputs, NoLint, Pte, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.output import fields_of_result, fields_of_target, lines_of_result, no_lint_named
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
@@ -63,24 +45,19 @@ AtolOption = Annotated[
 ]
 
 
-@app.command("run")
+@app.command("run", log=True)
 def run(
     pte: Pte,
     target: SeveralTargets,
+    on: TargetOptions,
     inputs: Inputs = None,
     outputs: OutputsOption = None,
     expected: ExpectedOption = None,
     qtol: QtolOption = None,
     atol: AtolOption = None,
     rtol: Annotated[float | None, typer.Option(help="The same", show_default=f"{_DEFAULT.rtol:g}")] = None,
-    no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
+    no_lint: NoLint = False,
     redzones: Annotated[bool, typer.Option("--redzones", help="Watch the memory that no tensor owns")] = False,
-    require_fvp: RequireFvp = False,
-    timeout_multiplier: Multiplier = 1.0,
-    runtime: Runtime = "builtin",
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Run a program once on each target.
 
@@ -93,7 +70,7 @@ def run(
     A bundled program (.bpte) is run on the inputs of each of its test cases, and its outputs are compared with those
     that the case expects.
     """
-    choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
+    choice = on.choose(target)
     loaded = load_program(pte)
     tolerance = _tolerance(bool(expected) or _expects(loaded), {"qtol": qtol, "atol": atol, "rtol": rtol})
     programs = _with_files(loaded, pte, inputs or [], expected or [])
@@ -107,13 +84,12 @@ def run(
         _Order(pte, program, source, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or ())
         for number, (program, source) in enumerate(programs)
     ]
-    with _Duts(timeout_multiplier) as duts:
+    with _Duts(on) as duts:
 
         def ask(name: str, case: int = 0) -> Answer:
-            with log_of_errors(verbose):
-                resolved = choice.resolve(name)
-                with no_lint_named():
-                    return orders[case].run(duts.open(resolved), resolved, verbose)
+            resolved = choice.resolve(name)
+            with no_lint_named():
+                return orders[case].run(duts.open(resolved), resolved)
 
         if loaded.cases:
             answer_each_case(choice.names, len(orders), ask)
@@ -183,14 +159,14 @@ def _in_quanta(program: Program) -> Program:
 class _Duts:
     """The Dut of the target at work, kept for the test cases that follow on it."""
 
-    def __init__(self, multiplier: float) -> None:
-        self._multiplier = multiplier
+    def __init__(self, on: TargetOptions) -> None:
+        self._on = on
         self._dut: Dut | None = None
 
     def open(self, resolved: Resolved) -> Dut:
         if self._dut is None or self._dut.resolved.name != resolved.name:
             self.close()
-            self._dut = flow.open_dut(resolved, multiplier=self._multiplier)
+            self._dut = self._on.open(resolved)
         return self._dut
 
     def close(self) -> None:
@@ -218,10 +194,10 @@ class _Order:
     redzones: bool
     outputs: Sequence[Path]
 
-    def run(self, dut: Dut, resolved: Resolved, verbose: bool) -> Answer:
+    def run(self, dut: Dut, resolved: Resolved) -> Answer:
         result, comparison = self._run(dut)
         identity = dut.session().identity
-        tell_log(result.log, verbose)
+        tell_log(result.log)
         watched = WatchedMemory(self.program) if self.redzones else None
         zones = watched.describe() if watched is not None else ""
         lines = [*([] if self.case is None else [f"case      {self.case}"])]

@@ -13,22 +13,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
-from cortex_m_hil.cli.answers import NO, OK, Answer, tell
+from cortex_m_hil.cli.answers import NO, OK, Answer, tell, tell_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import (
-    DAY,
-    Json,
-    Multiplier,
-    OneTarget,
-    Runtime,
-    Targets,
-    Verbose,
-    folder_to_write,
-    resolve_target,
-    within,
-)
-from cortex_m_hil.cli.output import tell_log
-from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options
+from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
+from cortex_m_hil.cli.pytest_runs import named_tests, plugin_options
 from cortex_m_hil.diagnose.localize import Cause
 from cortex_m_hil.diagnose.shrink import Symptom
 from cortex_m_hil.errors import ConfigError
@@ -47,10 +35,11 @@ class Format(str, Enum):
     EXECUTORCH = "executorch"
 
 
-@app.command("shrink")
+@app.command("shrink", log=True)
 def shrink_command(
     test: Annotated[str, typer.Argument(metavar="TEST", help="A test file, or a test's id", show_default=False)],
     target: OneTarget,
+    on: TimedOptions,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="DIR", callback=folder_to_write, help="Where the tests are written"),
@@ -59,20 +48,14 @@ def shrink_command(
         Format, typer.Option("--format", help="For this package's hil.check, or for ExecuTorch's CortexMTester")
     ] = Format.PYTEST,
     budget: Annotated[float, typer.Option(callback=within(1, DAY), help="Seconds for each test that fails")] = 600.0,
-    runtime: Runtime = "builtin",
-    timeout_multiplier: Multiplier = 1.0,
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Cut a failing module down to the part that is wrong.
 
     By the same class of verdict, with the operator that hil localize names, for the same cause. Writes that part as a
     test, and the largest part that passes. Exit status 1 where a test fails.
     """
-    resolved = resolve_target(target, targets_file, runtime)
+    options = on.for_pytest([on.resolve(target).name])
     own = [f"--hil-shrink-into={out}", f"--hil-shrink-format={kind.value}", f"--hil-shrink-budget={budget}"]
-    options = options_of_plugin([resolved.name], runtime, timeout_multiplier, targets_file)
     plugin = plugin_options("cortex_m_hil.pytest_plugin.shrink_plugin")
     command = [sys.executable, "-m", "pytest", "-n0", *plugin, *named_tests([test]), *options, *own]
     process = Process(command)
@@ -82,7 +65,7 @@ def shrink_command(
     finally:
         process.close()
     log = said + process.log.decode(errors="replace")
-    tell_log(log, verbose)
+    tell_log(log)
     call = shlex.join(["pytest", *options, test])
     if status not in (0, 1):
         raise ConfigError(complaint(log), hint=f"{call} shows it; it takes a file of tests, or a test's id")

@@ -8,7 +8,7 @@ from typing import Any
 
 from cortex_m_hil.cli.answers import CALL, Answer, say, tell
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Json, Targets
+from cortex_m_hil.cli.options import Targets
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner import launchers
@@ -19,7 +19,7 @@ from cortex_m_hil.targets.resolve import resolve
 
 
 @app.command("targets")
-def targets(targets_file: Targets = None, as_json: Json = False) -> None:
+def targets(targets_file: Targets = None) -> None:
     """List the targets, and what each of them runs as here."""
     known = load_user_targets(targets_file)
     rows = [_describe(target, known) for target in known.values()]

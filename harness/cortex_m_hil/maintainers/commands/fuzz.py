@@ -11,8 +11,8 @@ import typer
 from cortex_m_hil import flow
 from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
 from cortex_m_hil.cli.campaigns import StoreFile, opened
-from cortex_m_hil.cli.options import YEAR, Json, Targets, Verbose, folder_to_write, resolve_target, within
-from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.cli.options import YEAR, TargetOptions, Targets, folder_to_write, within
+from cortex_m_hil.cli.output import fields_of_target, label_of, table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
@@ -50,7 +50,7 @@ ResetOption = Annotated[bool, typer.Option("--reset", help="With --models: begin
 RuntimeOption = Annotated[str, typer.Option("--runtime", help="builtin or executorch; with --models also both: a,b")]
 
 
-@dev.command("fuzz")
+@dev.command("fuzz", log=True)
 def fuzz_command(
     target: Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="With --models also a list or a glob")],
     ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None,
@@ -64,8 +64,6 @@ def fuzz_command(
     store_file: StoreFile = None,
     runtime: RuntimeOption = "builtin",
     targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Run mutated programs or generated networks.
 
@@ -83,13 +81,13 @@ def fuzz_command(
     if models:
         _require_no_mutants(ptes or [])
         plan = generated.plan_of(target, runtime, number or (0 if seconds else NETWORKS), seed, targets_file)
-        with opened(store_file) as kept, log_of_errors(verbose):
+        with opened(store_file) as kept:
             under_way = generated.begun(kept, plan, reset=reset)
             out = (corpus or Path("fuzzed")).absolute()
             answer = generated.run(kept, under_way, jobs, Deadline.after(seconds or YEAR), out)
         end(answer)
     _require_mutants(seconds, jobs, store_file, reset=reset)
-    resolved = resolve_target(target, targets_file, runtime)
+    resolved = TargetOptions(runtime=runtime, targets_file=targets_file).resolve(target)
     programs = [read_program(files.read(path, files.PROGRAM_LIMIT), str(path)) for path in ptes or []]
     with flow.open_dut(resolved) as dut:
         fuzzers = [judge.Fuzzer(dut, program) for program in programs] or [campaign.known_answer_fuzzer(dut)]

@@ -11,7 +11,7 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import group
-from cortex_m_hil.cli.options import Json, Runtime, Targets, resolve_target
+from cortex_m_hil.cli.options import RuntimeOptions
 from cortex_m_hil.cli.output import label_of
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.maintainers.commands.group import dev
@@ -35,13 +35,11 @@ def _shim() -> None:
 @shim.command("install")
 def install_shim(
     folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
+    on: RuntimeOptions,
     runner: Annotated[
         list[str] | None,
         typer.Option("--runner", help="Also a target's runner, for ExecuTorch's own tests; repeatable"),
     ] = None,
-    runtime: Runtime = "builtin",
-    targets_file: Targets = None,
-    as_json: Json = False,
 ) -> None:
     """Write shims for Arm's FVPs into a folder. They are NOT Arm's models, and for tests of what drives those.
 
@@ -49,9 +47,7 @@ def install_shim(
     model on PATH, and for the runner below EXECUTORCH_ROOT. The shim then runs the target's machine, not the
     model's.
     """
-    runners = [
-        resolve_target(name, targets_file, runtime) for name in select(runner or [], load_user_targets(targets_file))
-    ]
+    runners = [on.resolve(name) for name in select(runner or [], load_user_targets(on.targets_file))]
     _check_runners(runners)
     paths = fvp_shim.install(folder)
     paths += [_install_runner(folder, resolved) for resolved in runners]

@@ -20,9 +20,9 @@ from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
-from cortex_m_hil.cli.options import DAY, YEAR, Choice, Json, Targets, Verbose
-from cortex_m_hil.cli.output import log_of_errors, table
-from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options
+from cortex_m_hil.cli.options import DAY, YEAR, OptionalTarget, TargetOptions, Targets, Tests, Upstream
+from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.pytest_runs import named_tests, plugin_options
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses
@@ -42,13 +42,11 @@ READY: Final = "ready"  # subfolder of the campaign's folder with the programs o
 SEEDS: Final = 1 << 32
 
 
-@dev.command("mutate")
+@dev.command("mutate", log=True)
 def mutate(
-    tests: Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")] = None,
-    target: Annotated[
-        list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
-    ] = None,
-    upstream: Annotated[bool, typer.Option("--upstream", help="ExecuTorch's own suite as well")] = False,
+    tests: Tests = None,
+    target: OptionalTarget = None,
+    upstream: Upstream = False,
     kernels: Annotated[
         list[str] | None, typer.Option(metavar="FOLDER", help="Of an ExecuTorch's source, to be mutated; repeatable")
     ] = None,
@@ -66,8 +64,6 @@ def mutate(
     ] = False,
     targets_file: Targets = None,
     store_file: StoreFile = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Tell whether tests notice a broken kernel.
 
@@ -75,7 +71,7 @@ def mutate(
     --upstream it goes on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
     """
     wanted = None
-    with opened(store_file) as kept, log_of_errors(verbose):
+    with opened(store_file) as kept:
         if reset:
             _forget(kept, asked=bool(tests or upstream))
         if tests or upstream:
@@ -109,7 +105,7 @@ def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str])
 
     Each mutant would have to be flashed, and it has the build id of all others.
     """
-    choice = Choice(patterns, file, runtime_of(folders))
+    choice = TargetOptions(runtime=runtime_of(folders), targets_file=file).choose(patterns)
     for name in choice.names:
         if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
             raise ConfigError(f"{name} is a board, which each mutant would wear", hint="a simulator of its class")
@@ -211,7 +207,7 @@ def _run_tests(plan: MutationPlan, ready: Path, folder: Path, jobs: int) -> None
     """
     shutil.rmtree(ready, ignore_errors=True)
     file = Path(plan.targets_file) if plan.targets_file else None
-    options = options_of_plugin(plan.targets, runtime_of(plan.folders), 1.0, file)
+    options = TargetOptions(runtime=runtime_of(plan.folders), targets_file=file).for_pytest(plan.targets)
     options += [f"--hil-keep-into={ready}"]
     options += ["--hil-redzones"] if plan.redzones else []
     options += ["--hil-keep-intermediates"] if plan.localize else []

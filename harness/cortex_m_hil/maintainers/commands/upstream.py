@@ -8,36 +8,34 @@ import typer
 
 from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
 from cortex_m_hil.cli.app import TakesPytestOptions
-from cortex_m_hil.cli.options import Runtime, SeveralTargets, Targets
+from cortex_m_hil.cli.options import RuntimeOptions, SeveralTargets
 from cortex_m_hil.host import subprocesses
-from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.maintainers.commands.group import dev
 from cortex_m_hil.maintainers.suite_runs import upstream_command
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import resolve, select
 
 
-@dev.command("upstream", cls=TakesPytestOptions)
+@dev.command("upstream", json=False, cls=TakesPytestOptions)
 def upstream(
     target: SeveralTargets,
+    on: RuntimeOptions,
     pytest_args: Annotated[
         list[str] | None, typer.Argument(metavar="[-- PYTEST ARGS]", help="Such as -n 2, -k linear, FILE::TEST")
     ] = None,
     backend_suite: Annotated[
         bool, typer.Option("--backend-suite", help="ExecuTorch's backend suite instead, by its Cortex-M flow")
     ] = False,
-    runtime: Runtime = "builtin",
-    targets_file: Targets = None,
 ) -> None:
     """Run ExecuTorch's Cortex-M tests, or its backend suite.
 
     They run on targets, and are not modified.
     """
-    known = load_user_targets(targets_file)
+    known = load_user_targets(on.targets_file)
     for name in select(target, known):  # an error that would make every test fail is shown here, in one line
-        resolve(name, known, runtime=runtime).target.launcher.require()
+        resolve(name, known, runtime=on.runtime).target.launcher.require()
     command = upstream_command(backend_suite=backend_suite)
-    command += pytest_options(target=target, runtime=runtime, targets_file=targets_file)
+    command += on.for_pytest(target)
     raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
 

@@ -17,7 +17,7 @@ from cortex_m_hil.campaigns import planner
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say
 from cortex_m_hil.cli.campaigns import current, own_folder
-from cortex_m_hil.cli.options import Choice, runtimes_of
+from cortex_m_hil.cli.options import TargetOptions, runtimes_of
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
@@ -50,7 +50,7 @@ def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None)
     """
     runtimes = tuple(runtimes_of([runtime]))
     for one in runtimes:
-        choice = Choice([target], file, one)
+        choice = TargetOptions(runtime=one, targets_file=file).choose([target])
         for name in choice.names:
             if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
                 raise ConfigError(f"{name} is a board", hint="a simulator of its class; a board by the tests it writes")

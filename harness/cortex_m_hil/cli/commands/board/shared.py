@@ -10,7 +10,7 @@ import typer
 from cortex_m_hil.boards import leases
 from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.commands.board.group import board
-from cortex_m_hil.cli.options import DAY, Json, Targets, within
+from cortex_m_hil.cli.options import DAY, Targets, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError, did_you_mean
 
@@ -18,7 +18,7 @@ BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a ta
 
 
 @board.command("status")
-def board_status(as_json: Json = False) -> None:
+def board_status() -> None:
     """List the boards that were used here. Each is held by somebody for something, wedged for a reason, or free."""
     statuses = [leases.inspect(name) for name in leases.known_boards()]
     rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
@@ -35,7 +35,6 @@ def board_hold(
     reason: Annotated[str, typer.Option("--reason", "-r", help="What others are told")] = "",
     wait: Annotated[float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for it")] = 60.0,
     targets_file: Targets = None,
-    as_json: Json = False,
 ) -> None:
     """Keep a board from the tests, for a person. It lasts beyond this command."""
     port = _port(name, targets_file)
@@ -45,7 +44,7 @@ def board_hold(
 
 
 @board.command("release")
-def board_release(name: BoardPort, targets_file: Targets = None, as_json: Json = False) -> None:
+def board_release(name: BoardPort, targets_file: Targets = None) -> None:
     """Give a board back to the tests that a person holds."""
     port = _port(name, targets_file)
     holder = leases.release_hold(port)
@@ -53,7 +52,7 @@ def board_release(name: BoardPort, targets_file: Targets = None, as_json: Json =
 
 
 @board.command("clear")
-def board_clear(name: BoardPort, targets_file: Targets = None, as_json: Json = False) -> None:
+def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
     """Let tests use a wedged board again. Its failures are forgotten."""
     port = _port(name, targets_file)
     leases.clear(port)

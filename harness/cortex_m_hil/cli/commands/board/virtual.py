@@ -11,7 +11,7 @@ from cortex_m_hil.cli.commands.board.group import board
 _AS_THEY_ARE = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 
 
-@board.command("virtual", context_settings=_AS_THEY_ARE)
+@board.command("virtual", json=False, context_settings=_AS_THEY_ARE)
 def virtual_board(arguments: Annotated[list[str] | None, typer.Argument(metavar="BOARD [ACTION]…")] = None) -> None:
     """Start a board without hardware, or act on one. See 'hil board virtual --help'."""
     from cortex_m_hil.boards.virtual import vboard

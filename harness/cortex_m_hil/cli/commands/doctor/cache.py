@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import group
 from cortex_m_hil.cli.commands.doctor.group import doctor
-from cortex_m_hil.cli.options import Json
 
 if TYPE_CHECKING:
     from cortex_m_hil.lowering.disk_cache import Info
@@ -22,7 +21,7 @@ def _cache() -> None:
 
 
 @cache.command("info")
-def cache_info(as_json: Json = False) -> None:
+def cache_info() -> None:
     """Tell where the cache is, and how large."""
     from cortex_m_hil.lowering.disk_cache import disk
 
@@ -31,7 +30,7 @@ def cache_info(as_json: Json = False) -> None:
 
 
 @cache.command("clear")
-def cache_clear(as_json: Json = False) -> None:
+def cache_clear() -> None:
     """Remove all programs from the cache. Runners are built anew by themselves when something changes."""
     from cortex_m_hil.lowering.disk_cache import disk
 

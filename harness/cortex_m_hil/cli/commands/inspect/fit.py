@@ -6,21 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, answer_each
+from cortex_m_hil.cli.answers import Answer
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.files import programs_of
-from cortex_m_hil.cli.options import (
-    Choice,
-    Inputs,
-    Json,
-    Multiplier,
-    RequireFvp,
-    Runtime,
-    SeveralTargets,
-    Targets,
-    Verbose,
-)
-from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.cli.options import Inputs, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.output import fields_of_target, label_of, table
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
 from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.resolve import Resolved
@@ -30,17 +20,12 @@ _MODELS = (
 )
 
 
-@inspect.command("fit")
+@inspect.command("fit", log=True)
 def fit(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODELS, show_default=False)],
     target: SeveralTargets,
+    on: TargetOptions,
     inputs: Inputs = None,
-    require_fvp: RequireFvp = False,
-    timeout_multiplier: Multiplier = 1.0,
-    runtime: Runtime = "builtin",
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Find the least memory that a program runs in.
 
@@ -48,18 +33,17 @@ def fit(
     Inputs of a .pte file are those of --input, or those that pytest's --keep-programs left beside it, or follow a
     formula.
     """
-    choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
+    choice = on.choose(target)
     program_for = programs_of(model, inputs or [])
 
-    def ask(name: str) -> Answer:
-        resolved = choice.resolve(name)
+    def ask(resolved: Resolved) -> Answer:
         program, source = program_for(resolved.target.isa)
-        with log_of_errors(verbose), Fitting(resolved, multiplier=timeout_multiplier) as fitting:
+        with Fitting(resolved, multiplier=on.timeout_multiplier) as fitting:
             found = fitting.fit(program)
         fields = {**fields_of_target(resolved, found.ran), **_fields(found, model), "inputs": source}
         return Answer(_text(found, resolved, source), fields)
 
-    answer_each(choice.names, ask)
+    choice.answer_each(ask)
 
 
 def _text(found: Fit, resolved: Resolved, source: str) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, answer_each
+from cortex_m_hil.cli.answers import Answer
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.files import programs_of
-from cortex_m_hil.cli.options import Choice, Inputs, Json, Multiplier, SeveralTargets, Targets, Verbose
-from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table, with_status
+from cortex_m_hil.cli.options import Inputs, MultiplierOptions, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.output import fields_of_target, label_of, table, with_status
 from cortex_m_hil.diagnose import instruction_counts as kernels
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.named_modules import NETWORKS
@@ -25,18 +24,15 @@ from cortex_m_hil.targets.resolve import Resolved
 NETWORKS_HELP = f"one of {', '.join(NETWORKS)}; or package.module:function, which returns (module, inputs)"
 
 
-@inspect.command("instructions")
+@inspect.command("instructions", log=True)
 def instructions(
     target: SeveralTargets,
+    on: MultiplierOptions,
     models: Annotated[
         list[str] | None,
         typer.Argument(metavar="MODEL...", help=f"A .pte file; {NETWORKS_HELP} [default: all networks]"),
     ] = None,
     inputs: Inputs = None,
-    timeout_multiplier: Multiplier = 1.0,
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Count the instructions of programs, or a board's cycles. By operator too; instructions are exact.
 
@@ -48,30 +44,29 @@ def instructions(
     if inputs and len(chosen) > 1:
         raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
     program_for = [programs_of(model, inputs or []) for model in chosen]
-    choices = [Choice(target, targets_file, runtime) for runtime in ("builtin", "executorch")]
+    choice, theirs = (replace(on, runtime=runtime).choose(target) for runtime in ("builtin", "executorch"))
 
-    def ask(name: str) -> Answer:
-        resolved, reference = (choice.resolve(name) for choice in choices)
-        isa = resolved.target.isa
+    def ask(resolved: Resolved) -> Answer:
+        reference, isa = theirs.resolve(resolved.name), resolved.target.isa
         made = list(with_status(list(zip(chosen, program_for, strict=True)), itemgetter(0), lambda one: one[1](isa)))
         programs, sources = [program for program, _ in made], [source for _, source in made]
-        with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
+        with on.open(resolved) as dut:
             counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
             ran = dut.ran()
-        references, version, missing = _references(reference, programs, timeout_multiplier)
+        references, version, missing = _references(on, reference, programs)
         rows = [Row(*row) for row in zip(chosen, sources, counts, references, strict=True)]
-        fields = {**fields_of_target(resolved, ran), "isa": resolved.target.isa}
+        fields = {**fields_of_target(resolved, ran), "isa": isa}
         fields |= {"reference_version": version, "no_reference": missing}
         told = f"no reference: {missing}" if missing else f"reference: executorch {version}"
         lines = [label_of(resolved), _table_of(rows), told, ""]
         lines += [line for row in rows for line in (row.model, f"inputs: {row.inputs}", row.operators, "")]
-        return Answer("\n".join(lines).rstrip(), {**fields, "rows": [row.fields(name, fields["isa"]) for row in rows]})
+        return Answer("\n".join(lines).rstrip(), {**fields, "rows": [row.fields(resolved.name, isa) for row in rows]})
 
-    answer_each(choices[0].names, ask)
+    choice.answer_each(ask)
 
 
 def _references(
-    resolved: Resolved, programs: Sequence[Program], multiplier: float
+    on: TargetOptions, resolved: Resolved, programs: Sequence[Program]
 ) -> tuple[list[kernels.Count | None], str, str]:
     """Count what each program takes on an installed ExecuTorch.
 
@@ -79,7 +74,7 @@ def _references(
         The counts, ExecuTorch's version, and "". Where none is installed: None for each program, "", and why.
     """
     try:
-        dut = flow.open_dut(resolved, multiplier=multiplier)
+        dut = on.open(resolved)
     except ConfigError as error:  # nobody named an installed ExecuTorch
         return [None] * len(programs), "", "; ".join(part for part in (error.message, error.hint) if part)
     with dut:

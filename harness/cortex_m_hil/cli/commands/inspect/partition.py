@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
-from cortex_m_hil.cli.answers import Answer, end
+from cortex_m_hil.cli.answers import Answer, end, log_of_errors
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.files import find_inputs
-from cortex_m_hil.cli.options import Inputs, Json, Multiplier, Pte, Runtime, Targets, Verbose, resolve_target
-from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.cli.options import Inputs, Pte, TimedOptions
+from cortex_m_hil.cli.output import fields_of_target, label_of, table
 from cortex_m_hil.diagnose.instruction_counts import executed, figures
 from cortex_m_hil.errors import ConfigError, PortNotFound
 from cortex_m_hil.errors.text import percent
@@ -24,19 +23,15 @@ from cortex_m_hil.targets.model import Clock
 _Rows = list[tuple[str, str, StepGroup]]
 
 
-@inspect.command("partition")
+@inspect.command("partition", log=True)
 def partition_command(
     pte: Pte,
+    on: TimedOptions,
     target: Annotated[
         str | None,
         typer.Option("--target", "-t", metavar="NAME", help="Count instructions there too, or a board's cycles"),
     ] = None,
     inputs: Inputs = None,
-    runtime: Runtime = "builtin",
-    timeout_multiplier: Multiplier = 1.0,
-    targets_file: Targets = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
 ) -> None:
     """Tell what of a program runs on Cortex-M kernels.
 
@@ -50,12 +45,12 @@ def partition_command(
     if inputs and target is None:
         raise ConfigError("--input without --target: nothing is run", hint="--target NAME counts instructions there")
     if target is not None:
-        resolved = resolve_target(target, targets_file, runtime)
+        resolved = on.resolve(target)
         given = find_inputs(program, pte, inputs or [])
         label = f"{label_of(resolved)}; inputs: {given.source}"
         runs = replace(program, inputs=given.inputs)
         try:
-            with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
+            with log_of_errors(), on.open(resolved) as dut:
                 counted = executed(dut, runs)
                 found, clock = Partition.of(program.file, executed=counted.each), counted.clock
                 fields |= {"ran": fields_of_target(resolved, dut.ran()), "inputs": given.source}

@@ -11,7 +11,6 @@ import typer
 from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import Answer, end
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.options import Json
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.host import files
 from cortex_m_hil.program import size as of_programs
@@ -25,7 +24,6 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
 def size(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pte or an ELF", show_default=False)],
     everything: Annotated[bool, typer.Option("--all", help=f"Every symbol of an ELF, not the {SHOWN} largest")] = False,
-    as_json: Json = False,
 ) -> None:
     """Tell what the bytes of a program or an ELF are for. Each byte is counted once.
 
