@@ -1,31 +1,66 @@
-"""The loops of all campaigns: ask the planner what to run, carry it out, record it."""
+"""The loop of all campaigns: ask the planner what to run, carry it out, record it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from typing import Any, Final
 
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host.deadline import Deadline
 
+INFRA_IN_A_ROW: Final = 4  # runs that taught nothing, one after the other, after which a campaign stops
 
-class Planner(Protocol):
-    """A campaign whose next run follows from the runs before it."""
 
-    def next(self, runs: list[Run]) -> str | None:
-        """Return the key to run next, given all runs so far; None if nothing more is to be learnt."""
-        ...
+class Planner:
+    """A campaign: which run is next follows from the recorded runs alone, so one that was killed goes on where it was.
 
-    def carry_out(self, key: str) -> Run: ...
+    Attributes:
+        infra: the verdicts of runs that teach nothing.
+    """
+
+    infra: Collection[str] = ()
+
+    def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
+        """Return the key to run next, given all runs so far; None if there is none, or none before others have ended.
+
+        Args:
+            runs: all runs so far.
+            under_way: keys that are being run.
+        """
+        raise NotImplementedError
+
+    def left(self, runs: Sequence[Run]) -> int:
+        """Return about how many runs are left; 0 if and only if the campaign is complete."""
+        raise NotImplementedError
+
+    def carry_out(self, key: str) -> Run:
+        """Run a key, in a thread of its own where several runs are under way at a time."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End the runs that are under way: their `carry_out` then raises, and the error is not reported."""
+
+
+class _Here(Executor):
+    """Executes in the caller's thread, before `submit` returns."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        done = Future[Any]()
+        done.set_result(function(*arguments, **named))
+        return done
 
 
 def work(
-    planner: Planner, store: Store, campaign: Campaign, budget: Deadline, told: Callable[[list[Run], str], None]
+    planner: Planner,
+    store: Store,
+    campaign: Campaign,
+    budget: Deadline,
+    told: Callable[[list[Run], str], None],
+    jobs: int = 0,
 ) -> Iterator[list[Run]]:
-    """Execute the runs of a campaign; no run begins once the budget is spent.
-
-    The next key follows from the recorded runs alone, so a campaign that was killed goes on where it was.
+    """Execute the runs of a campaign; no run begins once the budget is spent. Only the caller's thread uses the store.
 
     Args:
         planner: decides what is run, and runs it.
@@ -33,52 +68,21 @@ def work(
         campaign: the one whose runs these are.
         budget: the deadline for the beginning of a run.
         told: called before each run with the runs so far and the key that is run next.
+        jobs: how many runs are under way at a time, each in a thread of its own; 0: one, in this thread.
 
     Yields:
         All runs so far, after each run.
+
+    Raises:
+        LaunchError: the last runs taught nothing. The next call tries again.
     """
-    runs = store.runs(campaign)
-    while not budget.expired and (key := planner.next(runs)) is not None:
-        told(runs, key)
-        store.record(campaign, planner.carry_out(key))
-        runs = store.runs(campaign)
-        yield runs
-
-
-class ParallelPlanner(Protocol):
-    """A campaign whose runs do not follow from each other, so that several can be under way."""
-
-    def next(self, runs: list[Run], under_way: Collection[str]) -> str | None:
-        """Return the key to run next, None if there is none; the keys in `under_way` are being run."""
-        ...
-
-    def carry_out(self, key: str) -> Run:
-        """Run a key; this is called in a thread of its own."""
-        ...
-
-    def stop(self) -> None:
-        """End the runs that are under way: their `carry_out` then raises, and the error is not reported."""
-        ...
-
-
-def work_in_parallel(
-    planner: ParallelPlanner,
-    store: Store,
-    campaign: Campaign,
-    budget: Deadline,
-    told: Callable[[list[Run], str], None],
-    jobs: int,
-) -> Iterator[list[Run]]:
-    """Execute the runs of a campaign as `work` does, with up to `jobs` at a time.
-
-    Only the caller's thread uses the store.
-    """
-    runs = store.runs(campaign)
+    runs, in_vain = store.runs(campaign), 0
     under_way: dict[Future[Run], str] = {}
-    with ThreadPoolExecutor(jobs) as threads:
+    with ThreadPoolExecutor(jobs) if jobs else _Here() as threads:
         try:
             while True:
-                while len(under_way) < jobs and not budget.expired:
+                while len(under_way) < max(jobs, 1) and not budget.expired:
+                    _check_learning(runs, in_vain)
                     key = planner.next(runs, tuple(under_way.values()))
                     if key is None:
                         break
@@ -90,6 +94,14 @@ def work_in_parallel(
                     del under_way[ended]
                     store.record(campaign, ended.result())
                     runs = store.runs(campaign)
+                    in_vain = in_vain + 1 if runs[-1].verdict in planner.infra else 0
                     yield runs
         finally:
             planner.stop()
+
+
+def _check_learning(runs: Sequence[Run], in_vain: int) -> None:
+    if in_vain >= INFRA_IN_A_ROW:
+        why, figures = runs[-1].error, runs[-1].figures
+        hint, log = str(figures.get("hint", "mend that, and go on")), str(figures.get("log", ""))
+        raise LaunchError(f"nothing was learnt in {in_vain} runs: {why}", log=log, hint=hint)

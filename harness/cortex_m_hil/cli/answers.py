@@ -48,6 +48,14 @@ class Answer:
     fields: Mapping[str, Any]
     status: int = OK
 
+    @classmethod
+    def of(
+        cls, blocks: Iterable[str], fields: Mapping[str, Any], *, bad: object = False, unknown: object = False
+    ) -> Answer:
+        """Return an answer of blocks of text: no if something is `bad`, else not known if something is `unknown`."""
+        status = NO if bad else CANNOT_TELL if unknown else OK
+        return cls("\n\n".join(filter(None, blocks)), fields, status)
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -1,26 +1,32 @@
-"""Helpers of the commands that lead campaigns: the store, and the folder of the campaign that is under way."""
+"""What all commands that lead campaigns do: a command is its options, its planner and its answer."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from rich.console import Console
 
-from cortex_m_hil.campaigns import store
-from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.campaigns import planner, store
+from cortex_m_hil.campaigns.store import Run, Store
+from cortex_m_hil.cli.answers import say
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder
 
 StoreFile = Annotated[
     Path | None, typer.Option("--store", help="Where campaigns are kept [default: the user's state folder]")
 ]
 Budget = Annotated[float, typer.Option("--budget", callback=within(0, YEAR), help="Begin no run after so many seconds")]
+UNDER_WAY: Final = "something else is under way in this folder"
 
 
 def opened(file: Path | None) -> Store:
@@ -32,37 +38,143 @@ def in_store(file: Path | None) -> str:
     return f" --store {shlex.quote(str(file))}" if file is not None else ""
 
 
-def current(kept: Store, kind: str) -> Campaign | None:
-    """Return the last campaign of a kind that was begun in the current folder; None if there is none."""
-    return kept.latest(kind, os.getcwd())
+@dataclass(frozen=True)
+class CampaignOptions:
+    """Options about a campaign."""
+
+    budget: Budget = YEAR
+    store_file: StoreFile = None
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        with opened(self.store_file) as kept:
+            yield kept
 
 
-@contextmanager
-def own_folder(kept: Store, campaign: Campaign, stays: Callable[[], bool] = lambda: False) -> Iterator[Path]:
-    """Yield the folder of a campaign, beside the store, and remove it in the end.
+class Campaign:
+    """A campaign of the current folder, led by this process.
 
-    Args:
-        kept: the store.
-        campaign: the campaign.
-        stays: is asked in the end whether the folder stays, for what a later process goes on with.
-
-    Raises:
-        ConfigError: another process leads the campaign.
-        KeyboardInterrupt: the block was interrupted; the message says how to go on.
+    Attributes:
+        kept: the store that it is in.
+        record: what the store has of it.
     """
-    path = kept.file.parent / f"{kept.file.stem}-{campaign.number}"
-    path.mkdir(exist_ok=True)
-    try:
-        folder = OwnFolder(path)
-    except (BlockingIOError, FileNotFoundError):
-        what = f"another process is at work on this campaign ({campaign.kind})"
-        raise ConfigError(what, hint="wait for it, or end it; in another folder another one begins") from None
-    try:
-        yield path
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("what has ended is kept: the same command in this folder goes on") from None
-    finally:
-        if stays():
-            folder.release()
-        else:
-            folder.remove()
+
+    def __init__(self, kept: Store, record: store.Campaign) -> None:
+        self.kept, self.record = kept, record
+
+    @classmethod
+    def last(cls, kept: Store, kind: str) -> Campaign | None:
+        """Return the one of a kind that was begun last; None if there is none."""
+        found = kept.latest(kind, os.getcwd())
+        return None if found is None else cls(kept, found)
+
+    @classmethod
+    def begin(cls, kept: Store, kind: str, plan: Mapping[str, Any]) -> Campaign:
+        return cls(kept, kept.begin(kind, os.getcwd(), plan))
+
+    @classmethod
+    def go_on(
+        cls, kept: Store, kind: str, plan: Mapping[str, Any], is_same: Callable[[store.Campaign], bool]
+    ) -> Campaign:
+        """Return the last one that `is_same` and has not ended, or begin one; others are no obstacle."""
+        here = [one for one in kept.campaigns(kind) if one.place == os.getcwd() and one.ended is None and is_same(one)]
+        return cls(kept, here[-1]) if here else cls.begin(kept, kind, plan)
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return self.record.plan
+
+    @property
+    def runs(self) -> list[Run]:
+        """Return all runs so far."""
+        return self.kept.runs(self.record)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.record.ended is not None
+
+    @property
+    def path(self) -> Path:
+        """Return its folder, which is beside the store."""
+        return self.kept.file.parent / f"{self.kept.file.stem}-{self.record.number}"
+
+    @contextmanager
+    def folder(self, stays: Callable[[], bool] = lambda: False) -> Iterator[Path]:
+        """Yield the campaign's folder, and remove it in the end.
+
+        Args:
+            stays: is asked in the end whether the folder stays, for what a later process goes on with.
+
+        Raises:
+            ConfigError: another process leads the campaign.
+            KeyboardInterrupt: the block was interrupted; the message says how to go on.
+        """
+        self.path.mkdir(exist_ok=True)
+        try:
+            folder = OwnFolder(self.path)
+        except (BlockingIOError, FileNotFoundError):
+            what = f"another process is at work on this campaign ({self.record.kind})"
+            raise ConfigError(what, hint="wait for it, or end it; in another folder another one begins") from None
+        try:
+            yield self.path
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("what has ended is kept: the same command in this folder goes on") from None
+        finally:
+            if stays():
+                folder.release()
+            else:
+                folder.remove()
+
+    def work(
+        self,
+        of: planner.Planner,
+        budget: Deadline,
+        row: Callable[[list[Run]], str] = lambda _: "",
+        jobs: int = 0,
+        *,
+        ends: bool = True,
+        display: bool = True,
+    ) -> list[Run]:
+        """Carry out what is left, within the budget, and return all runs; if none is left, the campaign has ended.
+
+        Args:
+            of: decides what is run, and runs it.
+            budget: the deadline for the beginning of a run.
+            row: returns the line that is printed after a run, given all runs so far; "" for none.
+            jobs: how many runs are under way at a time; 0: this thread does them.
+            ends: whether the campaign has no other runs.
+            display: show on a terminal what is run; False: the planner does.
+        """
+        status = Console(stderr=True, markup=False).status("")
+
+        def told(before: list[Run], key: str) -> None:
+            left = of.left(before)
+            status.update(f"{len(before)} done, about {left} left{_time_left(before, left, jobs)}: {key}")
+
+        with status if display else nullcontext():
+            for runs in planner.work(of, self.kept, self.record, budget, told, jobs):
+                if line := row(runs):
+                    say(line)
+        if ends and not of.left(self.runs):
+            self.end()
+        return self.runs
+
+    def change(self, plan: Mapping[str, Any]) -> None:
+        """Record another plan."""
+        self.kept.change_plan(self.record, plan)
+
+    def end(self) -> None:
+        self.kept.end(self.record)
+        self.record = replace(self.record, ended=time.time())
+
+    def forget(self) -> None:
+        """Remove the campaign from the store."""
+        with self.folder():
+            self.kept.forget(self.record)
+
+
+def _time_left(runs: Sequence[Run], left: int, jobs: int) -> str:
+    if not (runs and left):
+        return ""
+    seconds = left * sum(run.seconds for run in runs) / len(runs) / max(jobs, 1)
+    return f", {seconds / 60:.0f} min to go" if seconds >= 60 else f", {seconds:.0f} s to go"

@@ -66,14 +66,14 @@ class Progress:
     A text that begins with another word than the last is shown at once.
     """
 
-    def __init__(self, name: str, seconds: float = 10.0) -> None:
+    def __init__(self, name: str = "", seconds: float = 10.0) -> None:
         """Show `name` before each text.
 
         Args:
-            name: such as what is built.
+            name: such as what is built; "": nothing is before it.
             seconds: the time between two lines that begin with one word, where there is no terminal.
         """
-        self._name, self._seconds = name, seconds
+        self._name, self._seconds = f"{name}: " if name else "", seconds
         self._console = Console(stderr=True, markup=False)
         self._status = self._console.status("")
         self._word, self._next = "", Deadline.after(0)
@@ -88,10 +88,10 @@ class Progress:
     def __call__(self, text: str) -> None:
         word = text.partition(" ")[0]
         if self._console.is_terminal:
-            self._status.update(f"{self._name}: {text}")
+            self._status.update(f"{self._name}{text}")
         elif word != self._word or self._next.expired:
             self._next = Deadline.after(self._seconds)
-            print(f"{self._name}: {text}", file=sys.stderr, flush=True)
+            print(f"{self._name}{text}", file=sys.stderr, flush=True)
         self._word = word
 
 

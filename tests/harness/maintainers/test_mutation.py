@@ -34,13 +34,13 @@ def test_what_one_target_judged_is_left_to_no_other() -> None:
     for outcome in (MutantOutcome.KILLED, MutantOutcome.SURVIVED):
         runs = [run(FIRST, "native", outcome), run(SECOND, "native", MutantOutcome.UNCHANGED)]
         assert campaign.next(runs) == f"{SECOND} m4-qemu"
-        assert campaign.left(runs) == [f"{SECOND} m4-qemu", f"{SECOND} m55-qemu"]
+        assert campaign.keys_left(runs) == [f"{SECOND} m4-qemu", f"{SECOND} m55-qemu"]
 
 
 def test_otherwise_each_target_judges_each_mutant() -> None:
     campaign = mutation(once=False)
     assert campaign.next([], [f"{FIRST} native"]) == f"{FIRST} m4-qemu"
-    assert len(campaign.left([run(FIRST, "native", MutantOutcome.KILLED)])) == len(MUTANTS) * len(TARGETS) - 1
+    assert campaign.left([run(FIRST, "native", MutantOutcome.KILLED)]) == len(MUTANTS) * len(TARGETS) - 1
 
 
 def test_of_several_targets_the_one_that_judged_it_counts() -> None:

@@ -9,7 +9,7 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -20,10 +20,11 @@ import numpy as np
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, complaint, judge, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import RunJudgement, Rules, Told, complaint, judge, with_junit
+from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, LaunchError
+from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.host import subprocesses
 
 LIKELY: Final = 4.0  # how much more probable a commit is that touches a likely path
@@ -32,7 +33,6 @@ REPEATED: Final = 2  # runs of culprit and parent at least, before it ends
 END_TRIES: Final = 10  # runs of an end that may all contradict what was said of it
 SWAPPED_TRIES: Final = 3  # the same, of each end where both contradict it
 INFRA_TRIES: Final = 2  # runs of a commit without evidence, after which it counts as one that cannot be tested
-INFRA_IN_A_ROW: Final = 4  # runs without evidence over all commits, after which it stops
 LOG_LINES: Final = 40  # kept of the log of a run that did not pass
 DETAILED_TRIES: Final = 3  # runs of culprit or parent with details, until one looks like its side
 STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"
@@ -302,8 +302,10 @@ class _Seen:
         self.untestable = (self.stuck | (infra >= INFRA_TRIES)) & (self.runs == 0)
 
 
-class Bisection:
+class Bisection(Planner):
     """A bisection that carries out the runs of a line, in a `folder` that no other process uses. Use `with`."""
+
+    infra = (Told.INFRA.value, Told.ELSEWHERE.value)
 
     def __init__(self, line: CommitLine, folder: Path, told: Callable[[str], None] = lambda text: None) -> None:
         self.line, self._folder, self._told = line, folder, told
@@ -313,7 +315,6 @@ class Bisection:
         self._tree = Worktree(
             self._repository, folder / "tree", incremental=source.incremental, excluded=source.excluded
         )
-        self._in_vain = 0
 
     def __enter__(self) -> Bisection:
         self._tree.add(self.line.plan.new)
@@ -328,26 +329,19 @@ class Bisection:
         with contextlib.suppress(ConfigError):
             Worktree(Repository(Path(plan.source.path)), folder / "tree", incremental=False).remove()
 
-    def next(self, runs: list[Run]) -> str | None:
-        """Return the SHA of the commit to run next; None where nothing is left to run.
-
-        Raises:
-            LaunchError: several runs in a row taught nothing; the next call of `hil bisect run` tries again.
-        """
-        if self._in_vain >= INFRA_IN_A_ROW:
-            why, figures = runs[-1].error, runs[-1].figures
-            hint = str(figures.get("hint", "mend that, and go on"))
-            log = str(figures.get("log", ""))
-            raise LaunchError(f"nothing was learnt in {self._in_vain} runs: {why}", log=log, hint=hint)
+    def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
+        """Return the SHA of the commit to run next; None where nothing is left to run."""
         following = self.line.state(runs).next
         return None if following is None else self.line.commits[following].sha
+
+    def left(self, runs: Sequence[Run]) -> int:
+        return self.line.state(runs).left
 
     def carry_out(self, key: str) -> Run:
         began = time.monotonic()
         log = self._folder / "log"
         log.unlink(missing_ok=True)
         judgement = self._judgement(key, log)
-        self._in_vain = self._in_vain + 1 if judgement.told in (Told.INFRA, Told.ELSEWHERE) else 0
         figures = judgement.figures
         if judgement.told is not Told.PASS and log.exists():
             figures["log"] = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])

@@ -9,7 +9,7 @@ import hashlib
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Sample
+from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import predicted_class, squared_error
 from cortex_m_hil.checks.inputs import Taken
@@ -167,7 +168,7 @@ class Job:
         return hashlib.sha256(self.program.pte + "\n".join(parts).encode()).hexdigest()
 
 
-class Evaluation:
+class Evaluation(Planner):
     """The planner of an evaluation, which carries out its runs. Use `with`: one target at a time is up."""
 
     def __init__(self, jobs: Mapping[str, Job], data: DataSet, task: ModelTask) -> None:
@@ -185,18 +186,19 @@ class Evaluation:
     def __exit__(self, *_: object) -> None:
         self._switch_to("")
 
-    @property
-    def keys(self) -> list[str]:
-        return [f"{name} {first}-{last}" for name in self._jobs for first, last in self._parts]
-
-    def left(self, runs: Sequence[Run]) -> list[str]:
+    def _keys_left(self, runs: Sequence[Run]) -> list[str]:
         """Return the keys of which no run tells anything yet."""
         done = {run.key for run in runs if run.verdict == DONE}
         ended = {target_of(run) for run in runs if run.verdict not in (DONE, INFRA)}
-        return [key for key in self.keys if key not in done and key.partition(" ")[0] not in ended]
+        names = [name for name in self._jobs if name not in ended]
+        keys = [f"{name} {first}-{last}" for name in names for first, last in self._parts]
+        return [key for key in keys if key not in done]
 
-    def next(self, runs: list[Run]) -> str | None:
-        return next((key for key in self.left(runs) if key.partition(" ")[0] not in self._unreachable), None)
+    def left(self, runs: Sequence[Run]) -> int:
+        return len(self._keys_left(runs))
+
+    def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
+        return next((key for key in self._keys_left(runs) if key.partition(" ")[0] not in self._unreachable), None)
 
     def carry_out(self, key: str) -> Run:
         name, _, part = key.partition(" ")

@@ -15,13 +15,14 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.bisection.history import environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
+from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import BUILTIN, RUNNER, Night, Result, by_key
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
@@ -213,7 +214,7 @@ class BudgetSpent(Exception):
     """The time is over, and tests are left."""
 
 
-class Nightly:
+class Nightly(Planner):
     """A nightly that carries out its parts. `command(part, options)` returns the command that runs a part."""
 
     def __init__(
@@ -224,9 +225,15 @@ class Nightly:
         self._plan, self._kept, self._campaign, self._folder = plan, kept, campaign, folder
         self._command, self._told, self._budget = command, told, budget
 
-    def next(self, runs: list[Run]) -> str | None:
+    def _parts_left(self, runs: Sequence[Run]) -> list[str]:
         done = {run.key for run in runs}
-        return next((str(part) for part in self._plan.parts if str(part) not in done), None)
+        return [str(part) for part in self._plan.parts if str(part) not in done]
+
+    def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
+        return next(iter(self._parts_left(runs)), None)
+
+    def left(self, runs: Sequence[Run]) -> int:
+        return len(self._parts_left(runs))
 
     def carry_out(self, key: str) -> Run:
         """Run a part, and return what it counted, if it counts; results are recorded as they come.

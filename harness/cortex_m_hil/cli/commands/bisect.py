@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,6 @@ import typer
 import typer.core
 from rich.console import Console
 
-from cortex_m_hil.campaigns import planner
 from cortex_m_hil.campaigns.bisection import evidence as findings
 from cortex_m_hil.campaigns.bisection.bisect import (
     Bisection,
@@ -29,10 +27,10 @@ from cortex_m_hil.campaigns.bisection.bisect import (
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, Told, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
-from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, end, say, tell_problem
+from cortex_m_hil.campaigns.store import Run, Store
+from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say, tell_problem
 from cortex_m_hil.cli.app import UsageError, app, group, of_usage
-from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
+from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
@@ -116,12 +114,12 @@ def reset(store_file: StoreFile = None) -> None:
     """Forget the searches of this folder, and all of their runs."""
     with opened(store_file) as kept:
         campaign = _current(kept)
-        with own_folder(kept, campaign) as folder:
+        with campaign.folder() as folder:
             Bisection.clean_up(BisectionPlan.of(campaign.plan), folder)
-            for one in [one for one in kept.campaigns(KIND) if one.place == campaign.place]:
-                shutil.rmtree(_bundles(kept, one), ignore_errors=True)
+            for one in [one for one in kept.campaigns(KIND) if one.place == campaign.record.place]:
+                shutil.rmtree(_bundles(Campaign(kept, one)), ignore_errors=True)
                 kept.forget(one)
-    end(Answer("forgotten", {"began": campaign.began}))
+    end(Answer("forgotten", {"began": campaign.record.began}))
 
 
 # --- run -----------------------------------------------------------------------------------------------------
@@ -129,43 +127,40 @@ def reset(store_file: StoreFile = None) -> None:
 
 @bisect.command("run", log=True)
 def run(
+    led: CampaignOptions,
     command: Command = None,
     timeout: Timeout = 1800.0,
     build_timeout: Annotated[
         float, typer.Option("--build-timeout", callback=within(0.01, YEAR), help="Seconds")
     ] = 7200.0,
-    budget: Budget = YEAR,
     allow_fallback: Fallback = False,
     raises: Raises = None,
     run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log there as it grows")] = None,
-    store_file: StoreFile = None,
 ) -> None:
     """Run the test on commit after commit until the culprit is known.
 
     Goes on after whatever ended it.
     """
-    with opened(store_file) as kept:
+    with led.store() as kept:
         campaign = _current(kept)
         rules = Rules(allow_fallback, tuple(raises or ()))
-        plan = _with_test(kept, campaign, command or [], timeout, build_timeout, rules)
+        plan = _with_test(campaign, command or [], timeout, build_timeout, rules)
         line = CommitLine.of(plan)
-        with own_folder(kept, campaign) as folder:
-            if plan.reuse and not kept.runs(campaign):
-                _take_over(kept, campaign, line)
-            deadline = Deadline.after(budget)
-            runs, state = _work(line, kept, campaign, folder, deadline, run_log)
+        with campaign.folder() as folder:
+            if plan.reuse and not campaign.runs:
+                _take_over(campaign, line)
+            deadline = Deadline.after(led.budget)
+            runs, state = _work(line, campaign, folder, deadline, run_log)
             if state.outcome is BisectionOutcome.FOUND and not deadline.expired:
-                line = _with_details(line, state, kept, campaign, folder)
+                line = _with_details(line, state, campaign, folder)
         if state.outcome is not BisectionOutcome.UNDER_WAY:
-            kept.end(campaign)
+            campaign.end()
         if state.outcome is BisectionOutcome.UNTESTABLE:
             raise findings.untestable(line, runs)
     end(_answer(line, state, runs))
 
 
-def _with_test(
-    kept: Store, campaign: Campaign, command: Sequence[str], timeout: float, build_timeout: float, rules: Rules
-) -> BisectionPlan:
+def _with_test(campaign: Campaign, command: Sequence[str], timeout: float, build_timeout: float, rules: Rules) -> BisectionPlan:
     """Return the plan with its test; without a command it keeps the one that it has.
 
     Raises:
@@ -179,50 +174,49 @@ def _with_test(
     with_junit(command, Path("junit.xml"))
     named_tests(files_of_tests(command))
     wanted = replace(plan, command=tuple(command), timeout=timeout, build_timeout=build_timeout, rules=rules)
-    if plan.command and kept.runs(campaign) and (plan.command, plan.rules) != (wanted.command, wanted.rules):
+    if plan.command and campaign.runs and (plan.command, plan.rules) != (wanted.command, wanted.rules):
         hint = "go on with: hil bisect run; or begin anew: hil bisect reset"
         raise ConfigError(f"the search under way here runs another test: {' '.join(plan.command)}", hint=hint)
-    kept.change_plan(campaign, wanted.as_fields())
+    campaign.change(wanted.as_fields())
     return wanted
 
 
-def _take_over(kept: Store, campaign: Campaign, line: CommitLine) -> None:
+def _take_over(campaign: Campaign, line: CommitLine) -> None:
     """Record what earlier searches of this folder learnt of these commits, by the same test on the same source."""
     tells = {Told.PASS, Told.FAIL, Told.SKIP, Told.BUILD}
     found: dict[tuple[str, float], Run] = {}  # an earlier search may have taken over the same runs
+    kept, record = campaign.kept, campaign.record
     for earlier in kept.campaigns(KIND):
         plan = BisectionPlan.of(earlier.plan)
         same = (plan.source, plan.command, plan.rules) == (line.plan.source, line.plan.command, line.plan.rules)
-        if same and earlier.place == campaign.place and earlier.number != campaign.number:
+        if same and earlier.place == record.place and earlier.number != record.number:
             runs = [one for one in kept.runs(earlier) if one.key in line.position and Told(one.verdict) in tells]
             found |= {(one.key, one.at): one for one in runs}
     if found:
-        kept.record(campaign, *found.values())
+        kept.record(record, *found.values())
         say(f"{counted(len(found), 'run')} of earlier searches taken over")
     else:
         say("no earlier search here has a run of these commits by this test")
 
 
 def _work(
-    line: CommitLine, kept: Store, campaign: Campaign, folder: Path, budget: Deadline, run_log: Path | None
+    line: CommitLine, campaign: Campaign, folder: Path, budget: Deadline, run_log: Path | None
 ) -> tuple[list[Run], BisectionState]:
-    runs = kept.runs(campaign)
+    runs = campaign.runs
     _write(run_log, findings.log_lines(line, runs), "w")
     if line.state(runs).next is None:
         return runs, line.state(runs)
-    with Console(stderr=True, markup=False).status("") as status:
 
-        def told(before: list[Run], key: str) -> None:
-            status.update(_progress(line, before, key))
+    def row(runs: list[Run]) -> str:
+        _write(run_log, findings.lines_of_run(line, runs, len(runs)), "a")
+        return _row(line, runs)
 
-        with Bisection(line, folder) as bisection:
-            for runs in planner.work(bisection, kept, campaign, budget, told):
-                _write(run_log, findings.lines_of_run(line, runs, len(runs)), "a")
-                say(_row(line, runs))
+    with Bisection(line, folder) as bisection:
+        runs = campaign.work(bisection, budget, row, ends=False)
     return runs, line.state(runs)
 
 
-def _with_details(line: CommitLine, state: BisectionState, kept: Store, campaign: Campaign, folder: Path) -> CommitLine:
+def _with_details(line: CommitLine, state: BisectionState, campaign: Campaign, folder: Path) -> CommitLine:
     """Run culprit and parent once more, if the test is pytest, to record what each operator gives there.
 
     Returns:
@@ -237,29 +231,24 @@ def _with_details(line: CommitLine, state: BisectionState, kept: Store, campaign
     with Console(stderr=True, markup=False).status("") as status, Bisection(line, folder) as bisection:
         for sha, new in wanted.items():
             status.update(f"{sha[:10]} once more, operator by operator")
-            found = bisection.details(sha, new=new, bundles=_bundles(kept, campaign))
+            found = bisection.details(sha, new=new, bundles=_bundles(campaign))
             plan = replace(plan, details={**plan.details, sha: found})
-    kept.change_plan(campaign, plan.as_fields())
+    campaign.change(plan.as_fields())
     return line.of_plan(plan)
 
 
-def _bundles(kept: Store, campaign: Campaign) -> Path:
+def _bundles(campaign: Campaign) -> Path:
     """Return the folder of the bundles of the culprit's failures, which are kept until the search is reset.
 
     It is not where `hil` was called: that may be the source.
     """
-    return kept.file.parent / f"{kept.file.stem}-{campaign.number}-bundles"
+    return campaign.path.with_name(f"{campaign.path.name}-bundles")
 
 
 def _write(file: Path | None, lines: Iterator[str], mode: str) -> None:
     if file is not None:
         with file.open(mode) as out:
             out.writelines(f"{one}\n" for one in lines)
-
-
-def _progress(line: CommitLine, runs: Sequence[Run], key: str) -> str:
-    left = line.state(runs).left
-    return f"run {len(runs) + 1}: {key[:10]}; about {left} to go"
 
 
 def _row(line: CommitLine, runs: Sequence[Run]) -> str:
@@ -280,7 +269,7 @@ def log(store_file: StoreFile = None) -> None:
     """
     with opened(store_file) as kept:
         campaign = _current(kept)
-        line, runs = CommitLine.of(BisectionPlan.of(campaign.plan)), kept.runs(campaign)
+        line, runs = CommitLine.of(BisectionPlan.of(campaign.plan)), campaign.runs
     end(Answer("\n".join(findings.log_lines(line, runs)), {"plan": campaign.plan, "runs": runs}))
 
 
@@ -303,7 +292,7 @@ def replay(
     with opened(store_file) as kept:
         campaign = _begin(kept, line.plan)
         for one in runs:
-            kept.record(campaign, one)
+            kept.record(campaign.record, one)
     end(_answer(line, line.state(runs), runs))
 
 
@@ -328,8 +317,7 @@ def _answer(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> Ans
     }
     blocks = [_headline(line, state, runs), stat, _evidence(line, seen), _changes(changed)]
     unlike = state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID)
-    status = OK if found else NO if unlike else CANNOT_TELL
-    return Answer("\n\n".join(filter(None, blocks)), fields, status)
+    return Answer.of(blocks, fields, bad=unlike, unknown=not found)
 
 
 def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> str:
@@ -424,16 +412,16 @@ def _ends(line: CommitLine) -> dict[str, Any]:
 
 
 def _begin(kept: Store, plan: BisectionPlan) -> Campaign:
-    before = current(kept, KIND)
-    if before is not None and before.ended is None:
+    before = Campaign.last(kept, KIND)
+    if before is not None and not before.has_ended:
         raise ConfigError(
             "a search is under way in this folder", hint="hil bisect run goes on, hil bisect reset ends it"
         )
-    return kept.begin(KIND, os.getcwd(), plan.as_fields())
+    return Campaign.begin(kept, KIND, plan.as_fields())
 
 
 def _current(kept: Store) -> Campaign:
-    found = current(kept, KIND)
+    found = Campaign.last(kept, KIND)
     if found is None:
         raise ConfigError("no search was begun in this folder", hint="hil bisect start NEW OLD --source PATH")
     return found

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
-from cortex_m_hil.campaigns import planner
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read
-from cortex_m_hil.campaigns.evaluation.evaluation import (
-    DONE,
-    EvaluatedModel,
-    Evaluation,
-    EvaluationPlan,
-    Job,
-    ModelTask,
-    jobs_of,
-    task_of,
-)
+from cortex_m_hil.campaigns.evaluation.evaluation import Evaluation, Job, EvaluatedModel, EvaluationPlan, ModelTask, jobs_of, task_of
 from cortex_m_hil.campaigns.evaluation.evaluation_report import NAMES, Asked, EvaluationReport, Results
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
 from cortex_m_hil.checks.left_in_float import left_in_float
-from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say, tell
+from cortex_m_hil.cli.answers import Answer, say, tell
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.campaigns import Budget, StoreFile, opened, own_folder
-from cortex_m_hil.cli.options import YEAR, NoLint, SeveralTargets, TargetOptions, within
+from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
+from cortex_m_hil.cli.options import NoLint, SeveralTargets, TargetOptions, within
 from cortex_m_hil.cli.output import fields_of_target, label_of, no_lint_named, table
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError
@@ -85,6 +73,7 @@ def evaluate(
     model: ModelOption,
     target: SeveralTargets,
     on: TargetOptions,
+    led: CampaignOptions,
     data: DataOption,
     limit: Annotated[int, typer.Option("--limit", min=0, help="So many samples, evenly spread; 0: all")] = 0,
     min_top1: MinTop1Option = None,
@@ -98,8 +87,6 @@ def evaluate(
     zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0,
     layout: Annotated[str, typer.Option("--layout", help="Lower a module for channels_last or explicit")] = "",
     no_lint: NoLint = False,
-    budget: Budget = YEAR,
-    store_file: StoreFile = None,
 ) -> None:
     """Tell how accurate a model is on data, on each target.
 
@@ -111,7 +98,7 @@ def evaluate(
     asked = Asked(min_top1, min_auc, max_false_accepts, max_false_rejects, _classes(negative), stream)
     choice = on.choose(target)
     resolved = {name: choice.resolve(name) for name in choice.names}
-    with opened(store_file) as kept:
+    with led.store() as kept:
         found = EvaluatedModel(model, layout)
         samples = read(data, found.taken, Raw(raw, scale, zero_point), limit, in_order=stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
@@ -124,8 +111,10 @@ def evaluate(
         say(_heading(found, samples))
         if found.has_references and (told := left_in_float(first, layout)):
             say(told)
-        evaluation = Evaluation(jobs, samples, task)
-        runs = _work(kept, _campaign(kept, plan), evaluation, Deadline.after(budget))
+        wanted = plan.as_fields()
+        campaign = Campaign.go_on(kept, KIND, wanted, lambda one: one.plan == wanted)
+        with campaign.folder(), Evaluation(jobs, samples, task) as evaluation:
+            runs = campaign.work(evaluation, Deadline.after(led.budget))
     reports = _reports(jobs, samples, task, asked, runs)
     raise typer.Exit(_told(reports, resolved, {"model": model, "data": data, "taken_as": samples.taken_as}))
 
@@ -162,39 +151,6 @@ def _heading(model: EvaluatedModel, data: DataSet) -> str:
     return "\n".join(filter(None, (heading, data.taken_as)))
 
 
-# --- work ----------------------------------------------------------------------------------------------------
-
-
-def _campaign(kept: Store, plan: EvaluationPlan) -> Campaign:
-    """Return the last campaign of this plan that was begun in this folder and has not ended, or a new one."""
-    here, wanted = os.getcwd(), plan.as_fields()
-    for one in reversed(kept.campaigns(KIND)):
-        if (one.place, one.plan, one.ended) == (here, wanted, None):
-            return one
-    return kept.begin(KIND, here, wanted)
-
-
-def _work(kept: Store, campaign: Campaign, evaluation: Evaluation, budget: Deadline) -> list[Run]:
-    """Run what is left of an evaluation, within the budget, and return all runs, earlier ones too."""
-    with own_folder(kept, campaign), evaluation, Console(stderr=True, markup=False).status("") as status:
-
-        def told(before: list[Run], key: str) -> None:
-            left = len(evaluation.left(before))
-            status.update(f"{len(evaluation.keys) - left} of {len(evaluation.keys)}{_time_left(before, left)}: {key}")
-
-        for _ in planner.work(evaluation, kept, campaign, budget, told):
-            pass
-        runs = kept.runs(campaign)
-        if not evaluation.left(runs):
-            kept.end(campaign)
-    return runs
-
-
-def _time_left(runs: Sequence[Run], left: int) -> str:
-    done = [run.seconds for run in runs if run.verdict == DONE]
-    return f", about {left * sum(done) / len(done):.0f} s to go" if done else ""
-
-
 # --- answers -------------------------------------------------------------------------------------------------
 
 
@@ -216,8 +172,8 @@ def _answer(report: EvaluationReport, resolved: Resolved, asked_of: Mapping[str,
     lines += [f"  WRONG        {problem}" for problem in report.problems]
     lines += [f"  cannot tell  {report.unknown}"] if report.unknown else []
     lines += [report.results.ended] if report.results.ended and not report.results.infra else []
-    status = NO if report.failed else CANNOT_TELL if report.unknown else OK
-    return Answer("\n".join([*lines, ""]), {**fields_of_target(resolved), **asked_of, **report.fields()}, status)
+    fields = {**fields_of_target(resolved), **asked_of, **report.fields()}
+    return Answer.of(["\n".join([*lines, ""])], fields, bad=report.failed, unknown=report.unknown)
 
 
 def _headline(report: EvaluationReport, resolved: Resolved) -> str:

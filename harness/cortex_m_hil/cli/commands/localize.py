@@ -70,7 +70,7 @@ def _with_intermediates(path: Path) -> Bundle:
 
 
 def _of_bundle(bundle: Bundle, resolved: Resolved, multiplier: float) -> Answer:
-    """Localise a bundle on a target."""
+    """Return the answer for a bundle, localised on a target."""
     program = bundle.task.program
     with TemporaryFolder() as folder:
         opened = open_target(bundle, resolved, folder, multiplier=multiplier)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,9 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from pydantic import Field
-from rich.console import Console
 
-from cortex_m_hil.campaigns import planner
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import (
     EVERY,
@@ -38,13 +34,12 @@ from cortex_m_hil.campaigns.report.files import write
 from cortex_m_hil.campaigns.report.limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict
-from cortex_m_hil.campaigns.store import Campaign, Store
-from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
+from cortex_m_hil.campaigns.store import Campaign as Record
+from cortex_m_hil.cli.answers import Answer, end, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.campaigns import Budget, StoreFile, in_store, opened, own_folder
+from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, in_store
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.cli.options import (
-    YEAR,
     OptionalTarget,
     TargetOptions,
     Targets,
@@ -53,6 +48,7 @@ from cortex_m_hil.cli.options import (
     folder_to_write,
     runtimes_of,
 )
+from cortex_m_hil.cli.output import Progress as Display
 from cortex_m_hil.cli.output import cut
 from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, plugin_options
 from cortex_m_hil.errors import ConfigError, HarnessError
@@ -119,6 +115,7 @@ FitOption = Annotated[
 
 @app.command("nightly", log=True)
 def nightly(
+    led: CampaignOptions,
     tests: Tests = None,
     upstream: Upstream = False,
     target: OptionalTarget = None,
@@ -132,9 +129,7 @@ def nightly(
     coverage: CoverageOption = False,
     fit: FitOption = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0,
-    budget: Budget = YEAR,
     targets_file: Targets = None,
-    store_file: StoreFile = None,
 ) -> None:
     """Run tests on all targets, and say what changed.
 
@@ -147,23 +142,23 @@ def nightly(
     counting, uncounted = _counting(settings, chosen) if settings.coverage else ({}, {})
     plan = _plan(settings, chosen, targets_file, _checked_shard(shard), counting, left_out)
     asked = [f"--hil-bundles={_folder_of_bundles(report)}"] if bundles else []
-    with opened(store_file) as kept:
+    with led.store() as kept:
         before = nights.find(kept, against, complete=True) if against else None
-        campaign = _campaign(kept, plan)
+        campaign = Campaign.go_on(kept, KIND, plan.as_fields(), lambda one: plan_of(one).is_same_work(plan))
         for name, why in left_out.items():
             say(f"{name} is left out: {why}")
         for what, reason in uncounted.items():
             say(f"no coverage of {what}: {reason}")
-        left = _work(kept, campaign, plan, jobs, asked, Deadline.after(budget))
-        campaign = next(one for one in kept.campaigns(KIND) if one.number == campaign.number)
-        before = before or nights.previous(kept, campaign)
-        new = nights.night(kept, campaign)
+        left = _work(campaign, plan, jobs, asked, Deadline.after(led.budget))
+        record = campaign.record
+        before = before or nights.previous(kept, record)
+        new = nights.night(kept, record)
         old = nights.night(kept, before) if before is not None else None
-        changed = nights.what_changed(kept, campaign, old, new)
+        changed = nights.what_changed(kept, record, old, new)
         if report is not None:
-            write(report_of(kept, campaign, new, old, changed, report), report)
+            write(report_of(kept, record, new, old, changed, report), report)
             say(f"report: {report / 'index.html'}")
-    end(_answer(new, campaign, before, changed, left, left_out, uncounted, in_store(store_file)))
+    end(_answer(new, record, before, changed, left, left_out, uncounted, in_store(led.store_file)))
 
 
 # --- what is asked -------------------------------------------------------------------------------------------
@@ -292,18 +287,6 @@ def _counting(
     return {name: tuple(names) for name, names in found.items()}, {what: one.message for what, one in errors.items()}
 
 
-def _campaign(kept: Store, plan: NightlyPlan) -> Campaign:
-    """Return the last campaign of the same plan that is under way in this folder, else a new one.
-
-    One of another plan that is under way is no obstacle.
-    """
-    place = os.getcwd()
-    for one in reversed(kept.campaigns(KIND)):
-        if one.place == place and one.ended is None and plan_of(one).is_same_work(plan):
-            return one
-    return kept.begin(KIND, place, plan.as_fields())
-
-
 def _folder_of_bundles(report: Path | None) -> Path:
     if report is None:
         raise ConfigError("--bundles says what goes into a report", hint="--report DIR as well")
@@ -313,26 +296,21 @@ def _folder_of_bundles(report: Path | None) -> Path:
 # --- work ----------------------------------------------------------------------------------------------------
 
 
-def _work(
-    kept: Store, campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str], budget: Deadline
-) -> bool:
+def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str], budget: Deadline) -> bool:
     """Run what is left of a nightly, within the budget, and tell whether tests are left.
 
     Args:
-        kept: the store.
         campaign: the nightly.
         plan: its plan.
         jobs: workers of pytest-xdist; 0: none.
         asked: options of pytest for runs that count no coverage.
         budget: no run begins after it.
     """
-    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    with own_folder(kept, campaign) as folder, console.status("") as status:
+    kept, record = campaign.kept, campaign.record
+    with campaign.folder() as folder, Display(seconds=EVERY) as display:
         failed: Counter[str] = Counter()
-        said = time.monotonic()
 
         def told(progress: PytestProgress) -> None:
-            nonlocal said
             if progress.result is not None and progress.result.verdict in (*FAILED, Verdict.INFRA):
                 failed[progress.result.key.suite] += 1
                 say(_row(progress.result))
@@ -341,29 +319,20 @@ def _work(
             left = progress.collected - progress.done
             what = f"{of.runtime}, coverage {of.slice}/{SLICES}" if of.counts else of.runtime
             left -= progress.running
-            line = f"{of.suite}, {what}: {progress.done} done, {progress.running} running, {left} left{bad}"
-            status.update(line)
-            if not console.is_terminal and time.monotonic() - said >= EVERY:
-                console.print(line)
-                said = time.monotonic()
+            display(f"{of.suite}, {what}: {progress.done} done, {progress.running} running, {left} left{bad}")
 
         def command(part: NightlyPart, options: Sequence[str]) -> list[str]:
             return _command(plan, part, jobs, [*([] if part.counts else asked), *options])
 
-        campaigning = Nightly(plan, kept, campaign, folder, command, told, budget)
         try:
-            for _ in planner.work(campaigning, kept, campaign, budget, lambda *_: None):
-                pass
+            campaign.work(Nightly(plan, kept, record, folder, command, told, budget), budget, display=False)
         except ConfigError:
-            if not kept.runs(campaign):  # a nightly that could not begin, as of a wrong call, is not kept
-                kept.forget(campaign)
+            if not campaign.runs:  # a nightly that could not begin, as of a wrong call, is not kept
+                kept.forget(record)
             raise
         except BudgetSpent:
-            return True
-        if campaigning.next(kept.runs(campaign)) is not None:
-            return True
-        kept.end(campaign)
-        return False
+            pass
+    return not campaign.has_ended
 
 
 def _command(plan: NightlyPlan, part: NightlyPart, jobs: int, options: Sequence[str]) -> list[str]:
@@ -396,7 +365,7 @@ def _row(result: Result) -> str:
 
 
 def _answer(
-    new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool,
+    new: Night, campaign: Record, before: Record | None, changed: Sequence[Change], left: bool,
     out: dict[str, str], uncounted: dict[str, str], where: str,
 ) -> Answer:  # fmt: skip
     """Return the answer of the command.
@@ -425,15 +394,13 @@ def _answer(
         "changes": [one.fields() for one in changed],
         "coverage": {name: dict(zip(("lines", "branches"), shares, strict=True)) for name, shares in _shares(new)},
     }
-    failed = any(verdicts[one] for one in FAILED) or any(
-        one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in changed
-    )
-    status = NO if failed else CANNOT_TELL if left or verdicts[Verdict.INFRA] or not verdicts else OK
-    return Answer("\n\n".join(filter(None, _blocks(new, campaign, before, changed, left, where))), fields, status)
+    failed = any(verdicts[one] for one in FAILED) or any(one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in changed)
+    unknown = left or verdicts[Verdict.INFRA] or not verdicts
+    return Answer.of(_blocks(new, campaign, before, changed, left, where), fields, bad=failed, unknown=unknown)
 
 
 def _blocks(
-    new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool, where: str
+    new: Night, campaign: Record, before: Record | None, changed: Sequence[Change], left: bool, where: str
 ) -> Iterator[str]:
     if changed or (before is not None and new.tests):
         words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o DIR"
@@ -456,7 +423,7 @@ def _shares(new: Night) -> list[tuple[str, tuple[Share, Share]]]:
     return [(name, total(one.files)) for name, one in sorted(classes.items())]
 
 
-def _named(campaign: Campaign | None) -> str:
+def _named(campaign: Record | None) -> str:
     if campaign is None:
         return ""
     return f"nightly {campaign.ordinal}" + (f" ({campaign.name})" if campaign.name else "")

@@ -84,7 +84,7 @@ def fuzz_command(
         with opened(store_file) as kept:
             under_way = generated.begun(kept, plan, reset=reset)
             out = (corpus or Path("fuzzed")).absolute()
-            answer = generated.run(kept, under_way, jobs, Deadline.after(seconds or YEAR), out)
+            answer = generated.run(under_way, jobs, Deadline.after(seconds or YEAR), out)
         end(answer)
     _require_mutants(seconds, jobs, store_file, reset=reset)
     resolved = TargetOptions(runtime=runtime, targets_file=targets_file).resolve(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import random
 import shutil
 import sys
@@ -15,12 +14,11 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from cortex_m_hil.campaigns import planner
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
-from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
-from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
-from cortex_m_hil.cli.options import DAY, YEAR, OptionalTarget, TargetOptions, Targets, Tests, Upstream
+from cortex_m_hil.campaigns.store import Run, Store
+from cortex_m_hil.cli.answers import Answer, end, say
+from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
+from cortex_m_hil.cli.options import DAY, OptionalTarget, TargetOptions, Targets, Tests, Upstream
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.pytest_runs import named_tests, plugin_options
 from cortex_m_hil.errors import ConfigError
@@ -44,6 +42,7 @@ SEEDS: Final = 1 << 32
 
 @dev.command("mutate", log=True)
 def mutate(
+    led: CampaignOptions,
     tests: Tests = None,
     target: OptionalTarget = None,
     upstream: Upstream = False,
@@ -58,12 +57,10 @@ def mutate(
     once: Annotated[bool, typer.Option("--once", help="Each on the first target whose runner it changes")] = False,
     localize: Annotated[bool, typer.Option("--localize", help="Is the operator of what is killed named?")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Mutants, and tests, at a time")] = 1,
-    budget: Budget = YEAR,
     reset: Annotated[
         bool, typer.Option("--reset", help="Forget what was begun in this folder, and begin anew")
     ] = False,
     targets_file: Targets = None,
-    store_file: StoreFile = None,
 ) -> None:
     """Tell whether tests notice a broken kernel.
 
@@ -71,7 +68,7 @@ def mutate(
     --upstream it goes on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
     """
     wanted = None
-    with opened(store_file) as kept:
+    with led.store() as kept:
         if reset:
             _forget(kept, asked=bool(tests or upstream))
         if tests or upstream:
@@ -84,7 +81,8 @@ def mutate(
             wanted = replace(wanted, redzones=redzones, once=once, localize=localize)
             wanted = replace(wanted, kernels=wanted.kernels_now().digest)
         campaign = _campaign(kept, wanted, seeded=seed is not None)
-        plan, runs, left = _work(kept, campaign, jobs, Deadline.after(budget))
+        plan, left = _work(campaign, jobs, Deadline.after(led.budget))
+        runs = campaign.runs
     counted_runs = mutation_report.one_of_each(runs) if plan.once else runs
     end(_answer(plan, MutationReport(tuple(counted_runs), frozenset(plan.operators)), left))
 
@@ -123,42 +121,37 @@ def _campaign(kept: Store, wanted: MutationPlan | None, *, seeded: bool) -> Camp
     Raises:
         ConfigError: nothing was begun, or something else than what is wanted.
     """
-    before = current(kept, KIND)
+    before = Campaign.last(kept, KIND)
     if wanted is None:
         if before is None:
             raise ConfigError("nothing was begun in this folder", hint="hil dev mutate TEST… -t TARGET, or --upstream")
         return before
-    if before is None or before.ended is not None:
-        return kept.begin(KIND, os.getcwd(), wanted.as_fields())
+    if before is None or before.has_ended:
+        return Campaign.begin(kept, KIND, wanted.as_fields())
     plan = MutationPlan.of(before.plan)
     if not plan.asks_like(wanted) or (seeded and plan.seed != wanted.seed):
         hint = "hil dev mutate goes on with it; --reset forgets it"
-        raise ConfigError(f"something else is under way in this folder: {plan.asked}", hint=hint)
+        raise ConfigError(f"{UNDER_WAY}: {plan.asked}", hint=hint)
     return before
 
 
 def _forget(kept: Store, *, asked: bool) -> None:
     if not asked:
         raise ConfigError("--reset begins anew, and no test is named", hint="hil dev mutate TEST -t TARGET --reset")
-    if (campaign := current(kept, KIND)) is not None:
-        with own_folder(kept, campaign):
-            kept.forget(campaign)
+    if (campaign := Campaign.last(kept, KIND)) is not None:
+        campaign.forget()
 
 
 # --- work ----------------------------------------------------------------------------------------------------
 
 
-def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple[MutationPlan, list[Run], int]:
-    """Work on a campaign until it is complete or the budget is spent.
-
-    Returns:
-        The plan, all runs so far, and how many runs are left.
-    """
-    plan, left, done = MutationPlan.of(campaign.plan), 0, False
-    if campaign.ended is not None:
-        return plan, kept.runs(campaign), left
+def _work(campaign: Campaign, jobs: int, budget: Deadline) -> tuple[MutationPlan, int]:
+    """Work on a campaign until it is complete or the budget is spent; return the plan and how many runs are left."""
+    plan = MutationPlan.of(campaign.plan)
+    if campaign.has_ended:
+        return plan, 0
     kernels = plan.kernels_now()
-    with own_folder(kept, campaign, lambda: not done) as folder:
+    with campaign.folder(lambda: not campaign.has_ended) as folder:
         ready = folder / READY
         begun = bool(plan.seconds) and ready.is_dir()
         if not begun:
@@ -166,17 +159,13 @@ def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple
         with MutationWorkers(plan.settings(ready), folder) as workers:
             if not begun:
                 plan = _timed(plan, workers)
-                kept.change_plan(campaign, plan.as_fields())
+                campaign.change(plan.as_fields())
             mutation = Mutation(plan, plan.mutants(kernels), workers)
-            left = len(mutation.keys)
             most = "at most " if plan.once else ""
-            say(f"{most}{left} to judge, {len(kernels.mutants_of(plan.operators))} to draw from, seed {plan.seed}")
-            for runs in _judged(mutation, kept, campaign, budget, jobs):
-                left = len(mutation.left(runs))
-        done = left == 0
-        if done:
-            kept.end(campaign)
-    return plan, kept.runs(campaign), left
+            drawn = len(kernels.mutants_of(plan.operators))
+            say(f"{most}{len(mutation.keys)} to judge, {drawn} to draw from, seed {plan.seed}")
+            runs = campaign.work(mutation, budget, lambda runs: _row(runs[-1], len(runs), mutation.left(runs)), jobs)
+    return plan, mutation.left(runs)
 
 
 def _timed(plan: MutationPlan, workers: MutationWorkers) -> MutationPlan:
@@ -233,31 +222,10 @@ def _suites(plan: MutationPlan) -> Iterator[tuple[str, list[str], str]]:
         yield "ExecuTorch's tests", [*upstream_command(), "-p", KEEPING], shows
 
 
-def _judged(mutation: Mutation, kept: Store, campaign: Campaign, budget: Deadline, jobs: int) -> Iterator[list[Run]]:
-    """Yield all runs so far: at the beginning, and after each run."""
-    yield kept.runs(campaign)
-    with Console(stderr=True, markup=False).status("") as status:
-
-        def told(before: list[Run], key: str) -> None:
-            left = len(mutation.left(before))
-            status.update(f"{len(before)} judged, {left} left{_time_left(before, left, jobs)}: {key}")
-
-        for runs in planner.work_in_parallel(mutation, kept, campaign, budget, told, jobs):
-            say(_row(runs[-1], len(runs), len(runs) + len(mutation.left(runs))))
-            yield runs
-
-
-def _time_left(runs: Sequence[Run], left: int, jobs: int) -> str:
-    if not runs:
-        return ""
-    seconds = left * sum(run.seconds for run in runs) / len(runs) / jobs
-    return f", about {seconds / 60:.0f} min to go"
-
-
-def _row(run: Run, number: int, total: int) -> str:
+def _row(run: Run, number: int, left: int) -> str:
     why = f"  {run.error}" if run.error else ""
     place = f"{Path(run.figures['path']).name}:{run.figures['line']}"
-    told = f"{number:>{len(str(total))}} of {total}  {run.verdict:<9}  {place}  {run.figures['change']}"
+    told = f"{number:>{len(str(number + left))}} of {number + left}  {run.verdict:<9}  {place}  {run.figures['change']}"
     return f"{told}  {run.figures['target']}, {run.seconds:.1f} s{why}"
 
 
@@ -278,8 +246,7 @@ def _answer(plan: MutationPlan, report: MutationReport, left: int) -> Answer:
         **report.fields(),
     }
     unknown = left or not report.judged or report.of(MutantOutcome.INFRA)
-    status = NO if report.survivors and not left else CANNOT_TELL if unknown else OK
-    return Answer("\n\n".join(filter(None, _blocks(plan, report, left))), fields, status)
+    return Answer.of(_blocks(plan, report, left), fields, bad=report.survivors and not left, unknown=unknown)
 
 
 def _blocks(plan: MutationPlan, report: MutationReport, left: int) -> Iterator[str]:

@@ -6,17 +6,16 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cortex_m_hil.campaigns import workers
+from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.errors import ConfigError, LaunchError
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.maintainers.mutation import mutation_worker
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
 from cortex_m_hil.maintainers.mutation.mutants import SourceMutant, drawn
 from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutcome, MutationWorkerSettings
-
-INFRA_IN_A_ROW: Final = 4  # infra runs after which the campaign stops: the cause is no mutant
 
 
 @dataclass(frozen=True)
@@ -105,28 +104,24 @@ class MutationWorkers(workers.Workers):
         return answer["seconds"], answer["operators"]
 
 
-class Mutation:
+class Mutation(Planner):
     """The runs of a plan, of which several are carried out at a time."""
+
+    infra = (MutantOutcome.INFRA.value,)
 
     def __init__(self, plan: MutationPlan, mutants: Sequence[SourceMutant], workers: MutationWorkers) -> None:
         self.plan, self._workers = plan, workers
         self.keys = tuple(f"{mutant.name} {target}" for mutant in mutants for target in plan.targets)
-        self._in_vain = 0
 
     def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
-        """Return the key of the next run, None where none can begin now.
-
-        Raises:
-            LaunchError: the last runs were all infra errors. The next call of `hil dev mutate` goes on.
-        """
-        if self._in_vain >= INFRA_IN_A_ROW:
-            why = runs[-1].error
-            raise LaunchError(f"nothing was learnt in {self._in_vain} runs: {why}", hint="mend that, and go on")
         busy = {_mutant(key) for key in under_way} if self.plan.once else set()
-        left = (key for key in self.left(runs) if key not in under_way and _mutant(key) not in busy)
-        return next(left, None)
+        free = (key for key in self.keys_left(runs) if key not in under_way and _mutant(key) not in busy)
+        return next(free, None)
 
-    def left(self, runs: Sequence[Run]) -> list[str]:
+    def left(self, runs: Sequence[Run]) -> int:
+        return len(self.keys_left(runs))
+
+    def keys_left(self, runs: Sequence[Run]) -> list[str]:
         """Return the keys that are still to be run."""
         done = {one.key for one in runs}
         judged = {_mutant(one.key) for one in runs if MutantOutcome(one.verdict) in JUDGED}
@@ -136,9 +131,7 @@ class Mutation:
     def carry_out(self, key: str) -> Run:
         name, _, target = key.rpartition(" ")
         request = {"target": target, "mutant": name, "seconds": self.plan.seconds[target]}
-        run = Run(**{**self._workers.ask(request)["run"], "key": key})
-        self._in_vain = self._in_vain + 1 if run.verdict == MutantOutcome.INFRA.value else 0
-        return run
+        return Run(**{**self._workers.ask(request)["run"], "key": key})
 
     def stop(self) -> None:
         self._workers.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,12 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
-
-from cortex_m_hil.campaigns import planner
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
-from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say
-from cortex_m_hil.cli.campaigns import current, own_folder
+from cortex_m_hil.campaigns.store import Run, Store
+from cortex_m_hil.cli.answers import Answer, say
+from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign
 from cortex_m_hil.cli.options import TargetOptions, runtimes_of
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
@@ -60,40 +57,41 @@ def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None)
 
 def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
     """Return the campaign under way in this folder, or a new one. Raise ConfigError where another one is under way."""
-    before = current(kept, KIND)
-    if before is None or before.ended is not None:
-        return kept.begin(KIND, os.getcwd(), asdict(plan))
+    before = Campaign.last(kept, KIND)
+    if before is None or before.has_ended:
+        return Campaign.begin(kept, KIND, asdict(plan))
     other = NetworkPlan.of(before.plan)
     if updated := other != plan and replace(other, generator=plan.generator) == plan:
         say("begun anew: this hil draws other programs than the one that began here")
     if reset or updated:
-        with own_folder(kept, before):
-            kept.forget(before)
-        return kept.begin(KIND, os.getcwd(), asdict(plan))
+        before.forget()
+        return Campaign.begin(kept, KIND, asdict(plan))
     if other != plan:
         hint = "that command goes on with it; --reset forgets it"
-        raise ConfigError(f"something else is under way in this folder: {other.asked}", hint=hint)
-    say(f"goes on: {counted(len(by_number(kept.runs(before))), 'network')} judged before; --reset begins anew")
+        raise ConfigError(f"{UNDER_WAY}: {other.asked}", hint=hint)
+    say(f"goes on: {counted(len(by_number(before.runs)), 'network')} judged before; --reset begins anew")
     return before
 
 
-def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
+def run(campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
     """Judge programs until there are enough or the budget is spent, shrink the failing ones, and return the answer."""
     plan = NetworkPlan.of(campaign.plan)
     say(f"{', '.join(plan.targets)} on {' and '.join(plan.runtimes)}: begins with building and booting the runners")
-    with own_folder(kept, campaign) as folder:
+    with campaign.folder() as folder:
         with NetworkWorkers(plan, folder) as workers:
-            for runs in planner.work_in_parallel(Programs(plan, workers), kept, campaign, budget, _silent, jobs):
-                _tell(runs[-1], plan, len(by_number(runs)))
+            programs = Programs(plan, workers)
+            campaign.work(programs, budget, lambda runs: _row(runs[-1], plan, len(by_number(runs))), jobs, ends=False)
         with NetworkWorkers(plan, folder) as workers:
-            shrinking = Shrinking(plan, kept.runs(campaign), workers, out, SHRINKING)
+            shrinking = Shrinking(plan, campaign.runs, workers, out, SHRINKING)
+            if number := shrinking.left(campaign.runs):
+                print(
+                    f"shrinks {counted(number, 'defect')}: at most {SHRINKING:.0f} s each", file=sys.stderr, flush=True
+                )
             never = Deadline.after(float("inf"))
-            for runs in planner.work_in_parallel(shrinking, kept, campaign, never, _shrinks, jobs):
-                _tell_shrunk(runs[-1])
-        runs = kept.runs(campaign)
-        left = max(0, plan.count - len(by_number(runs)))
+            runs = campaign.work(shrinking, never, lambda runs: _row_of_shrunk(runs[-1]), jobs, ends=False)
+        left = programs.left(runs)
         if not left:
-            kept.end(campaign)
+            campaign.end()
     return answer(plan, runs, left, possible_lines(plan))
 
 
@@ -106,25 +104,17 @@ def possible_lines(plan: NetworkPlan) -> dict[str, frozenset[int]]:
         return dict(chain(lines().items(), *(one.possible().items() for one in kernels)))
 
 
-def _silent(runs: Sequence[Run], key: str) -> None:
-    """Print nothing when a run begins: each run has its line when it has ended."""
+def _row_of_shrunk(run: Run) -> str:
+    return f"{run.key}: {run.figures.get('fails') or run.error}"
 
 
-def _shrinks(runs: Sequence[Run], key: str) -> None:
-    Console(stderr=True, markup=False).print(f"{key}: at most {SHRINKING:.0f} s", highlight=False)
-
-
-def _tell_shrunk(run: Run) -> None:
-    say(f"{run.key}: {run.figures.get('fails') or run.error}")
-
-
-def _tell(run: Run, plan: NetworkPlan, judged: int) -> None:
-    """Print the line of a run that has ended; `judged` counts the programs so far, this one included."""
+def _row(run: Run, plan: NetworkPlan, judged: int) -> str:
+    """Return the line of a run that has ended; `judged` counts the programs so far, this one included."""
     total = f"/{plan.count}" if plan.count else ""
     kinds = " ".join(step["kind"] for step in run.figures["recipe"]["steps"])
     why = next(chain([run.error] if run.error else [], _why(run.figures)), "")
     head = f"{judged}{total}  network {run.key}  {run.verdict:<7}  {kinds}, {run.seconds:.1f} s"
-    say(f"{head}  {why}" if why else head)
+    return f"{head}  {why}" if why else head
 
 
 def _why(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -173,10 +163,8 @@ def answer(plan: NetworkPlan, runs: Sequence[Run], left: int, possible: Mapping[
         "reached": _reached(programs, possible),
     }
     new = [one for one in found if not one.known]
-    unknown = left or outcomes[NetworkOutcome.INFRA.value] or not outcomes[NetworkOutcome.PASSED.value]
-    return Answer(
-        "\n\n".join(filter(None, _blocks(plan, fields))), fields, NO if new else CANNOT_TELL if unknown else OK
-    )
+    unknown = left or outcomes[Outcome.INFRA.value] or not outcomes[Outcome.PASSED.value]
+    return Answer.of(_blocks(plan, fields), fields, bad=new, unknown=unknown)
 
 
 def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:

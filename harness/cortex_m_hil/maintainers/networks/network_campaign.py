@@ -7,9 +7,10 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cortex_m_hil.campaigns import workers
+from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.maintainers.networks import network_worker as models_worker
@@ -17,8 +18,6 @@ from cortex_m_hil.maintainers.networks.generator import ROUND, Generator
 from cortex_m_hil.maintainers.networks.network_judge import Judged
 from cortex_m_hil.maintainers.networks.network_worker import NetworkOutcome, NetworkWorkerSettings, unpacked
 from cortex_m_hil.maintainers.networks.recipe import Recipe
-
-INFRA_IN_A_ROW: Final = 4  # infra runs after which the campaign stops: the cause is no program
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,14 @@ class NetworkWorkers(workers.Workers):
         super().__init__("hil dev fuzz", [models_worker.__name__, json.dumps(asdict(plan.settings))], folder)
 
 
-class Programs:
+class Programs(Planner):
     """The programs of a campaign, of which several are judged at a time.
 
     Each program follows from the seed, its number and the programs of the rounds before: it is the same with any number
     of workers. A round begins when the one before has ended.
     """
+
+    infra = (Outcome.INFRA.value,)
 
     def __init__(self, plan: NetworkPlan, workers: NetworkWorkers) -> None:
         self.plan, self._workers = plan, workers
@@ -79,21 +80,16 @@ class Programs:
         self._stopped = False
 
     def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
-        """Return the key of the next program; None where there is none, or where it must wait for a round to end.
-
-        Raises:
-            LaunchError: the last runs were all infra errors. The same command goes on with the campaign.
-        """
+        """Return the key of the next program; None where there is none, or where it must wait for a round to end."""
         programs = by_number(runs)
-        last = [run.verdict for run in runs[-INFRA_IN_A_ROW:]]
-        if len(last) == INFRA_IN_A_ROW and set(last) == {NetworkOutcome.INFRA.value}:
-            what = f"nothing was learnt from {INFRA_IN_A_ROW} programs in a row: {runs[-1].error}"
-            raise LaunchError(what, hint="mend that, and go on")
         number = next(one for one in range(len(programs) + len(under_way) + 1)
                       if one not in programs and str(one) not in under_way)  # fmt: skip
         if self.plan.count and number >= self.plan.count:
             return None
         return str(number) if self._draw_up_to(number, programs) else None
+
+    def left(self, runs: Sequence[Run]) -> int:
+        return max(0, self.plan.count - len(by_number(runs)))
 
     def _draw_up_to(self, number: int, programs: Mapping[int, Run]) -> bool:
         """Draw the programs up to a number, and tell whether that was possible: all earlier rounds must have ended."""
@@ -169,7 +165,7 @@ def defects(runs: Iterable[Run]) -> list[Defect]:
     return list(found.values())
 
 
-class Shrinking:
+class Shrinking(Planner):
     """The second phase of a campaign: it shrinks the first program of each new defect and writes the tests."""
 
     def __init__(
@@ -186,6 +182,9 @@ class Shrinking:
     def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
         done = {run.key for run in runs}
         return next((key for key in self._asked if key not in done and key not in under_way), None)
+
+    def left(self, runs: Sequence[Run]) -> int:
+        return len(self._asked.keys() - {run.key for run in runs})
 
     def carry_out(self, key: str) -> Run:
         more = {"out": str(self._out), "budget": self._budget, "asked": self._plan.asked}
