@@ -97,14 +97,12 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], agains
     if campaign is None:
         fail("these results are among the earlier nightlies already; is hil-nightlies of another run?")
     before = nights.find(store, against, complete=True) if against else nights.previous(store, campaign)
-    new = nights.night(store, campaign)
     missing = [name for name in expected if name not in campaign.plan["targets"]]
-    old = nights.night(store, before) if before is not None else None
-    changed = nights.what_changed(store, campaign, old, new)
-    write(report_of(store, campaign, new, old, changed, REPORT), REPORT)
-    if whole and new.complete and not missing:
+    report = report_of(store, campaign, before, REPORT)
+    write(report, REPORT)
+    if whole and report.night.complete and not missing:
         keep(store, campaign)
-    return Found(new, before, changed, missing)
+    return Found(report.night, before, report.changes, missing)
 
 
 def keep(store: Store, campaign: Campaign) -> None:

@@ -6,18 +6,22 @@ A run is in the file as soon as `record` returns, whatever ends the process or t
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import platformdirs
+from pydantic import TypeAdapter
 
 from cortex_m_hil.errors import ConfigError
 
+_Kind = TypeVar("_Kind")
+_Plan = TypeVar("_Plan", bound="Plan")
 SCHEMA: Final = 3  # PRAGMA user_version
 _BUSY: Final = 10.0  # seconds to wait for another process's transaction
 _TABLES: Final = """
@@ -86,6 +90,32 @@ class Campaign:
     ended: float | None
     name: str = ""
     ordinal: int = 0
+
+
+def from_fields(kind: type[_Kind], fields: Mapping[str, Any]) -> _Kind:
+    """Return the dataclass that `asdict` made `fields` of, also after a way through JSON.
+
+    Raises:
+        ValueError: the fields make no sense.
+    """
+    return cast(_Kind, _adapter(cast(Any, kind)).validate_python(fields))
+
+
+@functools.cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+class Plan:
+    """The base of dataclasses that say what is asked of a campaign, or of its workers."""
+
+    @classmethod
+    def of(cls: type[_Plan], fields: Mapping[str, Any]) -> _Plan:
+        """Return the plan that `as_fields` made `fields` of; raise what `from_fields` does."""
+        return from_fields(cls, fields)
+
+    def as_fields(self) -> dict[str, Any]:
+        return asdict(cast(Any, self))
 
 
 class Store:

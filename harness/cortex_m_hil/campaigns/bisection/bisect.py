@@ -10,13 +10,14 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
@@ -58,7 +59,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class BisectionPlan:
+class BisectionPlan(store.Plan):
     """A bisection as it was asked for.
 
     Attributes:
@@ -98,18 +99,6 @@ class BisectionPlan:
     rules: Rules = field(default_factory=Rules)
     reuse: bool = False
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> BisectionPlan:
-        """Return the plan that `as_fields` made `fields` of, also after a way through JSON."""
-        rules, said = fields["rules"], fields["source"]
-        source = Source(**{**said, "excluded": tuple(said.get("excluded", ()))})
-        found = Rules(rules["allow_fallback"], tuple(rules["raises"]))
-        lists = {name: tuple(fields[name]) for name in ("likely", "command")}
-        return cls(**{**fields, **lists, "source": source, "rules": found})
-
-    def as_fields(self) -> dict[str, Any]:
-        return asdict(self)
 
     def side(self, told: Told) -> bool | None:
         """Tell whether a run looks like the new side; None if it tells nothing."""

@@ -10,12 +10,13 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil import flow
+from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Sample
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
@@ -48,7 +49,7 @@ class ModelTask(str, Enum):
 
 
 @dataclass(frozen=True)
-class EvaluationPlan:
+class EvaluationPlan(store.Plan):
     """The plan of an evaluation; thresholds are no part of it.
 
     Attributes:
@@ -64,9 +65,6 @@ class EvaluationPlan:
     samples: int
     digest: str
     content: Mapping[str, str]
-
-    def as_fields(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class EvaluatedModel:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection.history import environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.campaigns.planner import Planner
@@ -56,7 +57,7 @@ def patterns(asked: bool | Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class NightlyPlan:
+class NightlyPlan(store.Plan):
     """A nightly as it was asked for, and the state of code and tools. Two of the same plan are one nightly.
 
     Attributes:
@@ -101,24 +102,12 @@ class NightlyPlan:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> NightlyPlan:
-        """Return the plan that `as_fields` made `fields` of, also after a way through JSON."""
-        lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
-        upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
-        limits = tuple(map(FigureLimit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
+        """Return the plan that `as_fields` made `fields` of, also one of an earlier version."""
         counting = fields.get("coverage", {})
-        of_runtimes = counting if isinstance(counting, Mapping) else {BUILTIN: counting}  # of earlier versions
-        coverage = {str(runtime): tuple(map(str, names)) for runtime, names in of_runtimes.items() if names}
-        return cls(
-            **{
-                **fields,
-                **lists,
-                "upstream": upstream,
-                "limits": limits,
-                "coverage": coverage,
-                "fit": patterns(fields.get("fit", ())),
-                "models": tuple(fields.get("models", ())),
-            }
-        )
+        of_runtimes = counting if isinstance(counting, Mapping) else {BUILTIN: counting}
+        coverage = {runtime: names for runtime, names in of_runtimes.items() if names}
+        more = {"coverage": coverage, "fit": patterns(fields.get("fit", ())), "limits": fields.get("limits", ())}
+        return super().of({**fields, **more})
 
     def as_fields(self) -> dict[str, Any]:
         limits = [one.model_dump(exclude_none=True) for one in self.limits]

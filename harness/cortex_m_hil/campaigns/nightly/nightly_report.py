@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import plan_of, shareable
-from cortex_m_hil.campaigns.report.changes import Change
 from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.night import Night
 from cortex_m_hil.campaigns.store import Campaign, Store
@@ -18,28 +16,26 @@ from cortex_m_hil.host.pytest_options import pytest_options
 HISTORY: Final = 30  # nights, at most
 
 
-def report_of(
-    kept: Store, campaign: Campaign, night: Night, against: Night | None, changed: Sequence[Change], folder: Path
-) -> ReportContents:
+def report_of(kept: Store, campaign: Campaign, before: Campaign | None, folder: Path | None) -> ReportContents:
     """Build the report of a nightly.
 
     Args:
         kept: the store.
         campaign: the nightly.
-        night: its results.
-        against: the nightly that it is compared with; None: there is none.
-        changed: what changed since `against`.
-        folder: where the report is written; bundles that lie there already are named in it.
+        before: the nightly that it is compared with; None: there is none.
+        folder: where the report is written, which has the nights before then; bundles that lie there already are named
+            in it. None: nowhere.
     """
-    plan = plan_of(campaign)
+    plan, night = plan_of(campaign), nights.night(kept, campaign)
+    against = nights.night(kept, before) if before is not None else None
     targets = pytest_options(targets_file=plan.targets_file)
     return ReportContents(
         night=night,
         against=against,
-        changes=changed,
-        history=[_figures_of(nights.night(kept, one)) for one in nights.series(kept, campaign)[-HISTORY:]],
+        changes=nights.what_changed(kept, campaign, against, night),
+        history=[_figures_of(nights.night(kept, one)) for one in nights.series(kept, campaign)[-HISTORY:] if folder],
         options=shareable([*targets, *plan.options], campaign.place),
-        bundles=frozenset(path.name for path in (folder / BUNDLES).glob("*.zip")),
+        bundles=frozenset(path.name for path in (folder / BUNDLES).glob("*.zip")) if folder else frozenset(),
     )
 
 

@@ -162,6 +162,13 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
     return in_order([*found, *_gone(old, new)])
 
 
+def judged(night: Night, found: Iterable[Change]) -> tuple[bool, bool]:
+    """Tell whether something of a nightly failed, and whether something of it could not be tested."""
+    verdicts = night.verdicts
+    failed = any(verdicts[one] for one in FAILED) or any(one.kind in (Kind.LIMIT, Kind.MISSING) for one in found)
+    return failed, bool(verdicts[Verdict.INFRA]) or not verdicts or not night.complete
+
+
 def _gone(old: Night, new: Night) -> Iterator[Change]:
     """Yield the results that are no longer there, of the suites, runtimes and targets that the new nightly has.
 
@@ -284,7 +291,7 @@ def _uncovered(old: Night, new: Night) -> Iterator[Change]:
 
 def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterator[Change]:
     was = before.verdict if before is not None else None
-    ended = before.verdict.value if before is not None else "-", f"{after.verdict.value} {after.error}".strip()
+    ended = before.verdict.value if before is not None else "-", after.ending
     both = {was, after.verdict}
     flaky = same_code and any(word in FAILED for word in both) and any(word in PASSED for word in both)
     if after.verdict in FAILED and was not in FAILED and not flaky:
@@ -315,15 +322,14 @@ def _flaky(nights: Sequence[Night]) -> Iterator[Change]:
                 failed, total = failed + bad, total + bad + good
         if failed:
             told = f"failed in {failed} of {total} nightlies of the same code"
-            yield Change(ChangeKind.FLAKY, key, "", told, f"{result.verdict.value} {result.error}".strip())
+            yield Change(ChangeKind.FLAKY, key, "", told, result.ending)
 
 
 def _needless(result: Result) -> Iterator[Change]:
     if QUARANTINE in result.figures and result.verdict is Verdict.PASS:
         yield Change(ChangeKind.NEEDS_NONE, result.key, QUARANTINE, str(result.figures[QUARANTINE][0]), "pass")
     if QUARANTINE_ENDED in result.figures:
-        ended = f"{result.verdict.value} {result.error}".strip()
-        yield Change(ChangeKind.ENDED, result.key, "", str(result.figures[QUARANTINE_ENDED][0]), ended)
+        yield Change(ChangeKind.ENDED, result.key, "", str(result.figures[QUARANTINE_ENDED][0]), result.ending)
 
 
 def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator[Change]:
@@ -359,7 +365,7 @@ def _measured(nights: Sequence[Night]) -> Iterator[Change]:
     boards: dict[tuple[str, str], list[Key]] = {}
     for key, result in new.results.items():
         if _cycles(result, result):
-            boards.setdefault((key.target, key.runtime), []).append(key)
+            boards.setdefault(key.place, []).append(key)
     for (target, runtime), keys in boards.items():
         every = [
             {key: one for key in keys if (one := _cycles(night.results.get(key), new.results[key]))} for night in alike

@@ -20,9 +20,9 @@ from cortex_m_hil.campaigns.report.contents import ReportContents, moment
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.html_cells import Cells
 from cortex_m_hil.campaigns.report.model_table import models
-from cortex_m_hil.campaigns.report.night import Key, Night, Result
+from cortex_m_hil.campaigns.report.night import Key, Night, Place, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict
-from cortex_m_hil.campaigns.report.totals import Place, TotalsRow, by_operator, places, sizes
+from cortex_m_hil.campaigns.report.totals import TotalsRow, by_operator, places, sizes
 from cortex_m_hil.flow.coverage.counts import total
 from cortex_m_hil.targets.resolve import RUNTIMES
 
@@ -127,7 +127,7 @@ def _columns(night: Night) -> list[Column]:
 
 
 def _column(night: Night, place: Place) -> Column:
-    here = [one for one in night.tests if (one.key.target, one.key.runtime) == place]
+    here = night.by_place.get(place, [])
     verdicts = Counter(one.verdict for one in here)
     counts = ", ".join(counted_by_verdict(verdicts))
     ran, engines = (sorted({getattr(one, name) for one in here} - {""}) for name in ("ran", "engine"))
@@ -139,7 +139,7 @@ def _suites(night: Night, numbers: dict[Key, int]) -> list[tuple[str, list[Matri
     columns = [column.place for column in _columns(night)]
     by_test: dict[tuple[str, str], dict[Place, tuple[int, Result]]] = {}
     for key, one in night.results.items():
-        by_test.setdefault((key.suite, key.test), {})[key.target, key.runtime] = numbers[key], one
+        by_test.setdefault((key.suite, key.test), {})[key.place] = numbers[key], one
     lines = [
         (suite, MatrixLine(test, tuple(map(of.get, columns))))
         for (suite, test), of in sorted(by_test.items(), key=_name)

@@ -69,7 +69,7 @@ class Cells:
             "runtime": self._names(key.runtime),
             "ran": self._names(one.ran),
             "engine": self._names(one.engine),
-            "ending": self._names(f"{one.verdict.value} {one.error}".strip()),
+            "ending": self._names(one.ending),
             "headline": _cut(one.headline, HEADLINE),
             "seconds": one.seconds if math.isfinite(one.seconds) else 0,
             "changes": self._changed.get(key, []),

@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cortex_m_hil.campaigns.report.changes import ChangeKind
+from cortex_m_hil.campaigns.report.changes import judged
 from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.night import FAILED, PASSED, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
-from cortex_m_hil.runner.results import Verdict
 
 LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB
 _PART: Final = LIMIT // 4  # of the table, of failures and of changes, each
@@ -24,7 +23,7 @@ _LONGEST: Final = 400  # characters of a text of others
 _ROWS: Final = 10  # of an entry
 
 
-def markdown(report: ReportContents, *, all_results: str, all_changes: str) -> str:
+def markdown(report: ReportContents, all_results: str, all_changes: str) -> str:
     """Return a short report: the verdict, a table of targets, failures with what runs them again, and what changed.
 
     Args:
@@ -70,12 +69,8 @@ def _code(text: str, *, in_table: bool = False) -> str:
 
 def _head(report: ReportContents) -> str:
     night = report.night
-    verdicts = Counter(one.verdict for one in night.tests)
-    told = ", ".join(counted_by_verdict(verdicts)) or "no test was run"
-    at_fault = any(verdicts[one] for one in FAILED) or any(
-        one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in report.changes
-    )
-    unknown = verdicts[Verdict.INFRA] or not verdicts or not night.complete
+    told = ", ".join(counted_by_verdict(night.verdicts)) or "no test was run"
+    at_fault, unknown = judged(night, report.changes)
     word = "Failed" if at_fault else "Not all could be tested" if unknown else "Passed"
     commit = f", commit {_code(night.commit[:10])}{' and changes' if night.dirty else ''}" if night.commit else ""
     left = "; tests are left" if not night.complete else ""
@@ -84,11 +79,10 @@ def _head(report: ReportContents) -> str:
 
 def _table(report: ReportContents) -> Iterator[str]:
     """Yield the lines of a table with a row for each target and runtime."""
-    places = dict.fromkeys((one.key.target, one.key.runtime) for one in report.night.tests)
+    places = report.night.by_place
     if places:
         yield "| target | runtime | ran on | passed | failed | other |\n|---|---|---|---|---|---|"
-    for target, runtime in places:
-        here = [one for one in report.night.tests if (one.key.target, one.key.runtime) == (target, runtime)]
+    for (target, runtime), here in places.items():
         verdicts = Counter(one.verdict for one in here)
         passed, failed = (sum(verdicts.pop(one, 0) for one in of) for of in (PASSED, FAILED))
         ran = next((f"{one.ran} · {one.engine}" for one in here if one.engine), "")
@@ -98,9 +92,8 @@ def _table(report: ReportContents) -> Iterator[str]:
 
 def _failure(report: ReportContents, one: Result) -> str:
     place = f" on {_code(one.key.target)}" if one.key.target else ""
-    ending = f"{one.verdict.value} {one.error}".strip()
     said = one.headline.removeprefix(f"{one.error}: ")
-    lines = [f"- {_code(one.key.test)}{place}: **{_code(ending)}**", f"  {_code(said)}" if said else ""]
+    lines = [f"- {_code(one.key.test)}{place}: **{_code(one.ending)}**", f"  {_code(said)}" if said else ""]
     if command := report.command(one):
         lines.append(f"  again: {_code(command)}")
     return "  \n".join(filter(None, lines))

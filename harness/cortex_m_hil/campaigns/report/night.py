@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from cortex_m_hil import errors
+from cortex_m_hil.campaigns.store import from_fields
 from cortex_m_hil.flow.coverage.counts import Coverage
 from cortex_m_hil.runner.results import Verdict
 
 Figure: TypeAlias = "int | float | str"
+Place: TypeAlias = "tuple[str, str]"  # target, runtime
 Figures: TypeAlias = "tuple[Figure, ...]"  # of the programs of a test, in their order
 FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
 PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
@@ -43,6 +46,10 @@ class Key:
     runtime: str
     test: str
     target: str
+
+    @property
+    def place(self) -> Place:
+        return self.target, self.runtime
 
     def __str__(self) -> str:
         return f"{self.suite}|{self.runtime}|{self.test}@{self.target}"
@@ -87,6 +94,10 @@ class Result:
     localized: str = field(default="", repr=False)
     bundle: str = ""
     about: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
+
+    @property
+    def ending(self) -> str:
+        return f"{self.verdict.value} {self.error}".strip()
 
     @property
     def origin(self) -> tuple[str, ...]:
@@ -139,30 +150,9 @@ class Result:
         Raises:
             AttributeError, KeyError, TypeError, ValueError: the fields make no sense.
         """
-        key = Key(*(str(fields[name]) for name in ("suite", "runtime", "test", "target")))
-        figures, about = (
-            {str(name): tuple(values) for name, values in of.items()}
-            for of in (fields["figures"], fields.get("about", {}))  # absent in results of earlier versions
-        )
-        parts = {str(name): {str(part): int(one) for part, one in of.items()} for name, of in fields["parts"].items()}
-        return cls(
-            key=key,
-            ran=str(fields["ran"]),
-            engine=str(fields["engine"]),
-            verdict=Verdict[str(fields["verdict"])],
-            error=str(fields["error_type"]),
-            headline=str(fields["headline"]),
-            seconds=float(fields["seconds"]),
-            cpu_seconds=float(fields["cpu_seconds"]),
-            earlier=tuple(str(one) for one in fields["earlier"]),
-            figures=figures,
-            parts=parts,
-            rerun=str(fields["rerun"]),
-            log=str(fields["log"]),
-            localized=str(fields.get("localized", "")),  # absent in results of earlier versions
-            bundle=str(fields.get("bundle", "")),
-            about=about,
-        )
+        key = {name: fields[name] for name in ("suite", "runtime", "test", "target")}
+        renamed = {"key": key, "verdict": Verdict[str(fields["verdict"])], "error": fields["error_type"]}
+        return from_fields(cls, {**fields, **renamed})
 
 
 @dataclass(frozen=True)
@@ -203,6 +193,19 @@ class Night:
     def tests(self) -> list[Result]:
         """Return the results of tests, without those of runners."""
         return [one for key, one in self.results.items() if key.test != RUNNER]
+
+    @property
+    def verdicts(self) -> Counter[Verdict]:
+        """Return how many tests ended with each verdict."""
+        return Counter(one.verdict for one in self.tests)
+
+    @property
+    def by_place(self) -> dict[Place, list[Result]]:
+        """Return the results of tests by target and runtime, in the order of their first ones."""
+        found: dict[Place, list[Result]] = {}
+        for one in self.tests:
+            found.setdefault(one.key.place, []).append(one)
+        return found
 
     def fits(self, test: str) -> bool:
         """Tell whether the least memory of this test's programs was asked for."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.report.contents import ReportContents, moment
 from cortex_m_hil.campaigns.report.night import Night
-from cortex_m_hil.campaigns.report.table import COUNTED
+from cortex_m_hil.campaigns.report.table import counts
 
 SCHEMA_VERSION: Final = 1  # higher when a field is removed, renamed or changes its meaning
 SCHEMA: Final = Path(__file__).parent / "results.schema.json"
@@ -19,11 +18,10 @@ SCHEMA: Final = Path(__file__).parent / "results.schema.json"
 
 def results_json(report: ReportContents) -> str:
     """Return the text of results.json; a number that is not finite is null in it."""
-    verdicts = Counter(one.verdict for one in report.night.tests)
     found = {
         "schema_version": SCHEMA_VERSION,
         **_about(report.night),
-        "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
+        "verdicts": counts(report.night),
         "compared_with": None if report.against is None else _about(report.against),
         "changes": [one.fields() for one in report.changes],
         "coverage": None if report.night.coverage is None else report.night.coverage.fields(),

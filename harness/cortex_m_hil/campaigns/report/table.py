@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from cortex_m_hil.campaigns.report.night import Night
 from cortex_m_hil.errors.text import align, counted
 from cortex_m_hil.runner.results import Verdict
 
@@ -117,6 +118,12 @@ def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:
     """Return the count of each verdict that there is: `3 passed`, `2 errors`."""
     counts = [(one, word, verdicts[one]) for one, word in COUNTED.items() if verdicts.get(one)]
     return [counted(count, word) if one is Verdict.ERROR else f"{count} {word}" for one, word, count in counts]
+
+
+def counts(night: Night) -> dict[str, int]:
+    """Return how many tests of a nightly there are by the word for their verdict."""
+    verdicts = night.verdicts
+    return {word: verdicts[verdict] for verdict, word in COUNTED.items()}
 
 
 def _counts(outcomes: Sequence[TestOutcome]) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.changes import INSTRUCTIONS
-from cortex_m_hil.campaigns.report.night import Night, Result
+from cortex_m_hil.campaigns.report.night import Night, Place, Result
 
-Place: TypeAlias = "tuple[str, str]"  # target, runtime
 _Together: TypeAlias = "Callable[[Iterable[int | None]], int | None]"
 COUNTS: Final = (INSTRUCTIONS, "cycles")
 ELF_BYTES: Final = "elf_bytes"  # bytes of a runner that are there for one operator alone
@@ -27,7 +26,7 @@ class TotalsRow:
 
 def places(night: Night) -> list[Place]:
     """Return the columns of a report: each target, by each runtime."""
-    return sorted({(key.target, key.runtime) for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
+    return sorted({key.place for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
 
 
 def by_operator(night: Night) -> dict[str, list[TotalsRow]]:
@@ -63,7 +62,7 @@ def sizes(night: Night) -> Iterator[TotalsRow]:
 
 def _measured(night: Night, place: Place) -> list[Result]:
     """Return the results of a place, whatever their verdicts."""
-    return [one for key, one in night.results.items() if (key.target, key.runtime) == place]
+    return [one for key, one in night.results.items() if key.place == place]
 
 
 def _values(results: Iterable[Result], figure: str) -> list[int]:

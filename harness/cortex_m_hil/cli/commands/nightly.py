@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -28,17 +29,17 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     tools,
 )
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
-from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
-from cortex_m_hil.campaigns.report.contents import BUNDLES
+from cortex_m_hil.campaigns.report.changes import judged
+from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.files import write
 from cortex_m_hil.campaigns.report.limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
-from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict
+from cortex_m_hil.campaigns.report.table import counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Campaign as Record
 from cortex_m_hil.cli.answers import Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, in_store
-from cortex_m_hil.cli.changes import lines_of_changes
+from cortex_m_hil.cli.changes import all_changes, lines_of_changes
 from cortex_m_hil.cli.options import (
     OptionalTarget,
     TargetOptions,
@@ -149,16 +150,15 @@ def nightly(
             say(f"{name} is left out: {why}")
         for what, reason in uncounted.items():
             say(f"no coverage of {what}: {reason}")
-        left = _work(campaign, plan, jobs, asked, Deadline.after(led.budget))
+        _work(campaign, plan, jobs, asked, Deadline.after(led.budget))
         record = campaign.record
         before = before or nights.previous(kept, record)
-        new = nights.night(kept, record)
-        old = nights.night(kept, before) if before is not None else None
-        changed = nights.what_changed(kept, record, old, new)
+        found = report_of(kept, record, before, report)
         if report is not None:
-            write(report_of(kept, record, new, old, changed, report), report)
+            write(found, report)
             say(f"report: {report / 'index.html'}")
-    end(_answer(new, record, before, changed, left, left_out, uncounted, in_store(led.store_file)))
+    apart = {"left_out": left_out, "uncounted": uncounted}
+    end(_answer(found, record, before, apart, led.store_file))
 
 
 # --- what is asked -------------------------------------------------------------------------------------------
@@ -296,8 +296,8 @@ def _folder_of_bundles(report: Path | None) -> Path:
 # --- work ----------------------------------------------------------------------------------------------------
 
 
-def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str], budget: Deadline) -> bool:
-    """Run what is left of a nightly, within the budget, and tell whether tests are left.
+def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str], budget: Deadline) -> None:
+    """Run what is left of a nightly, within the budget.
 
     Args:
         campaign: the nightly.
@@ -325,14 +325,12 @@ def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str]
             return _command(plan, part, jobs, [*([] if part.counts else asked), *options])
 
         try:
-            campaign.work(Nightly(plan, kept, record, folder, command, told, budget), budget, display=False)
+            with suppress(BudgetSpent):
+                campaign.work(Nightly(plan, kept, record, folder, command, told, budget), budget, display=False)
         except ConfigError:
             if not campaign.runs:  # a nightly that could not begin, as of a wrong call, is not kept
                 kept.forget(record)
             raise
-        except BudgetSpent:
-            pass
-    return not campaign.has_ended
 
 
 def _command(plan: NightlyPlan, part: NightlyPart, jobs: int, options: Sequence[str]) -> list[str]:
@@ -357,57 +355,49 @@ def _command(plan: NightlyPlan, part: NightlyPart, jobs: int, options: Sequence[
 
 
 def _row(result: Result) -> str:
-    ending = f"{result.verdict.value} {result.error}".strip()
-    return f"{ending}  {result.key.test}  {result.key.target}, {result.key.runtime}"
+    return f"{result.ending}  {result.key.test}  {result.key.target}, {result.key.runtime}"
 
 
 # --- answers -------------------------------------------------------------------------------------------------
 
 
 def _answer(
-    new: Night, campaign: Record, before: Record | None, changed: Sequence[Change], left: bool,
-    out: dict[str, str], uncounted: dict[str, str], where: str,
-) -> Answer:  # fmt: skip
+    found: Report, campaign: Record, before: Record | None, apart: Mapping[str, Any], store_file: Path | None
+) -> Answer:
     """Return the answer of the command.
 
     Args:
-        new: the results.
+        found: the results, and what changed.
         campaign: the nightly.
         before: the nightly that it is compared with; None: there is none.
-        changed: what changed since then.
-        left: whether tests are left.
-        out: why targets are left out, by name.
-        uncounted: why coverage is not counted, by target and runtime.
-        where: the option that names the store, for commands in messages.
+        apart: further fields.
+        store_file: the file of --store.
     """
-    verdicts = Counter(one.verdict for one in new.tests)
+    new = found.night
     fields: dict[str, Any] = {
-        "outcome": "under way" if left else "complete",
+        "outcome": "complete" if new.complete else "under way",
         "nightly": campaign.ordinal,
         "commit": new.commit,
         "dirty": new.dirty,
         "tools": new.tools,
-        "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
-        "left_out": out,
-        "uncounted": uncounted,
+        "verdicts": counts(new),
+        **apart,
         "compared_with": before.ordinal if before is not None else None,
-        "changes": [one.fields() for one in changed],
+        "changes": [one.fields() for one in found.changes],
         "coverage": {name: dict(zip(("lines", "branches"), shares, strict=True)) for name, shares in _shares(new)},
     }
-    failed = any(verdicts[one] for one in FAILED) or any(one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in changed)
-    unknown = left or verdicts[Verdict.INFRA] or not verdicts
-    return Answer.of(_blocks(new, campaign, before, changed, left, where), fields, bad=failed, unknown=unknown)
+    failed, unknown = judged(new, found.changes)
+    return Answer.of(_blocks(found, campaign, before, store_file), fields, bad=failed, unknown=unknown)
 
 
-def _blocks(
-    new: Night, campaign: Record, before: Record | None, changed: Sequence[Change], left: bool, where: str
-) -> Iterator[str]:
-    if changed or (before is not None and new.tests):
-        words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o DIR"
-        yield "\n".join(lines_of_changes(changed, _named(before), f"hil results {words}{where}", so_far=left))
+def _blocks(found: Report, campaign: Record, before: Record | None, store_file: Path | None) -> Iterator[str]:
+    new, left = found.night, not found.night.complete
+    if found.changes or (before is not None and new.tests):
+        rest = all_changes(before, campaign, store_file)
+        yield "\n".join(lines_of_changes(found.changes, _named(before), rest, so_far=left))
     bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
     rows = [cut(f"{_row(one)}: {one.headline}") for one in bad[:SHOWN]]
-    rest = f"and {len(bad) - SHOWN} more: hil results show {campaign.ordinal}{where}"
+    rest = f"and {len(bad) - SHOWN} more: hil results show {campaign.ordinal}{in_store(store_file)}"
     yield "\n".join([*rows, *([rest] if bad[SHOWN:] else [])])
     yield "\n".join(align(list(_totals(new)))) if new.tests else ""
     counted_lines = [[f"coverage {name}", f"lines {one}", f"branches {other}"] for name, (one, other) in _shares(new)]
@@ -431,10 +421,7 @@ def _named(campaign: Record | None) -> str:
 
 def _totals(new: Night) -> Iterator[list[str]]:
     """Yield a row for each target and runtime."""
-    places = dict.fromkeys((one.key.target, one.key.runtime) for one in new.tests)
-    for target, runtime in places:
-        here = [one for one in new.tests if (one.key.target, one.key.runtime) == (target, runtime)]
+    for (target, runtime), here in new.by_place.items():
         ran = next((f"{one.ran} on {one.engine}" for one in here if one.engine), "none ran" if target else "-")
-        verdicts = Counter(one.verdict for one in here)
-        counts = ", ".join(counted_by_verdict(verdicts))
-        yield [target or "(no target)", runtime, ran, counts, f"in {sum(one.seconds for one in here):.1f} s"]
+        told = ", ".join(counted_by_verdict(Counter(one.verdict for one in here)))
+        yield [target or "(no target)", runtime, ran, told, f"in {sum(one.seconds for one in here):.1f} s"]

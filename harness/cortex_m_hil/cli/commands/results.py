@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,16 +16,16 @@ from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import KIND, plan_of
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.contents import ReportContents, moment
+from cortex_m_hil.campaigns.report.contents import moment
 from cortex_m_hil.campaigns.report.files import write
 from cortex_m_hil.campaigns.report.markdown import markdown as as_markdown
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
-from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict
+from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, say, tell
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
-from cortex_m_hil.cli.changes import lines_of_changes
+from cortex_m_hil.cli.changes import all_changes, lines_of_changes
 from cortex_m_hil.cli.options import DAY, YEAR, folder_to_write, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
@@ -76,7 +75,6 @@ def list_(store_file: StoreFile = None) -> None:
 
 def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
     plan = plan_of(campaign)
-    verdicts = Counter(one.verdict for one in night.tests)
     return {
         "nightly": campaign.ordinal,
         "name": campaign.name,
@@ -87,19 +85,19 @@ def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
         "shard": plan.shard,
         "targets": plan.targets,
         "complete": night.complete,
-        "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
+        "verdicts": counts(night),
         "tools": plan.tools,
     }
 
 
 def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
-    counts = ", ".join(counted_by_verdict({one: row["verdicts"][word] for one, word in COUNTED.items()}))
+    told = ", ".join(counted_by_verdict({one: row["verdicts"][word] for one, word in COUNTED.items()}))
     state = "" if row["complete"] else "incomplete"
     shard = f" (shard {row['shard']})" if row["shard"] != "1/1" else ""
     commit = row["commit"][:10] + (" and changes" if row["dirty"] else "")
     folder = (row["folder"],) if folders else ()
     about = str(row["nightly"]) + shard, row["name"], row["began"], commit
-    return (*about, ", ".join(row["targets"]), counts, state, *folder)
+    return (*about, ", ".join(row["targets"]), told, state, *folder)
 
 
 @results.command("show")
@@ -127,7 +125,7 @@ def show(nightly: Nightly = nights.LAST, markdown: Markdown = False, store_file:
 
 def _row(one: Result) -> tuple[str, ...]:
     numbers = (as_text(one.total(name)) for name in ("instructions", "pte_bytes"))
-    return one.key.test, one.key.target, one.key.runtime, f"{one.verdict.value} {one.error}".strip(), *numbers
+    return one.key.test, one.key.target, one.key.runtime, one.ending, *numbers
 
 
 @results.command("compare")
@@ -152,19 +150,11 @@ def compare(
     end(Answer(text, fields, NO if bad else OK))
 
 
-def _report(kept: Store, before: Campaign | None, campaign: Campaign, folder: Path) -> ReportContents:
-    new = nights.night(kept, campaign)
-    old = nights.night(kept, before) if before is not None else None
-    return report_of(kept, campaign, new, old, nights.what_changed(kept, campaign, old, new), folder)
-
-
 def _summary(kept: Store, before: Campaign | None, campaign: Campaign, store_file: Path | None) -> str:
     """Return Markdown, without the newline that is written behind an answer."""
-    where = in_store(store_file)
-    words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o DIR"
-    found = _report(kept, before, campaign, Path())
-    shown = f"hil results show {campaign.ordinal}{where}"
-    return as_markdown(found, all_results=shown, all_changes=f"hil results {words}{where}").rstrip("\n")
+    found = report_of(kept, campaign, before, Path())
+    shown = f"hil results show {campaign.ordinal}{in_store(store_file)}"
+    return as_markdown(found, shown, all_changes(before, campaign, store_file)).rstrip("\n")
 
 
 @results.command("report")
@@ -182,7 +172,7 @@ def report(
     with opened(store_file) as kept:
         campaign = _found(kept, nightly)
         before = _found(kept, against) if against else nights.previous(kept, campaign)
-        found = _report(kept, before, campaign, folder)
+        found = report_of(kept, campaign, before, folder)
     written = [str(path) for path in write(found, folder)]
     fields = {"nightly": campaign.ordinal, "files": written, "compared_with": before.ordinal if before else None}
     end(Answer(", ".join(written), fields))

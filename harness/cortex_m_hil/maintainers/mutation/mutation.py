@@ -6,9 +6,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from cortex_m_hil.campaigns import workers
+from cortex_m_hil.campaigns import store, workers
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import ConfigError
@@ -19,7 +18,7 @@ from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutc
 
 
 @dataclass(frozen=True)
-class MutationPlan:
+class MutationPlan(store.Plan):
     """The request that a campaign of mutants carries out, and what the tests' run has shown.
 
     Attributes:
@@ -51,12 +50,6 @@ class MutationPlan:
     left_out: Mapping[str, int] = field(default_factory=dict)
     operators: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> MutationPlan:
-        """Return the plan of which `asdict`, and JSON of that, made these fields."""
-        names = "tests", "targets", "operators", "folders"
-        return cls(**{**fields, **{name: tuple(fields.get(name, ())) for name in names}})
-
     def kernels_now(self) -> Kernels:
         """Return the kernels that the mutants are made of, as they are now."""
         settings = self.settings(Path())
@@ -66,9 +59,6 @@ class MutationPlan:
     def asked(self) -> str:
         """Return the tests as they are named on a command line."""
         return " ".join([*self.tests, *(["--upstream"] if self.upstream else [])])
-
-    def as_fields(self) -> dict[str, Any]:
-        return asdict(self)
 
     def asks_like(self, other: MutationPlan) -> bool:
         """Tell whether two plans ask for the same, apart from the seed and from what the tests' run has shown."""

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.campaigns.store import Plan, Run
 from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.checks.elf import executed
 from cortex_m_hil.diagnose.localize import localize
@@ -75,7 +75,7 @@ def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
 
 
 @dataclass(frozen=True)
-class MutationWorkerSettings:
+class MutationWorkerSettings(MutationPlan):
     """The targets, programs and kernels that a worker works on.
 
     Attributes:
@@ -89,10 +89,6 @@ class MutationWorkerSettings:
     targets_file: str = ""
     localize: bool = False
     folders: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> MutationWorkerSettings:
-        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "folders")}})
 
     @property
     def runtime(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -59,13 +59,13 @@ def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
     """Return the campaign under way in this folder, or a new one. Raise ConfigError where another one is under way."""
     before = Campaign.last(kept, KIND)
     if before is None or before.has_ended:
-        return Campaign.begin(kept, KIND, asdict(plan))
+        return Campaign.begin(kept, KIND, plan.as_fields())
     other = NetworkPlan.of(before.plan)
     if updated := other != plan and replace(other, generator=plan.generator) == plan:
         say("begun anew: this hil draws other programs than the one that began here")
     if reset or updated:
         before.forget()
-        return Campaign.begin(kept, KIND, asdict(plan))
+        return Campaign.begin(kept, KIND, plan.as_fields())
     if other != plan:
         hint = "that command goes on with it; --reset forgets it"
         raise ConfigError(f"{UNDER_WAY}: {other.asked}", hint=hint)
@@ -142,6 +142,7 @@ def answer(plan: NetworkPlan, runs: Sequence[Run], left: int, possible: Mapping[
     shrunk = {run.key.removeprefix("shrink "): run for run in runs if not run.key.isdecimal()}
     outcomes = Counter(run.verdict for run in programs.values())
     told = [_defect(one, shrunk.get(one.name)) for one in found]
+    figures = [run.figures for run in programs.values()]
     fields: dict[str, Any] = {
         "outcome": "under way" if left else "complete",
         "targets": plan.targets,
@@ -156,10 +157,10 @@ def answer(plan: NetworkPlan, runs: Sequence[Run], left: int, possible: Mapping[
         "runs": dict(Counter(place for run in programs.values() for place in run.figures["passed"])),
         "defects": told,
         "refusals": _refusals(programs),
-        "departed": sum(bool(run.figures["departed"]) for run in programs.values()),
-        "relations": _relations(programs),
-        "operators": _operators(programs),
-        "classes": _classes(programs),
+        "departed": sum(bool(one["departed"]) for one in figures),
+        "relations": _counts((one["recipe"]["relation"], told) for one in figures for told in one["relation"].values()),
+        "operators": _counts((name, isa) for one in figures for isa, of in one["operators"].items() for name in of),
+        "classes": _counts((name, isa) for one in figures for name in one["classes"] for isa in one["operators"]),
         "reached": _reached(programs, possible),
     }
     new = [one for one in found if not one.known]
@@ -188,35 +189,11 @@ def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
     return {first[kind]: number for kind, number in counts.most_common()}
 
 
-def _relations(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
-    """Count the results of each relation over all programs and places."""
+def _counts(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """Return how often there is each pair, by its first and then by its second part."""
     found: dict[str, dict[str, int]] = {}
-    for run in programs.values():
-        for told in run.figures["relation"].values():
-            of = found.setdefault(run.figures["recipe"]["relation"], {})
-            of[told] = of.get(told, 0) + 1
-    return dict(sorted(found.items()))
-
-
-def _operators(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
-    """Count the programs that contain each operator, by ISA class."""
-    found: dict[str, dict[str, int]] = {}
-    for run in programs.values():
-        for isa, names in run.figures["operators"].items():
-            for name in names:
-                of = found.setdefault(name, {})
-                of[isa] = of.get(isa, 0) + 1
-    return dict(sorted(found.items()))
-
-
-def _classes(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
-    """Count the lowered programs that have each choice of an attribute, by ISA class."""
-    found: dict[str, dict[str, int]] = {}
-    for run in programs.values():
-        for name in run.figures["classes"]:
-            for isa in run.figures["operators"]:
-                of = found.setdefault(name, {})
-                of[isa] = of.get(isa, 0) + 1
+    for (name, of), number in Counter(pairs).items():
+        found.setdefault(name, {})[of] = number
     return dict(sorted(found.items()))
 
 

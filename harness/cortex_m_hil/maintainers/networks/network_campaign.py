@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cortex_m_hil.campaigns import workers
+from cortex_m_hil.campaigns import store, workers
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import LaunchError
@@ -21,7 +21,7 @@ from cortex_m_hil.maintainers.networks.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class NetworkPlan:
+class NetworkPlan(store.Plan):
     """The request that a campaign of generated programs carries out.
 
     Attributes:
@@ -37,11 +37,6 @@ class NetworkPlan:
     seed: int
     targets_file: str = ""
     generator: str = ""
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> NetworkPlan:
-        """Return the plan of which `asdict`, and JSON of that, made these fields."""
-        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "runtimes")}})
 
     @property
     def asked(self) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.campaigns.store import Plan, Run
 from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.errors import HarnessError, InfraError
 from cortex_m_hil.maintainers.networks.kernel_lines import counting
@@ -37,16 +37,12 @@ class NetworkOutcome(str, Enum):
 
 
 @dataclass(frozen=True)
-class NetworkWorkerSettings:
+class NetworkWorkerSettings(NetworkPlan):
     """The targets and runtimes on which a worker runs programs, each target with each runtime."""
 
     targets: tuple[str, ...]
     runtimes: tuple[str, ...]
     targets_file: str = ""
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> NetworkWorkerSettings:
-        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "runtimes")}})
 
     def resolved(self) -> list[Resolved]:
         known = load_user_targets(Path(self.targets_file) if self.targets_file else None)

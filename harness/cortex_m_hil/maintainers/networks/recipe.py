@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cortex_m_hil.campaigns.store import Plan
+
 Shape = tuple[int, ...]
 
 
@@ -25,7 +27,7 @@ class RecipeStep:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Plan):
     """All the data that determine a generated program.
 
     Attributes:
@@ -49,14 +51,6 @@ class Recipe:
     relation: str
     steps: tuple[RecipeStep, ...]
     choices: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Recipe:
-        """Return the recipe of which `asdict`, and JSON of that, made these fields."""
-        steps = tuple(RecipeStep(one["kind"], tuple(one["of"]), one["how"]) for one in fields["steps"])
-        inputs = tuple(map(tuple, fields["inputs"]))
-        choices = tuple((asked, chosen) for asked, chosen in fields["choices"])
-        return cls(**{**fields, "steps": steps, "inputs": inputs, "choices": choices})
 
     @property
     def classes(self) -> tuple[str, ...]:
