@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from cortex_m_hil.campaigns.store import Plan
 from cortex_m_hil.errors import HarnessError, LaunchError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
@@ -26,6 +27,7 @@ ANSWER_TIMEOUT: Final = 7200.0  # seconds: two builds at their limits, and progr
 LOG_LINES: Final = 40
 
 Own = TypeVar("Own", bound="Workers")
+_Settings = TypeVar("_Settings", bound=Plan)
 Answering = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
@@ -149,16 +151,19 @@ class Workers:
             return self._all[-1]
 
 
-def work(log: str, make: Callable[[ExitStack], Answering]) -> None:
+def work(settings: type[_Settings], make: Callable[[_Settings, ExitStack], Answering]) -> None:
     """Answer each request on standard input, until that ends; what the harness raises is an answer as well.
 
+    The arguments of the process are the fields of the settings, and the file that gets all of its other output.
+
     Args:
-        log: the file that gets all other output of the process.
+        settings: the class of the settings.
         make: returns the function that answers; what it puts on its stack is closed in the end.
     """
+    fields, log = sys.argv[1:]
     answers = _answers_apart(log)
     with ExitStack() as stack:
-        answering = make(stack)
+        answering = make(settings.of(json.loads(fields)), stack)
         for line in iter(partial(sys.stdin.buffer.readline), b""):
             try:
                 told = answering(json.loads(line))

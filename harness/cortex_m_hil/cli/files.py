@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import numpy as np
+import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
@@ -18,6 +19,7 @@ from cortex_m_hil.diagnose.instruction_counts import check_model, program_of
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import arrays
+from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.model import PteFile
@@ -26,6 +28,10 @@ from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 
+NETWORKS_HELP: Final = f"one of {', '.join(NETWORKS)}; or package.module:function, which returns (module, inputs)"
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help=f"A .pte or .bpte file; {NETWORKS_HELP}", show_default=False)
+]
 _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -48,12 +48,12 @@ RequireFvp = Annotated[bool, typer.Option("--require-fvp", help="An error instea
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The log, on standard error")]
 
 
-def within(low: float, high: float) -> Callable[[float], float]:
+def within(low: float, high: float) -> Callable[[float | None], float | None]:
     """Return the callback of an option that checks a range: typer's own `min` and `max` let NaN through."""
 
-    def check(value: float) -> float:
+    def check(value: float | None) -> float | None:
         try:
-            return in_range(value, low, high)
+            return None if value is None else in_range(value, low, high)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
 
@@ -190,6 +190,7 @@ def with_options(command: Callable[..., None], *, log: bool, json: bool) -> Call
 
 
 def _option(name: str, default: object, annotation: object) -> Parameter:
+    default = Parameter.empty if default is MISSING else default
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -55,6 +56,11 @@ def plugin_options(own: str) -> list[str]:
     installed = any(point.value == "cortex_m_hil.pytest_plugin.plugin" for point in entry_points(group="pytest11"))
     names = [own] if installed else ["cortex_m_hil.pytest_plugin.plugin", own]
     return [word for name in names for word in ("-p", name)]
+
+
+def pytest_command(plugin: str, tests: Sequence[str]) -> list[str]:
+    """Return the command that runs pytest on tests, as a user names them, with a module as a further plugin."""
+    return [sys.executable, "-m", "pytest", *plugin_options(plugin), *named_tests(tests)]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -48,14 +48,25 @@ SKIP, ABORT = 125, 128  # exit statuses that git bisect run knows: nothing is kn
 bisect = group()
 app.add_typer(bisect, name="bisect")
 
-Command = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="The test, such as pytest …")]
-Timeout = Annotated[
-    float, typer.Option("--timeout", callback=within(0.01, YEAR), help="Seconds for one run of the test")
-]
-Fallback = Annotated[bool, typer.Option("--allow-fallback", help="A target may be replaced by its fallback")]
-Raises = Annotated[
-    list[str] | None, typer.Option("--raises", metavar="CLASS", help="Errors that count; others tell nothing")
-]
+
+@dataclass(frozen=True)
+class TestOptions:
+    """The test, and which of its outcomes count."""
+
+    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="The test, such as pytest …")] = None
+    timeout: Annotated[
+        float, typer.Option("--timeout", callback=within(0.01, YEAR), help="Seconds for one run of the test")
+    ] = 1800.0
+    allow_fallback: Annotated[
+        bool, typer.Option("--allow-fallback", help="A target may be replaced by its fallback")
+    ] = False
+    raises: Annotated[
+        list[str] | None, typer.Option("--raises", metavar="CLASS", help="Errors that count; others tell nothing")
+    ] = None
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.allow_fallback, tuple(self.raises or ()))
 
 
 @bisect.callback()
@@ -127,14 +138,11 @@ def reset(store_file: StoreFile = None) -> None:
 
 @bisect.command("run", log=True)
 def run(
+    test: TestOptions,
     led: CampaignOptions,
-    command: Command = None,
-    timeout: Timeout = 1800.0,
     build_timeout: Annotated[
         float, typer.Option("--build-timeout", callback=within(0.01, YEAR), help="Seconds")
     ] = 7200.0,
-    allow_fallback: Fallback = False,
-    raises: Raises = None,
     run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log there as it grows")] = None,
 ) -> None:
     """Run the test on commit after commit until the culprit is known.
@@ -143,8 +151,7 @@ def run(
     """
     with led.store() as kept:
         campaign = _current(kept)
-        rules = Rules(allow_fallback, tuple(raises or ()))
-        plan = _with_test(campaign, command or [], timeout, build_timeout, rules)
+        plan = _with_test(campaign, test, build_timeout)
         line = CommitLine.of(plan)
         with campaign.folder() as folder:
             if plan.reuse and not campaign.runs:
@@ -160,20 +167,20 @@ def run(
     end(_answer(line, state, runs))
 
 
-def _with_test(campaign: Campaign, command: Sequence[str], timeout: float, build_timeout: float, rules: Rules) -> BisectionPlan:
+def _with_test(campaign: Campaign, test: TestOptions, build_timeout: float) -> BisectionPlan:
     """Return the plan with its test; without a command it keeps the one that it has.
 
     Raises:
         ConfigError: no test is named, or another one than that of the runs there are.
     """
-    plan = BisectionPlan.of(campaign.plan)
+    plan, command = BisectionPlan.of(campaign.plan), test.command
     if not (command or plan.command):
         raise ConfigError("no test is named", hint="hil bisect run -- pytest --target=m4-qemu FILE::TEST")
     if not command:
         return plan
     with_junit(command, Path("junit.xml"))
     named_tests(files_of_tests(command))
-    wanted = replace(plan, command=tuple(command), timeout=timeout, build_timeout=build_timeout, rules=rules)
+    wanted = replace(plan, command=tuple(command), timeout=test.timeout, build_timeout=build_timeout, rules=test.rules)
     if plan.command and campaign.runs and (plan.command, plan.rules) != (wanted.command, wanted.rules):
         hint = "go on with: hil bisect run; or begin anew: hil bisect reset"
         raise ConfigError(f"the search under way here runs another test: {' '.join(plan.command)}", hint=hint)
@@ -442,23 +449,19 @@ class _Step(typer.core.TyperCommand):
 
 
 @bisect.command("step", cls=_Step)
-def step(
-    command: Command = None,
-    timeout: Timeout = 1800.0,
-    allow_fallback: Fallback = False,
-    raises: Raises = None,
-) -> None:
+def step(test: TestOptions) -> None:
     """Run a test once, for `git bisect run`. Its exit status is 0 good, 1 bad, 125 not known, 128 the call is wrong.
 
     Of pytest the verdicts count, and not its exit status, which is 1 for a board that is not there, too.
     """
-    rules = Rules(allow_fallback, tuple(raises or ()))
     try:
-        if not command:
+        if not test.command:
             raise ConfigError("no test is named", hint="hil bisect step -- pytest --target=m4-qemu FILE::TEST")
         with TemporaryFolder() as folder:
             provenance = _of_current_folder(folder / "provenance")
-            judged = run_test(command, rules, timeout, folder, None, environment(), provenance=provenance)
+            judged = run_test(
+                test.command, test.rules, test.timeout, folder, None, environment(), provenance=provenance
+            )
     except HarnessError as error:
         tell_problem(Problem.of(error), ABORT)
         raise typer.Exit(ABORT) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,13 +19,13 @@ from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
+from cortex_m_hil.cli.files import ModelArgument
 from cortex_m_hil.cli.options import NoLint, SeveralTargets, TargetOptions, within
 from cortex_m_hil.cli.output import fields_of_target, label_of, no_lint_named, table
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted, shown
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -32,59 +33,52 @@ KIND: Final = "evaluate"
 LARGEST: Final = 1e9  # scale that --scale takes
 
 
-def _share(value: float | None) -> float | None:
-    return value if value is None else within(0, 1)(value)
+@dataclass(frozen=True)
+class Thresholds:
+    """The options that say what a target has to meet."""
+
+    min_top1: Annotated[
+        float | None, typer.Option("--min-top1", callback=within(0, 1), help="The least share of right answers")
+    ] = None
+    min_auc: Annotated[
+        float | None, typer.Option("--min-auc", callback=within(0, 1), help="The least area under the ROC curve")
+    ] = None
+    max_false_accepts: Annotated[
+        int | None, typer.Option("--max-false-accepts", min=0, help="What is detected and is not there")
+    ] = None
+    max_false_rejects: Annotated[
+        int | None, typer.Option("--max-false-rejects", min=0, help="What is there and is not detected")
+    ] = None
+    negative: Annotated[
+        str, typer.Option("--negative", metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
+    ] = ""
+    stream: Annotated[bool, typer.Option("--stream", help="Samples are windows of one stream, in order")] = False
 
 
-ModelOption = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        show_default=False,
-        help=f"A .pte or .bpte; {', '.join(NETWORKS)}; or package.module:function, which returns module, inputs",
-    ),
-]
-DataOption = Annotated[
-    Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
-]
-MinTop1Option = Annotated[
-    float | None, typer.Option("--min-top1", callback=_share, help="The least share of right answers")
-]
-MinAucOption = Annotated[
-    float | None, typer.Option("--min-auc", callback=_share, help="The least area under the ROC curve")
-]
-MaxFalseAcceptsOption = Annotated[
-    int | None, typer.Option("--max-false-accepts", min=0, help="What is detected and is not there")
-]
-MaxFalseRejectsOption = Annotated[
-    int | None, typer.Option("--max-false-rejects", min=0, help="What is there and is not detected")
-]
-NegativeOption = Annotated[
-    str, typer.Option("--negative", metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
-]
-ScaleOption = Annotated[
-    float,
-    typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
-]
+@dataclass(frozen=True)
+class SampleOptions:
+    """The options that say what the data are."""
+
+    data: Annotated[
+        Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
+    ]
+    limit: Annotated[int, typer.Option("--limit", min=0, help="So many samples, evenly spread; 0: all")] = 0
+    raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Of raw files: uint8, int8 or float32")] = ""
+    scale: Annotated[
+        float,
+        typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
+    ] = 1.0
+    zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0
 
 
 @app.command("evaluate", log=True)
 def evaluate(
-    model: ModelOption,
+    model: ModelArgument,
     target: SeveralTargets,
+    given: SampleOptions,
+    wanted: Thresholds,
     on: TargetOptions,
     led: CampaignOptions,
-    data: DataOption,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="So many samples, evenly spread; 0: all")] = 0,
-    min_top1: MinTop1Option = None,
-    min_auc: MinAucOption = None,
-    max_false_accepts: MaxFalseAcceptsOption = None,
-    max_false_rejects: MaxFalseRejectsOption = None,
-    negative: NegativeOption = "",
-    stream: Annotated[bool, typer.Option("--stream", help="Samples are windows of one stream, in order")] = False,
-    raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Of raw files: uint8, int8 or float32")] = "",
-    scale: ScaleOption = 1.0,
-    zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0,
     layout: Annotated[str, typer.Option("--layout", help="Lower a module for channels_last or explicit")] = "",
     no_lint: NoLint = False,
 ) -> None:
@@ -94,29 +88,30 @@ def evaluate(
     with what ended early. Exit status 1 where a target does not meet what is asked, or its outputs are wrong.
     """
     check_model(model)
-    check_path(data)
-    asked = Asked(min_top1, min_auc, max_false_accepts, max_false_rejects, _classes(negative), stream)
+    check_path(given.data)
+    asked = Asked(**{**vars(wanted), "negative": _classes(wanted.negative)})
     choice = on.choose(target)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with led.store() as kept:
         found = EvaluatedModel(model, layout)
-        samples = read(data, found.taken, Raw(raw, scale, zero_point), limit, in_order=stream)
+        raw = Raw(given.raw, given.scale, given.zero_point)
+        samples = read(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
         first = next(iter(jobs.values())).program
         task = task_of(first, samples)
         asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
         plan = EvaluationPlan(
-            model, str(data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
+            model, str(given.data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
         )
         say(_heading(found, samples))
         if found.has_references and (told := left_in_float(first, layout)):
             say(told)
-        wanted = plan.as_fields()
-        campaign = Campaign.go_on(kept, KIND, wanted, lambda one: one.plan == wanted)
+        fields = plan.as_fields()
+        campaign = Campaign.go_on(kept, KIND, fields, lambda one: one.plan == fields)
         with campaign.folder(), Evaluation(jobs, samples, task) as evaluation:
             runs = campaign.work(evaluation, Deadline.after(led.budget))
     reports = _reports(jobs, samples, task, asked, runs)
-    raise typer.Exit(_told(reports, resolved, {"model": model, "data": data, "taken_as": samples.taken_as}))
+    raise typer.Exit(_told(reports, resolved, {"model": model, "data": given.data, "taken_as": samples.taken_as}))
 
 
 def _told(reports: Sequence[EvaluationReport], resolved: Mapping[str, Resolved], asked_of: Mapping[str, Any]) -> int:

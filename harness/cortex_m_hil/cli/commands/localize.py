@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, say, tell, tell_log, tell_problem
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
-from cortex_m_hil.cli.pytest_runs import named_tests, plugin_options
+from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.localize import localize
@@ -115,8 +114,8 @@ def _of_tests(what: str, options: Sequence[str]) -> int:
     """
     with TemporaryFolder() as folder:
         into, log = folder / "localised", folder / "log"
-        command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.localize_plugin")]
-        status = subprocesses.run([*command, *named_tests([what]), *options, f"--hil-localize-into={into}"], log, DAY)
+        command = pytest_command("cortex_m_hil.pytest_plugin.localize_plugin", [what])
+        status = subprocesses.run([*command, *options, f"--hil-localize-into={into}"], log, DAY)
         said = log.read_text(errors="replace")
         told = _of_last_attempts(into.read_text().splitlines()) if into.exists() else []
     tell_log(said)

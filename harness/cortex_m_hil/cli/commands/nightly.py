@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -51,7 +50,7 @@ from cortex_m_hil.cli.options import (
 )
 from cortex_m_hil.cli.output import Progress as Display
 from cortex_m_hil.cli.output import cut
-from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, plugin_options
+from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, pytest_command
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import align, counted
 from cortex_m_hil.flow.coverage.counting import check
@@ -66,6 +65,7 @@ from cortex_m_hil.targets.resolve import Resolved
 
 FILE: Final = "nightly.yaml"
 SHOWN: Final = 4  # failures
+PLUGIN: Final = "cortex_m_hil.pytest_plugin.nightly_plugin"
 _EXAMPLES: Final = "hil docs nightly has one"
 
 
@@ -83,74 +83,65 @@ class Settings(Strict):
     fail_if: list[FigureLimit] = Field([])
 
 
-PytestOption = Annotated[
-    list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
-]
-FileOption = Annotated[
-    Path | None, typer.Option("--plan", help="What is not given as an option [default: ./nightly.yaml]")
-]
-AgainstOption = Annotated[
-    str,
-    typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the last of this folder]"),
-]
-ReportOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="DIR",
-        callback=folder_to_write,
-        help="Write index.html, results.json and junit.xml there",
-    ),
-]
-BundlesOption = Annotated[
-    bool, typer.Option("--bundles", help="With --report, also what failed, with the models, to replay it")
-]
-CoverageOption = Annotated[
-    bool, typer.Option("--coverage", help="Run the tests once more, and count which lines of kernels they execute")
-]
-FitOption = Annotated[
-    bool,
-    typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil inspect fit does"),
-]
+@dataclass(frozen=True)
+class Options:
+    """The options of a nightly."""
+
+    tests: Tests = None
+    upstream: Upstream = False
+    target: OptionalTarget = None
+    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; or both")] = None
+    pytest: Annotated[
+        list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
+    ] = None
+    file: Annotated[
+        Path | None, typer.Option("--plan", help="What is not given as an option [default: ./nightly.yaml]")
+    ] = None
+    shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="A part of the tests, for several jobs")] = "1/1"
+    against: Annotated[
+        str,
+        typer.Option("--against", metavar="NIGHTLY", help="Compare with that [default: the last of this folder]"),
+    ] = ""
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="DIR", callback=folder_to_write,
+                     help="Write index.html, results.json and junit.xml there"),
+    ] = None  # fmt: skip
+    bundles: Annotated[
+        bool, typer.Option("--bundles", help="With --report, also what failed, with the models, to replay it")
+    ] = False
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Run the tests once more, and count which lines of kernels they execute")
+    ] = False
+    fit: Annotated[
+        bool,
+        typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil inspect fit does"),
+    ] = False
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0
+    targets_file: Targets = None
 
 
 @app.command("nightly", log=True)
-def nightly(
-    led: CampaignOptions,
-    tests: Tests = None,
-    upstream: Upstream = False,
-    target: OptionalTarget = None,
-    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; or both")] = None,
-    pytest: PytestOption = None,
-    file: FileOption = None,
-    shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="A part of the tests, for several jobs")] = "1/1",
-    against: AgainstOption = "",
-    report: ReportOption = None,
-    bundles: BundlesOption = False,
-    coverage: CoverageOption = False,
-    fit: FitOption = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0,
-    targets_file: Targets = None,
-) -> None:
+def nightly(asked: Options, led: CampaignOptions) -> None:
     """Run tests on all targets, and say what changed.
 
     Results are remembered: hil results. What was interrupted goes on where it was: the same command in the same folder,
     on the same code. Exit status 1 where a test fails, or a figure is missing or beyond its limit; 2 where something
     could not be tested, or tests are left.
     """
-    settings = _settings(file, tests, upstream, target, runtime, pytest, coverage, fit)
-    chosen, left_out = _targets(settings, targets_file)
+    settings, report = _settings(asked), asked.report
+    chosen, left_out = _targets(settings, asked.targets_file)
     counting, uncounted = _counting(settings, chosen) if settings.coverage else ({}, {})
-    plan = _plan(settings, chosen, targets_file, _checked_shard(shard), counting, left_out)
-    asked = [f"--hil-bundles={_folder_of_bundles(report)}"] if bundles else []
+    plan = _plan(settings, chosen, asked, counting, left_out)
+    more = [f"--hil-bundles={_folder_of_bundles(report)}"] if asked.bundles else []
     with led.store() as kept:
-        before = nights.find(kept, against, complete=True) if against else None
+        before = nights.find(kept, asked.against, complete=True) if asked.against else None
         campaign = Campaign.go_on(kept, KIND, plan.as_fields(), lambda one: plan_of(one).is_same_work(plan))
         for name, why in left_out.items():
             say(f"{name} is left out: {why}")
         for what, reason in uncounted.items():
             say(f"no coverage of {what}: {reason}")
-        _work(campaign, plan, jobs, asked, Deadline.after(led.budget))
+        _work(campaign, plan, asked.jobs, more, Deadline.after(led.budget))
         record = campaign.record
         before = before or nights.previous(kept, record)
         found = report_of(kept, record, before, report)
@@ -164,10 +155,7 @@ def nightly(
 # --- what is asked -------------------------------------------------------------------------------------------
 
 
-def _settings(
-    file: Path | None, tests: Sequence[str] | None, upstream: bool, targets: Sequence[str] | None,
-    runtimes: Sequence[str] | None, pytest: Sequence[str] | None, coverage: bool, fit: bool,
-) -> Settings:  # fmt: skip
+def _settings(asked: Options) -> Settings:
     """Return the settings of the options, and of the file for what is not given as an option.
 
     Tests or `--upstream` replace both suites of the file.
@@ -175,18 +163,18 @@ def _settings(
     Raises:
         ConfigError: the file is wrong, a test is not there, or no test or target is named.
     """
-    found, path = Settings.model_validate({}), file or Path(FILE)
-    if file is not None or path.exists():
+    found, path = Settings.model_validate({}), asked.file or Path(FILE)
+    if asked.file is not None or path.exists():
         tree = yaml_files.parse(path, "it says tests:, targets: and the like; " + _EXAMPLES)
         found = yaml_files.validate(Settings, tree, path, _EXAMPLES)
-        if not (tests or upstream):
+        if not (asked.tests or asked.upstream):
             _check_tests(found, path, tree)
-    named_tests(tests or [])
-    given: dict[str, Any] = {"targets": targets, "runtimes": runtimes_of(runtimes or ()), "pytest": pytest}
-    if tests or upstream:
-        found = found.model_copy(update={"tests": list(tests or []), "upstream": upstream})
-    found = found.model_copy(update={name: list(value) for name, value in given.items() if value})
-    found = found.model_copy(update={"coverage": coverage or found.coverage, "fit": True if fit else found.fit})
+    named_tests(asked.tests or [])
+    given: dict[str, Any] = {"targets": asked.target, "runtimes": runtimes_of(asked.runtime or ())}
+    given |= {"pytest": asked.pytest, "coverage": asked.coverage, "fit": asked.fit}
+    if asked.tests or asked.upstream:
+        found = found.model_copy(update={"tests": list(asked.tests or []), "upstream": asked.upstream})
+    found = found.model_copy(update={name: value for name, value in given.items() if value})
     if any(option.startswith("--hil-coverage") for option in found.pytest):
         raise ConfigError("--hil-coverage makes every runner count, whose figures are others", hint="--coverage")
     if not found.tests and found.upstream is False:
@@ -240,7 +228,7 @@ def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dic
 
 
 def _plan(
-    settings: Settings, targets: Sequence[Resolved], file: Path | None, shard: str,
+    settings: Settings, targets: Sequence[Resolved], asked: Options,
     coverage: Mapping[str, tuple[str, ...]], left_out: Mapping[str, str],
 ) -> NightlyPlan:  # fmt: skip
     upstream = [] if settings.upstream is True else settings.upstream
@@ -251,9 +239,9 @@ def _plan(
         upstream=None if upstream is False else tuple(upstream),
         targets=tuple(one.name for one in targets),
         runtimes=tuple(settings.runtimes),
-        targets_file=str(file.absolute()) if file is not None else "",
+        targets_file=str(asked.targets_file.absolute()) if asked.targets_file is not None else "",
         options=tuple(settings.pytest),
-        shard=shard,
+        shard=_checked_shard(asked.shard),
         limits=tuple(settings.fail_if),
         coverage=coverage,
         fit=patterns(settings.fit),
@@ -335,23 +323,16 @@ def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str]
 
 def _command(plan: NightlyPlan, part: NightlyPart, jobs: int, options: Sequence[str]) -> list[str]:
     file = Path(plan.targets_file) if plan.targets_file else None
-    telling = ["-p", "cortex_m_hil.pytest_plugin.nightly_plugin"]
-    ours = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.nightly_plugin")]
-    ours += ["--continue-on-collection-errors", *named_tests(plan.tests)]
-    start = ours
     if part.suite == "upstream":
         suite = find_suite("upstream")
-        start = [*suite.command, *telling, *named_tests(plan.upstream or (), [Path(), suite.folder])]
+        start = [*suite.command, "-p", PLUGIN, *named_tests(plan.upstream or (), [Path(), suite.folder])]
+    else:
+        start = [*pytest_command(PLUGIN, plan.tests), "--continue-on-collection-errors"]
     how = ["-n", str(jobs)] if jobs else []
     how += [f"--hil-fit={pattern}" for pattern in plan.fit if not part.counts]
     targets = plan.coverage[part.runtime] if part.counts else plan.targets
-    return [
-        *start,
-        *TargetOptions(runtime=part.runtime, targets_file=file).for_pytest(targets),
-        *how,
-        *plan.options,
-        *options,
-    ]
+    on = TargetOptions(runtime=part.runtime, targets_file=file).for_pytest(targets)
+    return [*start, *on, *how, *plan.options, *options]
 
 
 def _row(result: Result) -> str:

@@ -16,7 +16,7 @@ from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.cli.answers import NO, OK, Answer, tell, tell_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
-from cortex_m_hil.cli.pytest_runs import named_tests, plugin_options
+from cortex_m_hil.cli.pytest_runs import pytest_command
 from cortex_m_hil.diagnose.localize import Cause
 from cortex_m_hil.diagnose.shrink import Symptom
 from cortex_m_hil.errors import ConfigError
@@ -56,9 +56,8 @@ def shrink_command(
     """
     options = on.for_pytest([on.resolve(target).name])
     own = [f"--hil-shrink-into={out}", f"--hil-shrink-format={kind.value}", f"--hil-shrink-budget={budget}"]
-    plugin = plugin_options("cortex_m_hil.pytest_plugin.shrink_plugin")
-    command = [sys.executable, "-m", "pytest", "-n0", *plugin, *named_tests([test]), *options, *own]
-    process = Process(command)
+    command = pytest_command("cortex_m_hil.pytest_plugin.shrink_plugin", [test])
+    process = Process([*command, "-n0", *options, *own])
     try:
         told, said = _listen(process)
         status = process.wait(DAY)

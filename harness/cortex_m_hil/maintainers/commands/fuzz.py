@@ -28,17 +28,15 @@ MUTANTS: Final = 10000
 NETWORKS: Final = 100
 
 
-def _seconds(value: float | None) -> float | None:
-    return None if value is None else within(1, YEAR)(value)
-
-
 NumberOption = Annotated[
     int | None,
     typer.Option("--count", min=1, help="Mutants [default: 10000], or generated networks [default: 100]"),
 ]
 SecondsOption = Annotated[
     float | None,
-    typer.Option(callback=_seconds, help="With --models: begin none after so many; without --count no other end"),
+    typer.Option(
+        callback=within(1, YEAR), help="With --models: begin none after so many; the only end without --count"
+    ),
 ]
 CorpusOption = Annotated[
     Path | None,

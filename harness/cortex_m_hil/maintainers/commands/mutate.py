@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import random
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from cortex_m_hil.cli.answers import Answer, end, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
 from cortex_m_hil.cli.options import DAY, OptionalTarget, TargetOptions, Targets, Tests, Upstream
 from cortex_m_hil.cli.output import table
-from cortex_m_hil.cli.pytest_runs import named_tests, plugin_options
+from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses
@@ -215,8 +214,7 @@ def _run_tests(plan: MutationPlan, ready: Path, folder: Path, jobs: int) -> None
 def _suites(plan: MutationPlan) -> Iterator[tuple[str, list[str], str]]:
     """Yield a name, a command, and what shows a user the same, for each suite that runs without a mutant."""
     if plan.tests:
-        command = [sys.executable, "-m", "pytest", *plugin_options(KEEPING)]
-        yield "the tests", [*command, *named_tests(plan.tests)], f"pytest {' '.join(plan.tests)}"
+        yield "the tests", pytest_command(KEEPING, plan.tests), f"pytest {' '.join(plan.tests)}"
     if plan.upstream:
         shows = f"hil dev upstream -t {','.join(plan.targets)}"
         yield "ExecuTorch's tests", [*upstream_command(), "-p", KEEPING], shows

@@ -125,29 +125,27 @@ def _name(node: Node) -> str:
 
 
 def _names(node: Node) -> Iterator[str]:
-    if node.type in _NAMES:
-        yield _text(node)
-    for child in node.children:
-        yield from _names(child)
+    return (_text(one) for one in _within(node) if one.type in _NAMES)
 
 
 def _calls(node: Node) -> Iterator[str]:
-    if node.type == "call_expression":
-        called = node.child_by_field_name("function")
+    for call in (one for one in _within(node) if one.type == "call_expression"):
+        called = call.child_by_field_name("function")
         while called is not None and called.type not in _NAMES:
             called = called.child_by_field_name("field") or called.child_by_field_name("name")
         yield _text(called)
-    for child in node.children:
-        yield from _calls(child)
 
 
 def _declared(node: Node) -> Iterator[str]:
     """Yield the names of functions that are declared or defined."""
-    if node.type == "function_declarator":
-        named = node.child_by_field_name("declarator")
-        yield _text(named)
+    declarators = (one for one in _within(node) if one.type == "function_declarator")
+    return (_text(one.child_by_field_name("declarator")) for one in declarators)
+
+
+def _within(node: Node) -> Iterator[Node]:
+    yield node
     for child in node.children:
-        yield from _declared(child)
+        yield from _within(child)
 
 
 def _takes(function: Node) -> Iterator[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -208,9 +206,5 @@ class _Server:
         return self._targets[target]
 
 
-def main(settings: str, log: str) -> None:
-    work(log, lambda stack: _Server(MutationWorkerSettings.of(json.loads(settings)), stack).answer)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    work(Settings, lambda settings, stack: _Server(settings, stack).answer)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -125,9 +123,5 @@ def _outcome(judged: Judged) -> NetworkOutcome:
     return NetworkOutcome.PASSED if judged.passed or judged.failures else NetworkOutcome.REFUSED
 
 
-def main(settings: str, log: str) -> None:
-    work(log, lambda stack: _Server(NetworkWorkerSettings.of(json.loads(settings)), stack).answer)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    work(Settings, lambda settings, stack: _Server(settings, stack).answer)

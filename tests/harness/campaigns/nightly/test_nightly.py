@@ -28,7 +28,7 @@ from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.night import RUNNER, Key, Result
 from cortex_m_hil.campaigns.report.results_json import SCHEMA
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
-from cortex_m_hil.cli.commands.nightly import _settings
+from cortex_m_hil.cli.commands.nightly import Options, _settings
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage
 from cortex_m_hil.program import known_answer
@@ -649,7 +649,7 @@ def test_a_store_that_makes_no_sense_is_told(hil: Hil, folder: Path, change: str
 
 def test_this_repositorys_plan_is_one() -> None:
     """With what docs/nightly.md promises of it."""
-    plan = _settings(REPOSITORY / "ci" / "nightly.yaml", None, False, None, None, None, False, False)
+    plan = _settings(Options(file=REPOSITORY / "ci" / "nightly.yaml"))
     assert (
         plan.fit == ["*test_mlperf_tiny.py::*", "*/models/*"]
         and plan.models == ["*test_mlperf_tiny.py::*", "*models/test_*.py::*"]  # upstream's are named from its folder

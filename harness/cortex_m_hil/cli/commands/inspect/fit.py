@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from cortex_m_hil.cli.answers import Answer
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.files import programs_of
+from cortex_m_hil.cli.files import ModelArgument, programs_of
 from cortex_m_hil.cli.options import Inputs, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import fields_of_target, label_of, table
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
-from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.resolve import Resolved
-
-_MODELS = (
-    f"A .pte or .bpte file; one of {', '.join(NETWORKS)}; or package.module:function, which returns module, inputs"
-)
 
 
 @inspect.command("fit", log=True)
 def fit(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODELS, show_default=False)],
+    model: ModelArgument,
     target: SeveralTargets,
     on: TargetOptions,
     inputs: Inputs = None,

@@ -11,7 +11,7 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.files import programs_of
+from cortex_m_hil.cli.files import NETWORKS_HELP, programs_of
 from cortex_m_hil.cli.options import Inputs, MultiplierOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import fields_of_target, label_of, table, with_status
 from cortex_m_hil.diagnose import instruction_counts as kernels
@@ -20,8 +20,6 @@ from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import Resolved
-
-NETWORKS_HELP = f"one of {', '.join(NETWORKS)}; or package.module:function, which returns (module, inputs)"
 
 
 @inspect.command("instructions", log=True)
