@@ -135,7 +135,7 @@ class Campaign:
         ends: bool = True,
         display: bool = True,
     ) -> list[Run]:
-        """Carry out what is left, within the budget, and return all runs; if none is left, the campaign has ended.
+        """Run what is left, within the budget, and return all runs; if none is left, the campaign has ended.
 
         Args:
             of: decides what is run, and runs it.
@@ -160,7 +160,7 @@ class Campaign:
         return self.runs
 
     def change(self, plan: Mapping[str, Any]) -> None:
-        """Record another plan."""
+        """Record another plan of the campaign."""
         self.kept.change_plan(self.record, plan)
 
     def end(self) -> None:
