@@ -45,10 +45,8 @@ class CampaignOptions:
     budget: Budget = YEAR
     store_file: StoreFile = None
 
-    @contextmanager
-    def store(self) -> Iterator[Store]:
-        with opened(self.store_file) as kept:
-            yield kept
+    def store(self) -> Store:
+        return opened(self.store_file)
 
 
 class Campaign:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -28,41 +29,43 @@ MUTANTS: Final = 10000
 NETWORKS: Final = 100
 
 
-NumberOption = Annotated[
-    int | None,
-    typer.Option("--count", min=1, help="Mutants [default: 10000], or generated networks [default: 100]"),
-]
-SecondsOption = Annotated[
-    float | None,
-    typer.Option(
-        callback=within(1, YEAR), help="With --models: begin none after so many; the only end without --count"
-    ),
-]
-CorpusOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--corpus", callback=folder_to_write, help="A folder for what finds a bug [default with --models: fuzzed]"
-    ),
-]
-ResetOption = Annotated[bool, typer.Option("--reset", help="With --models: begin anew what was begun in this folder")]
-RuntimeOption = Annotated[str, typer.Option("--runtime", help="builtin or executorch; with --models also both: a,b")]
+@dataclass(frozen=True)
+class Options:
+    """The options of fuzzing."""
+
+    target: Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="With --models also a list or a glob")]
+    ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None
+    models: Annotated[bool, typer.Option("--models", help="Generated networks instead of mutated programs")] = False
+    number: Annotated[
+        int | None,
+        typer.Option("--count", min=1, help="Mutants [default: 10000], or generated networks [default: 100]"),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            callback=within(1, YEAR), help="With --models: begin none after so many; the only end without --count"
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants or networks")] = 0
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            "--corpus", callback=folder_to_write, help="A folder for what finds a bug [default with --models: fuzzed]"
+        ),
+    ] = None
+    jobs: Annotated[int, typer.Option("--jobs", "-j", "-n", min=1, help="With --models: networks at a time")] = 1
+    reset: Annotated[bool, typer.Option("--reset", help="With --models: begin anew what was begun in this folder")] = (
+        False
+    )
+    store_file: StoreFile = None
+    runtime: Annotated[str, typer.Option("--runtime", help="builtin or executorch; with --models also both: a,b")] = (
+        "builtin"
+    )
+    targets_file: Targets = None
 
 
 @dev.command("fuzz", log=True)
-def fuzz_command(
-    target: Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="With --models also a list or a glob")],
-    ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None,
-    models: Annotated[bool, typer.Option("--models", help="Generated networks instead of mutated programs")] = False,
-    number: NumberOption = None,
-    seconds: SecondsOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants or networks")] = 0,
-    corpus: CorpusOption = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", "-n", min=1, help="With --models: networks at a time")] = 1,
-    reset: ResetOption = False,
-    store_file: StoreFile = None,
-    runtime: RuntimeOption = "builtin",
-    targets_file: Targets = None,
-) -> None:
+def fuzz_command(asked: Options) -> None:
     """Run mutated programs or generated networks.
 
     Mutated programs look for bugs of the runner; generated networks, with --models, for bugs of any part.
@@ -76,39 +79,45 @@ def fuzz_command(
     those of the other targets and runtimes. What is begun in a folder goes on there, whatever ended it. Exit status 1
     if there is a bug.
     """
-    if models:
-        _require_no_mutants(ptes or [])
-        plan = generated.plan_of(target, runtime, number or (0 if seconds else NETWORKS), seed, targets_file)
-        with opened(store_file) as kept:
-            under_way = generated.begun(kept, plan, reset=reset)
-            out = (corpus or Path("fuzzed")).absolute()
-            answer = generated.run(under_way, jobs, Deadline.after(seconds or YEAR), out)
-        end(answer)
-    _require_mutants(seconds, jobs, store_file, reset=reset)
-    resolved = TargetOptions(runtime=runtime, targets_file=targets_file).resolve(target)
-    programs = [read_program(files.read(path, files.PROGRAM_LIMIT), str(path)) for path in ptes or []]
+    if asked.models:
+        end(_networks(asked))
+    _require_mutants(asked)
+    resolved = TargetOptions(runtime=asked.runtime, targets_file=asked.targets_file).resolve(asked.target)
+    programs = [read_program(files.read(path, files.PROGRAM_LIMIT), str(path)) for path in asked.ptes or []]
     with flow.open_dut(resolved) as dut:
         fuzzers = [judge.Fuzzer(dut, program) for program in programs] or [campaign.known_answer_fuzzer(dut)]
         for fuzzer in (one for one in fuzzers if one.unsuited):
             say(f"note      {fuzzer.program.name}: none can pass here: {fuzzer.unsuited}")
-        say(f"fuzzing   {label_of(resolved)}, seed {seed}")
+        say(f"fuzzing   {label_of(resolved)}, seed {asked.seed}")
         bugs: list[dict[str, object]] = []
         tally = campaign.campaign(
-            fuzzers, number or MUTANTS, seed, lambda one, judged: bugs.extend(_bug(one, judged, corpus))
+            fuzzers,
+            asked.number or MUTANTS,
+            asked.seed,
+            lambda one, judged: bugs.extend(_bug(one, judged, asked.corpus)),
         )
         unsuited = [{"program": one.program.name, "why": one.unsuited} for one in fuzzers if one.unsuited]
     counts = {outcome.value: tally.of(outcome) for outcome in judge.FuzzOutcome}
-    fields = {"seed": seed, "mutants": tally.total, "outcomes": counts, "unsuited": unsuited, "bugs": bugs}
+    fields = {"seed": asked.seed, "mutants": tally.total, "outcomes": counts, "unsuited": unsuited, "bugs": bugs}
     end(Answer(_text(tally), {**fields_of_target(resolved), **fields}, NO if bugs else OK))
 
 
-def _require_no_mutants(ptes: Sequence[Path]) -> None:
-    if ptes:
+def _networks(asked: Options) -> Answer:
+    if asked.ptes:
         raise ConfigError("--models generates its programs, and takes none", hint="leave out --models, or the programs")
+    count = asked.number or (0 if asked.seconds else NETWORKS)
+    plan = generated.plan_of(asked.target, asked.runtime, count, asked.seed, asked.targets_file)
+    with opened(asked.store_file) as kept:
+        under_way = generated.begun(kept, plan, reset=asked.reset)
+        out = (asked.corpus or Path("fuzzed")).absolute()
+        return generated.run(under_way, asked.jobs, Deadline.after(asked.seconds or YEAR), out)
 
 
-def _require_mutants(seconds: float | None, jobs: int, store_file: Path | None, *, reset: bool) -> None:
-    given = {"--seconds": seconds is not None, "--jobs": jobs > 1, "--store": store_file is not None, "--reset": reset}
+def _require_mutants(asked: Options) -> None:
+    given = {
+        "--seconds": asked.seconds is not None, "--jobs": asked.jobs > 1, "--store": asked.store_file is not None,
+        "--reset": asked.reset,
+    }  # fmt: skip
     if names := [name for name, is_given in given.items() if is_given]:
         raise ConfigError(f"{' and '.join(names)}: of mutated programs there are no campaigns", hint="with --models")
 
