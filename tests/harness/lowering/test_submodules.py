@@ -103,7 +103,7 @@ def test_a_written_test_has_numbers_that_are_not_finite(tmp_path: Path) -> None:
             return torch.masked_fill(x, x == math.inf, -math.inf)
 
     inputs = (torch.tensor([1.0, math.inf, -math.inf, math.nan]),)
-    part = Part.of(torch.export.export(Masked(), inputs), inputs)
+    part = ModulePart.of(torch.export.export(Masked(), inputs), inputs)
     write_test(part, tmp_path / "test_it.py", "It is read back.", [], "hil.check({module}, {inputs})")
     space = runpy.run_path(str(tmp_path / "test_it.py"))
     torch.testing.assert_close(space["INPUTS"], inputs, rtol=0, atol=0, equal_nan=True)

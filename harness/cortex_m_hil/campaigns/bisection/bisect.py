@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import RunJudgement, Rules, Told, complaint, judge, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, complaint, judge, with_junit
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run

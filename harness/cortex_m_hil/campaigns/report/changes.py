@@ -165,7 +165,9 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
 def judged(night: Night, found: Iterable[Change]) -> tuple[bool, bool]:
     """Tell whether something of a nightly failed, and whether something of it could not be tested."""
     verdicts = night.verdicts
-    failed = any(verdicts[one] for one in FAILED) or any(one.kind in (Kind.LIMIT, Kind.MISSING) for one in found)
+    failed = any(verdicts[one] for one in FAILED) or any(
+        one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in found
+    )
     return failed, bool(verdicts[Verdict.INFRA]) or not verdicts or not night.complete
 
 

@@ -10,7 +10,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read
-from cortex_m_hil.campaigns.evaluation.evaluation import Evaluation, Job, EvaluatedModel, EvaluationPlan, ModelTask, jobs_of, task_of
+from cortex_m_hil.campaigns.evaluation.evaluation import (
+    EvaluatedModel,
+    Evaluation,
+    EvaluationPlan,
+    Job,
+    ModelTask,
+    jobs_of,
+    task_of,
+)
 from cortex_m_hil.campaigns.evaluation.evaluation_report import NAMES, Asked, EvaluationReport, Results
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import ClassRow

@@ -343,7 +343,7 @@ def _row(result: Result) -> str:
 
 
 def _answer(
-    found: Report, campaign: Record, before: Record | None, apart: Mapping[str, Any], store_file: Path | None
+    found: ReportContents, campaign: Record, before: Record | None, apart: Mapping[str, Any], store_file: Path | None
 ) -> Answer:
     """Return the answer of the command.
 
@@ -371,7 +371,7 @@ def _answer(
     return Answer.of(_blocks(found, campaign, before, store_file), fields, bad=failed, unknown=unknown)
 
 
-def _blocks(found: Report, campaign: Record, before: Record | None, store_file: Path | None) -> Iterator[str]:
+def _blocks(found: ReportContents, campaign: Record, before: Record | None, store_file: Path | None) -> Iterator[str]:
     new, left = found.night, not found.night.complete
     if found.changes or (before is not None and new.tests):
         rest = all_changes(before, campaign, store_file)

@@ -73,7 +73,7 @@ def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
 
 
 @dataclass(frozen=True)
-class MutationWorkerSettings(MutationPlan):
+class MutationWorkerSettings(Plan):
     """The targets, programs and kernels that a worker works on.
 
     Attributes:
@@ -207,4 +207,4 @@ class _Server:
 
 
 if __name__ == "__main__":
-    work(Settings, lambda settings, stack: _Server(settings, stack).answer)
+    work(MutationWorkerSettings, lambda settings, stack: _Server(settings, stack).answer)

@@ -164,7 +164,7 @@ def answer(plan: NetworkPlan, runs: Sequence[Run], left: int, possible: Mapping[
         "reached": _reached(programs, possible),
     }
     new = [one for one in found if not one.known]
-    unknown = left or outcomes[Outcome.INFRA.value] or not outcomes[Outcome.PASSED.value]
+    unknown = left or outcomes[NetworkOutcome.INFRA.value] or not outcomes[NetworkOutcome.PASSED.value]
     return Answer.of(_blocks(plan, fields), fields, bad=new, unknown=unknown)
 
 

@@ -66,7 +66,7 @@ class Programs(Planner):
     of workers. A round begins when the one before has ended.
     """
 
-    infra = (Outcome.INFRA.value,)
+    infra = (NetworkOutcome.INFRA.value,)
 
     def __init__(self, plan: NetworkPlan, workers: NetworkWorkers) -> None:
         self.plan, self._workers = plan, workers

@@ -35,7 +35,7 @@ class NetworkOutcome(str, Enum):
 
 
 @dataclass(frozen=True)
-class NetworkWorkerSettings(NetworkPlan):
+class NetworkWorkerSettings(Plan):
     """The targets and runtimes on which a worker runs programs, each target with each runtime."""
 
     targets: tuple[str, ...]
@@ -124,4 +124,4 @@ def _outcome(judged: Judged) -> NetworkOutcome:
 
 
 if __name__ == "__main__":
-    work(Settings, lambda settings, stack: _Server(settings, stack).answer)
+    work(NetworkWorkerSettings, lambda settings, stack: _Server(settings, stack).answer)

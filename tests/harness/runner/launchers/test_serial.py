@@ -66,7 +66,7 @@ from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher, wrap
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import MemoryRegion
-from cortex_m_hil.runner.links.uart import Uart, device
+from cortex_m_hil.runner.links.uart import Uart, device, virtual_directory
 from cortex_m_hil.runner.links.window import Window
 from cortex_m_hil.runner.session import session as session_module
 from cortex_m_hil.runner.session.session import Session
@@ -790,7 +790,7 @@ def test_nothing_of_a_killed_board_stays() -> None:
 def test_an_order_that_is_none_does_not_end_the_board(native: VirtualBoard, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(SECONDS)
-        connection.connect(os.readlink(vboard.virtual_directory(native.name) / "control"))
+        connection.connect(os.readlink(virtual_directory(native.name) / "control"))
         connection.sendall(line)
         connection.shutdown(socket.SHUT_WR)
         assert b"cannot" in connection.recv(1 << 16)

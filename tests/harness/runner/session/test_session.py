@@ -261,9 +261,9 @@ def test_transfers_around_the_size_of_a_chunk(session: Session, chunks: int, bey
 
 
 def test_a_read_of_more_chunks_than_there_are_seqs(native: Dut, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(_: Exchange, requests: Sequence[Frame], budget: object) -> list[Frame]:
+    def answers(_: Exchange, requests: Sequence[ProtocolFrame], budget: object) -> list[ProtocolFrame]:
         assert all(encode(one) for one in requests)
-        return [Frame(one.type | RESPONSE, one.seq, b"\0\0" + one.payload[-12:-11]) for one in requests]
+        return [ProtocolFrame(one.type | RESPONSE, one.seq, b"\0\0" + one.payload[-12:-11]) for one in requests]
 
     session = native.session()
     monkeypatch.setattr(Exchange, "responses", answers)
