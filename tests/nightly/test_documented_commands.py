@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from command_lines import CHECKOUTS, IN_A_CHECKOUT, IN_A_USERS_FOLDER, NOT_EXECUTED, WITH_CHECKOUTS
+from command_lines import CHECKOUTS, IN_A_CHECKOUT, IN_A_USERS_FOLDER, NOT_EXECUTED, TUTORIALS, WITH_CHECKOUTS
 from documented import Shell, environment_of, shell, write
 from paths import REPOSITORY
-from prepared_pages import BEFORE, PREPARE
-from shown import blocks
+from prepared_pages import PREPARE
+from shown import blocks, text_of
 
 DEADLINE: Final = 3600.0  # seconds for one command
 HEAD: Final = """\
@@ -123,7 +123,12 @@ def test_the_commands_of_a_page_run_in_this_repository(page: str, user_path: str
 
 
 def commands_of(page: str) -> list[str]:
-    return [shown.command for block in blocks((REPOSITORY / page).read_text()) for shown in block.commands()]
+    """Return the commands of a page, but for those of a section that is a tutorial."""
+    text = text_of(page)
+    for tutorial in TUTORIALS:
+        if tutorial.startswith(f"{page}#"):
+            text = text.replace(text_of(tutorial), "")
+    return [shown.command for block in blocks(text) for shown in block.commands()]
 
 
 def _with_executorch(opened: Shell) -> None:
@@ -137,8 +142,6 @@ def _with_executorch(opened: Shell) -> None:
 def _execute(opened: Shell, lines: Sequence[str]) -> None:
     wrong = []
     for line in lines:
-        if line in BEFORE:
-            BEFORE[line](opened)
         if line not in NOT_EXECUTED:
             done = opened.run(line)
             if done.status != status_of(line) or SAID.get(line, "") not in done.said:

@@ -62,13 +62,10 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil dev fuzz --models -t m4-qemu --runtime builtin,executorch --seconds 600",
         "hil dev mutate tests/targets -t native",
         "hil dev mutate tests/targets --upstream -t native",
-        "hil dev mutate --upstream -t m4-qemu",
         "hil dev mutate test_model.py -t m4-qemu,m55-qemu --count 0",
         "hil dev mutate",
         "hil dev upstream --target 'm*-qemu' -- -n 2",
-        "hil dev upstream -t m4-qemu -- --hil-coverage=coverage.json",
         "hil dev upstream --target m55-qemu,m4-qemu,m0-qemu,m3-qemu,m7-qemu,m33-qemu -- -n 2",
-        "hil dev upstream --backend-suite -t m4-qemu",
         "hil dev upstream --backend-suite -t m55-qemu,m4-qemu,m0-qemu -- -n 2",
         "hil nightly tests/targets --upstream -t '*-qemu,native' -j 4",
         "hil nightly --plan ci/nightly.yaml -j 2 --report build/nightly",
@@ -102,8 +99,6 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "--build 'sh ~/hunt/complete.sh' --find-fix --assert-old --deterministic --likely backends/cortex_m",
         "hil bisect run --raises LintError --raises Mismatch -- "
         "pytest -n 2 --target=m4-qemu,m0-qemu,m55-qemu test_founding.py",
-        "hil board virtual f405 run hil bisect run --raises LintError --raises Mismatch -- "
-        "pytest --target=m4-qemu,m0-qemu,vboard-f405 --hil-self-test test_founding.py",
     ),
 }
 # A folder with checkouts of ExecuTorch (`executorch`, with its submodules) and of CMSIS-NN (`CMSIS-NN`), which nobody
@@ -136,19 +131,17 @@ NEVER_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for 
 NOT_EXECUTED: Final = {*NEVER_EXECUTED, *(() if CHECKOUTS else WITH_CHECKOUTS)}
 
 # Whose commands are executed: tests/harness/test_tutorials.py, tests/nightly/test_documented_commands.py.
-TUTORIALS: Final = ("docs/getting-started.md", "docs/tutorial-board.md", "docs/tutorial-model.md")
+TUTORIALS: Final = ("docs/getting-started.md", "docs/boards.md#a-memory-map-of-your-own", "docs/tutorial-model.md")
 IN_A_USERS_FOLDER: Final = (
     "README.md",
     "docs/bisect.md",
     "docs/boards.md",
     "docs/command-line.md",
-    "docs/coverage.md",
     "docs/evaluate.md",
-    "docs/fvp.md",
     "docs/localize.md",
+    "docs/maintainers.md",
     "docs/performance.md",
     "docs/runtimes.md",
-    "docs/upstream.md",
 )
 IN_A_CHECKOUT: Final = ("firmware/fuzz/README.md",)  # of this repository, with its .venv
 # tests/harness/test_pages.py

@@ -134,14 +134,7 @@ def _readme(shell: Shell) -> None:
 
 
 def _boards(shell: Shell) -> None:
-    """The page makes the folder `boards` itself; until then no targets.yaml names it."""
-    shutil.rmtree(shell.folder / "boards")
-    (shell.folder / "targets.yaml").rename(shell.folder / "later.yaml")
     write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER})
-
-
-def _boards_entry(shell: Shell) -> None:
-    (shell.folder / "later.yaml").rename(shell.folder / "targets.yaml")
 
 
 def _small_suite(shell: Shell) -> None:
@@ -161,8 +154,4 @@ PREPARE: Final[Mapping[str, Callable[[Shell], None]]] = {
     "docs/command-line.md": _elfs,
     "docs/evaluate.md": _data_sets,
     "docs/performance.md": _small_suite,
-}
-# What a page has its reader do before a command, besides commands.
-BEFORE: Final[Mapping[str, Callable[[Shell], None]]] = {
-    "mkdir -p boards && cp -r firmware/boards/mps2 boards/an385": _boards_entry,
 }

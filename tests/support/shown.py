@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cortex_m_hil.cli.pages import anchor, sections
 from paths import REPOSITORY
 
 SHELL = ("sh", "console")  # every line is of a command; commands begin with `$ `, and what they print follows
@@ -79,6 +80,16 @@ def blocks(text: str) -> Iterator[Block]:
         above = text[: block.start()].strip().splitlines()
         own = re.sub(rf"^{block['indent']}", "", block["text"], flags=re.MULTILINE)
         yield Block(block["language"], own, above[-1].strip() if above else "")
+
+
+def text_of(name: str) -> str:
+    """Return the text of a page of this repository, or of its section `PAGE#section`."""
+    page, _, section = name.partition("#")
+    text = (REPOSITORY / page).read_text()
+    if not section:
+        return text
+    (whole,) = (one.whole for one in sections(page, text) if anchor(one.heading) == section)
+    return "\n".join(whole) + "\n"
 
 
 def pages() -> dict[str, str]:

@@ -75,7 +75,7 @@ def test_the_engine_is_called_a_shim(name: str) -> None:
 
 
 def test_a_model_runs_from_a_relative_entry_of_path(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As docs/fvp.md shows it. A model is started in its run's own folder."""
+    """As docs/runtimes.md shows it. A model is started in its run's own folder."""
     monkeypatch.chdir(models.parent)
     monkeypatch.setenv("PATH", f"{models.name}{os.pathsep}{os.environ['PATH'].removeprefix(f'{models}{os.pathsep}')}")
     with flow.open_dut(resolve("m4-fvp", TARGETS, require_fvp=True)) as dut:

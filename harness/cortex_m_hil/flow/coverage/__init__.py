@@ -1,1 +1,1 @@
-"""Lines and branches of the kernels that targets execute: docs/coverage.md."""
+"""Lines and branches of the kernels that targets execute: docs/maintainers.md."""

@@ -2,7 +2,7 @@
 
 With it the FVP driver can be run where no FVP can be had. It is a program of its own, on the standard library alone: it
 imports nothing of the harness, and what it knows of the models (`models/`) was transcribed from public sources,
-independently of what the driver knows. docs/fvp.md lists what it imitates, with the sources, and what is a guess.
+independently of what the driver knows. docs/runtimes.md lists what it imitates, with the sources, and what is a guess.
 """
 
 from __future__ import annotations
