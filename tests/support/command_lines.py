@@ -116,12 +116,6 @@ WITH_CHECKOUTS: Final = frozenset(
         "hil dev upstream --target m4-qemu --runtime=executorch",
         "hil dev upstream --target m4-qemu -- --keep-programs kept",
         "EXECUTORCH_ROOT=DIR PATH=DIR:$PATH pytest --cortex-m-target=cortex-m4 ~/executorch/backends/cortex_m/test/ops",
-        "cmake -S ~/executorch -B build/cortex-m4 --preset arm-baremetal -DTARGET_CPU=cortex-m4 "
-        "-DCMAKE_BUILD_TYPE=Release -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF "
-        "-DCMAKE_INSTALL_PREFIX=$HOME/executorch-installed/cortex-m4 -DEXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON "
-        "-DCORTEX_M_ENABLE_RUNTIME_CHECKS=ON "
-        "-DEXECUTORCH_BUILD_ARM_BAREMETAL=OFF -DEXECUTORCH_BUILD_PTHREADPOOL=OFF -DEXECUTORCH_BUILD_CPUINFO=OFF",
-        "cmake --build build/cortex-m4 -j && cmake --install build/cortex-m4",
         "cd firmware",
         "export HIL_SCHEMA_DIR=$HOME/executorch/schema",
         "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",

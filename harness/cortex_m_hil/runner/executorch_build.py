@@ -33,13 +33,16 @@ DESCRIPTION: Final = executorch_install.DESCRIPTION
 _TIMEOUT: Final = executorch_install.BUILD_TIMEOUT
 _UNFINISHED: Final = ".unfinished"
 _TAIL: Final = 4096  # bytes of a log that are read for the progress of a build
-# docs/runtimes.md says why.
 _OPTIONS: Final = (
     "CMAKE_BUILD_TYPE=Release",
-    "EXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF",
+    "EXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF",  # the preset installs nothing otherwise
+    # A release build leaves out ExecuTorch's own check of programs. The runner verifies every FlatBuffers offset
+    # itself, but not what the fields mean.
     "EXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON",
-    "CORTEX_M_ENABLE_RUNTIME_CHECKS=ON",
+    "CORTEX_M_ENABLE_RUNTIME_CHECKS=ON",  # kernels check their arguments, as in ExecuTorch's own test runner
     "FETCHCONTENT_FULLY_DISCONNECTED=ON",
+    # Without the Ethos-U delegate: the runner refuses delegates, and its driver would be fetched. With it the next two
+    # are off by default. There are no threads.
     "EXECUTORCH_BUILD_ARM_BAREMETAL=OFF",
     "EXECUTORCH_BUILD_PTHREADPOOL=OFF",
     "EXECUTORCH_BUILD_CPUINFO=OFF",
