@@ -34,7 +34,7 @@ SeveralTargets = Annotated[
     list[str],
     typer.Option("--target", "-t", metavar="NAME", help="Names, globs, comma lists or 'all'; repeatable"),
 ]
-Runtime = Annotated[str, typer.Option("--runtime", help="What executes the program: builtin or executorch")]
+Runtime = Annotated[str, typer.Option("--runtime", help="The runtime: builtin or executorch")]
 Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
 Inputs = Annotated[
     list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
@@ -73,7 +73,7 @@ def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | No
 
 DAY, YEAR = 86400.0, 365 * 86400.0  # seconds
 Multiplier = Annotated[
-    float, typer.Option("--timeout-multiplier", callback=within(*MULTIPLIERS), help="For slow programs")
+    float, typer.Option("--timeout-multiplier", callback=within(*MULTIPLIERS), help="Factor of time limits")
 ]
 
 

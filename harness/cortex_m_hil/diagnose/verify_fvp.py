@@ -1,6 +1,6 @@
 """Checks of everything this project assumes about an FVP, on the FVP that is installed, as Markdown for an issue.
 
-This project's own machines have no FVP (docs/runtimes.md): a user who has one can find out with one command what is wrong.
+No FVP was at hand when this was written (docs/runtimes.md): a user who has one can find out what is wrong.
 """
 
 from __future__ import annotations

@@ -82,17 +82,19 @@ def start(
     new: Annotated[str, typer.Argument(metavar="NEW", help="The bad end, as of git bisect", show_default=False)],
     old: Annotated[str, typer.Argument(metavar="OLD", help="The good end", show_default=False)],
     source: Annotated[Path, typer.Option("--source", help="The top of the repository")] = Path(),
-    python: Annotated[str, typer.Option("--python", metavar="FOLDER", help="Of the source, for PYTHONPATH")] = "",
-    build: Annotated[str, typer.Option("--build", metavar="LINE", help="For the shell, in each worktree")] = "",
+    python: Annotated[str, typer.Option("--python", metavar="FOLDER", help="Folder that goes on PYTHONPATH")] = "",
+    build: Annotated[str, typer.Option("--build", metavar="LINE", help="A line that sh runs in each worktree")] = "",
     incremental: Annotated[bool, typer.Option("--incremental", help="Keep ignored files between commits")] = False,
     exclude: Annotated[
         list[str] | None,
         typer.Option("--exclude", metavar="PATH", help="Do not check it out; the test needs none of it"),
     ] = None,
     likely: Annotated[
-        list[str] | None, typer.Option("--likely", metavar="PATH", help="What the culprit may touch")
+        list[str] | None, typer.Option("--likely", metavar="PATH", help="A path that the culprit probably touches")
     ] = None,
-    confidence: Annotated[float, typer.Option("--confidence", callback=within(0.5, 0.9999), help="To end with")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option("--confidence", callback=within(0.5, 0.9999), help="Probability to end at")
+    ] = 0.95,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="One run of a commit tells all")] = False,
     find_fix: Annotated[bool, typer.Option("--find-fix", help="The new end passes, the old one fails")] = False,
     assert_old: Annotated[bool, typer.Option("--assert-old", help="Do not run the old end")] = False,
@@ -282,7 +284,7 @@ def log(store_file: StoreFile = None) -> None:
 
 @bisect.command("replay")
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="LOG", help="Of hil bisect log", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="LOG", help="Written by hil bisect log", show_default=False)],
     source: Annotated[Path | None, typer.Option("--source", help="The repository, where it has moved")] = None,
     store_file: StoreFile = None,
 ) -> None:

@@ -52,10 +52,10 @@ class Thresholds:
         float | None, typer.Option("--min-auc", callback=within(0, 1), help="The least area under the ROC curve")
     ] = None
     max_false_accepts: Annotated[
-        int | None, typer.Option("--max-false-accepts", min=0, help="What is detected and is not there")
+        int | None, typer.Option("--max-false-accepts", min=0, help="The most detections that may be of no event")
     ] = None
     max_false_rejects: Annotated[
-        int | None, typer.Option("--max-false-rejects", min=0, help="What is there and is not detected")
+        int | None, typer.Option("--max-false-rejects", min=0, help="The most events that may go undetected")
     ] = None
     negative: Annotated[
         str, typer.Option("--negative", metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
@@ -70,8 +70,8 @@ class SampleOptions:
     data: Annotated[
         Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
     ]
-    limit: Annotated[int, typer.Option("--limit", min=0, help="So many samples, evenly spread; 0: all")] = 0
-    raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Of raw files: uint8, int8 or float32")] = ""
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Evaluate so many samples, evenly spread; 0: all")] = 0
+    raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Type of raw files: uint8, int8, float32")] = ""
     scale: Annotated[
         float,
         typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),

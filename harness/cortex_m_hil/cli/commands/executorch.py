@@ -27,9 +27,9 @@ def _executorch() -> None:
 @executorch.command("install")
 def install(
     source: Annotated[Path, typer.Option("--source", help="A checkout of ExecuTorch", show_default=False)],
-    cpu: Annotated[list[str], typer.Option("--cpu", metavar="NAME", help="Such as cortex-m4; repeatable")],
+    cpu: Annotated[list[str], typer.Option("--cpu", metavar="NAME", help="The CPU, such as cortex-m4; repeatable")],
     options: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- -DNAME=VALUE...]", help="For CMake", show_default=False)
+        list[str] | None, typer.Argument(metavar="[-- -DNAME=VALUE...]", help="Options for CMake", show_default=False)
     ] = None,
     cmsis_nn: Annotated[
         Path | None, typer.Option("--cmsis-nn", help="A checkout of CMSIS-NN", show_default=False)

@@ -24,16 +24,18 @@ def launch(
     target: OneTarget,
     on: FvpOptions,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGUMENT...]", help="The program's own", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGUMENT...]", help="Arguments of the program", show_default=False),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", callback=within(0.01, DAY), help="Seconds of the simulator's CPU time")
     ] = 60.0,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="REGEX", help="What the program says when it has done its work")
+        str | None,
+        typer.Option("--until", metavar="REGEX", help="Text that the program prints when it has done its work"),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="What it may read and write by semihosting [default: an empty one]")
+        Path | None, typer.Option("--folder", help="What semihosting may read and write [default: an empty one]")
     ] = None,
 ) -> None:
     """Run an ELF of your own, and show its console.

@@ -92,15 +92,15 @@ class Options:
     target: OptionalTarget = None
     runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; or both")] = None
     pytest: Annotated[
-        list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
+        list[str] | None, typer.Option("--pytest", metavar="OPTION", help="An option, such as --pytest=--redzones")
     ] = None
     file: Annotated[
-        Path | None, typer.Option("--plan", help="What is not given as an option [default: ./nightly.yaml]")
+        Path | None, typer.Option("--plan", help="Settings; options override it [default: ./nightly.yaml]")
     ] = None
     shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="A part of the tests, for several jobs")] = "1/1"
     against: Annotated[
         str,
-        typer.Option("--against", metavar="NIGHTLY", help="Compare with that [default: the last of this folder]"),
+        typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the last of this folder]"),
     ] = ""
     report: Annotated[
         Path | None,

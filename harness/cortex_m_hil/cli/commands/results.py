@@ -130,7 +130,7 @@ def _row(one: Result) -> tuple[str, ...]:
 
 @results.command("compare")
 def compare(
-    old: Annotated[str, typer.Argument(metavar="[OLD]", help="As NIGHTLY elsewhere")] = f"{nights.LAST}~1",
+    old: Annotated[str, typer.Argument(metavar="[OLD]", help="Compare with this nightly")] = f"{nights.LAST}~1",
     new: Annotated[str, typer.Argument(metavar="[NEW]")] = nights.LAST,
     markdown: Markdown = False,
     store_file: StoreFile = None,
@@ -181,7 +181,7 @@ def report(
 @results.command("name")
 def name(
     nightly: Annotated[str, typer.Argument(metavar="NIGHTLY")],
-    called: Annotated[str, typer.Argument(metavar="NAME", help="Such as a release; '' takes it away")],
+    called: Annotated[str, typer.Argument(metavar="NAME", help="The name, such as a release; '' removes it")],
     store_file: StoreFile = None,
 ) -> None:
     """Name a nightly: --against finds it by that, and prune keeps it."""
@@ -270,10 +270,11 @@ def merge(
 @results.command("prune")
 def prune(
     keep: Annotated[
-        int, typer.Option("--keep", min=0, metavar="N", help="The last N of each folder, and those with a name")
+        int, typer.Option("--keep", min=0, metavar="N", help="Keep the last N of each folder, and those with a name")
     ],
     older: Annotated[
-        float, typer.Option("--older-than", callback=within(0, 100 * YEAR / DAY), metavar="DAYS", help="Only those")
+        float,
+        typer.Option("--older-than", callback=within(0, 100 * YEAR / DAY), metavar="DAYS", help="Older nightlies only"),
     ] = 0.0,
     store_file: StoreFile = None,
 ) -> None:

@@ -55,7 +55,7 @@ def run(
     expected: ExpectedOption = None,
     qtol: QtolOption = None,
     atol: AtolOption = None,
-    rtol: Annotated[float | None, typer.Option(help="The same", show_default=f"{_DEFAULT.rtol:g}")] = None,
+    rtol: Annotated[float | None, typer.Option(help="As --atol", show_default=f"{_DEFAULT.rtol:g}")] = None,
     no_lint: NoLint = False,
     redzones: Annotated[bool, typer.Option("--redzones", help="Watch the memory that no tensor owns")] = False,
 ) -> None:

@@ -46,15 +46,15 @@ def mutate(
     target: OptionalTarget = None,
     upstream: Upstream = False,
     kernels: Annotated[
-        list[str] | None, typer.Option(metavar="FOLDER", help="Of an ExecuTorch's source, to be mutated; repeatable")
+        list[str] | None, typer.Option(metavar="FOLDER", help="Folder of an ExecuTorch to mutate; repeatable")
     ] = None,
     count: Annotated[int, typer.Option("--count", min=0, help="How many mutants are drawn; 0: all")] = 100,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, max=SEEDS - 1, help="The same seed draws the same mutants")
     ] = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Plan red zones, and watch them")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Each on the first target whose runner it changes")] = False,
-    localize: Annotated[bool, typer.Option("--localize", help="Is the operator of what is killed named?")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Judge on the first target whose runner changes")] = False,
+    localize: Annotated[bool, typer.Option("--localize", help="Is the right operator of a kill named?")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Mutants, and tests, at a time")] = 1,
     reset: Annotated[
         bool, typer.Option("--reset", help="Forget what was begun in this folder, and begin anew")
@@ -105,7 +105,7 @@ def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str])
     choice = TargetOptions(runtime=runtime_of(folders), targets_file=file).choose(patterns)
     for name in choice.names:
         if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
-            raise ConfigError(f"{name} is a board, which each mutant would wear", hint="a simulator of its class")
+            raise ConfigError(f"{name} is a board: each mutant would be flashed", hint="a simulator of its class")
     return tuple(choice.names)
 
 

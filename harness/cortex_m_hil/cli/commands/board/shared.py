@@ -30,9 +30,9 @@ def board_hold(
     name: BoardPort,
     minutes: Annotated[
         float,
-        typer.Option("--minutes", "-m", callback=within(0.01, 365 * 24 * 60), help="Until the tests get it back"),
+        typer.Option("--minutes", "-m", callback=within(0.01, 365 * 24 * 60), help="Minutes of the hold"),
     ] = 60.0,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="What others are told")] = "",
+    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason that others are told")] = "",
     wait: Annotated[float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for it")] = 60.0,
     targets_file: Targets = None,
 ) -> None:

@@ -26,7 +26,7 @@ def _doctor(
     context: typer.Context,
     verify: Annotated[
         str | None,
-        typer.Option("--verify-fvp", metavar="NAME", help="Instead: execute what we assume of this model or target"),
+        typer.Option("--verify-fvp", metavar="NAME", help="Only check the assumptions about this model or target"),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Import no ExecuTorch, build and run nothing")] = False,
     targets_file: Targets = None,
