@@ -15,7 +15,7 @@ from rich.console import Console
 
 import bench_lowering as lowering
 import bench_matrix as matrix
-from cortex_m_hil.cli.answers import Answer, end
+from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.app import App, Commands
 from cortex_m_hil.cli.files import NETWORKS_HELP
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions, Targets
@@ -34,7 +34,17 @@ Runs = Annotated[int, typer.Option("--runs", "-n", min=1, help="How often; media
 # --- lowering ------------------------------------------------------------------------------------------------
 
 
-@app.command("lowering", log=True)
+@app.command(
+    "lowering",
+    log=True,
+    epilog=json_fields(
+        {
+            "runs": "how many processes; seconds are medians of theirs",
+            "imports": "seconds of torch and executorch",
+            "modules": "a list of module, stages: a list of stage, first, again, seconds",
+        }
+    ),
+)
 def bench_lowering(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL...", help=f"{NETWORKS_HELP} [default: all networks]")
@@ -65,7 +75,20 @@ def _with_progress(runs: int) -> Iterable[int]:
 # --- matrix --------------------------------------------------------------------------------------------------
 
 
-@app.command("matrix", log=True)
+@app.command(
+    "matrix",
+    log=True,
+    epilog=json_fields(
+        {
+            "targets, runs": "what was measured, and how often",
+            "here, against": (
+                "command, cold and warm (seconds of each run), cold_seconds and warm_seconds (medians); against is "
+                "null without --against and --upstream; with --upstream its warm is its cold, one run for both"
+            ),
+            "cold_ratio, warm_ratio": "medians of here divided by against; null without them",
+        }
+    ),
+)
 def bench_matrix(
     target: SeveralTargets,
     paths: Annotated[

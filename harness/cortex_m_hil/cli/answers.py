@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
@@ -20,6 +21,21 @@ from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError
 
 SCHEMA_VERSION: Final = 1  # of the JSON objects: higher when a field is removed, renamed, or means something else
 OK, NO, CANNOT_TELL, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
+
+
+def json_fields(fields: Mapping[str, str], *, each: str = "") -> str:
+    """Return the end of a command's help: the fields of what it answers with --json.
+
+    Args:
+        fields: descriptions by the names of the fields, several with commas between them.
+        each: what has a line of its own, where that is not the target or the call.
+    """
+    lines = [
+        textwrap.fill(f"{names}: {text}", 78, initial_indent="  ", subsequent_indent="    ")
+        for names, text in fields.items()
+    ]
+    head = f"Fields of --json, a line for {each}:" if each else "Fields of --json:"
+    return "\n".join(["\b", textwrap.fill(head, 78), *lines])
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -23,6 +23,27 @@ if TYPE_CHECKING:
 _Step = TypeVar("_Step")
 _Result = TypeVar("_Result")
 SHOWN_VALUES = 8
+# Of `fields_of_target` and `fields_of_result`, for `json_fields`.
+TARGET_FIELDS: Final[Mapping[str, str]] = {
+    "target, runs_as, reason, shim": (
+        "what was asked for, what runs in its place and why, and what stands in for Arm's model"
+    ),
+    "runtime, executes": "what executes programs, and of whom that is",
+}
+RAN_FIELDS: Final[Mapping[str, str]] = {
+    **TARGET_FIELDS,
+    "engine, runtime_version": "what ran it: the simulator or board, and the version of the runtime",
+}
+RESULT_FIELDS: Final[Mapping[str, str]] = {
+    "outputs": "a list of dtype, shape",
+    "peaks": "used, size (0: no bound) and unit of program, planned, method, stack, temp",
+    "instructions": "how many were executed, exactly; null where the target does not count them",
+    "ticks, tick_source, tick_hz": "null, none and 0 where the target counts none",
+    "clock": (
+        "what ticks follow: instructions, cycles of a core, model_ticks of an FVP, or host_ticks, "
+        "which are no measure of cost"
+    ),
+}
 
 
 @contextlib.contextmanager

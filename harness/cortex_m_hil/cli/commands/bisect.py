@@ -28,7 +28,7 @@ from cortex_m_hil.campaigns.bisection.history import Commit, Repository, environ
 from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, Told, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say, tell_problem
+from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say, tell_problem
 from cortex_m_hil.cli.app import UsageError, app, group, of_usage
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
 from cortex_m_hil.cli.options import YEAR, within
@@ -47,6 +47,28 @@ SKIP, ABORT = 125, 128  # exit statuses that git bisect run knows: nothing is kn
 
 bisect = group()
 app.add_typer(bisect, name="bisect")
+
+
+_FIELDS: Final = json_fields(
+    {
+        "outcome": "found, no change, not as said, contradiction, under way (the budget is spent)",
+        "culprit": "sha, subject, author, date, parents; null unless one commit is found",
+        "candidates, probability": (
+            "the most probable culprit with those that no run can tell from it, as a list, and their "
+            "probability together"
+        ),
+        "diff_stat": "the culprit's, against its first parent",
+        "runs, old, new": "how many runs, and the SHAs of the ends",
+        "evidence": (
+            "for each commit that was run position, commit, old and new (runs that looked like that side), skipped, why"
+        ),
+        "targets": (
+            "for each test on a target test, target, isa, old and new (verdicts before and since), "
+            "outputs_changed, at_fault, operators (those whose outputs differ; null: not known), bundle (a "
+            "file, or empty)"
+        ),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +99,14 @@ def _bisect() -> None:
 # --- start and reset -----------------------------------------------------------------------------------------
 
 
-@bisect.command("start")
+@bisect.command(
+    "start",
+    epilog=json_fields(
+        {
+            "commits, old, new": "how many there are to choose from, and the SHAs of the ends",
+        }
+    ),
+)
 def start(
     new: Annotated[str, typer.Argument(metavar="NEW", help="The bad end, as of git bisect", show_default=False)],
     old: Annotated[str, typer.Argument(metavar="OLD", help="The good end", show_default=False)],
@@ -122,7 +151,14 @@ def start(
     end(Answer(text, {"commits": line.last, **_ends(line)}))
 
 
-@bisect.command("reset")
+@bisect.command(
+    "reset",
+    epilog=json_fields(
+        {
+            "began": "when the search was begun, seconds since 1970",
+        }
+    ),
+)
 def reset(store_file: StoreFile = None) -> None:
     """Forget the searches of this folder, and all of their runs."""
     with opened(store_file) as kept:
@@ -138,7 +174,7 @@ def reset(store_file: StoreFile = None) -> None:
 # --- run -----------------------------------------------------------------------------------------------------
 
 
-@bisect.command("run", log=True)
+@bisect.command("run", log=True, epilog=_FIELDS)
 def run(
     test: TestOptions,
     led: CampaignOptions,
@@ -270,7 +306,15 @@ def _row(line: CommitLine, runs: Sequence[Run]) -> str:
 # --- log and replay ------------------------------------------------------------------------------------------
 
 
-@bisect.command("log")
+@bisect.command(
+    "log",
+    epilog=json_fields(
+        {
+            "plan": "what start and run were told",
+            "runs": "a list of key (the commit), verdict, error, seconds, at, figures",
+        }
+    ),
+)
 def log(store_file: StoreFile = None) -> None:
     """Print what has been run here, and what each run taught.
 
@@ -282,7 +326,7 @@ def log(store_file: StoreFile = None) -> None:
     end(Answer("\n".join(findings.log_lines(line, runs)), {"plan": campaign.plan, "runs": runs}))
 
 
-@bisect.command("replay")
+@bisect.command("replay", epilog=_FIELDS)
 def replay(
     file: Annotated[Path, typer.Argument(metavar="LOG", help="Written by hil bisect log", show_default=False)],
     source: Annotated[Path | None, typer.Option("--source", help="The repository, where it has moved")] = None,
@@ -450,7 +494,19 @@ class _Step(typer.core.TyperCommand):
             raise typer.Exit(ABORT) from None
 
 
-@bisect.command("step", cls=_Step)
+@bisect.command(
+    "step",
+    cls=_Step,
+    epilog=json_fields(
+        {
+            "told, why": "pass, fail, skip, elsewhere or infra, and why it is not a pass",
+            "tests": (
+                "of pytest a list of test, verdict, error, requested, ran, isa, at_fault, outputs, bundle, "
+                "operators (pairs of a name and a digest, in runs with details)"
+            ),
+        }
+    ),
+)
 def step(test: TestOptions) -> None:
     """Run a test once, for `git bisect run`. Its exit status is 0 good, 1 bad, 125 not known, 128 the call is wrong.
 

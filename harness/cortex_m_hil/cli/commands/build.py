@@ -6,10 +6,10 @@ import contextlib
 import shutil
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, tell_log
+from cortex_m_hil.cli.answers import Answer, json_fields, tell_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import RuntimeOptions, SeveralTargets
-from cortex_m_hil.cli.output import fields_of_target, label_of
+from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
 from cortex_m_hil.runner.build import build_runner
@@ -20,7 +20,17 @@ LOG_LIMIT = 16 << 20  # bytes of a build's log
 SIZE_TIMEOUT = 20.0  # seconds
 
 
-@app.command("build", log=True)
+@app.command(
+    "build",
+    log=True,
+    epilog=json_fields(
+        {
+            **TARGET_FIELDS,
+            "runner, build_id, config": "the ELF, the identity it tells in its handshake, and cpu/isa/board",
+            "size": "bytes: text, data, bss; empty where binutils' size is missing",
+        }
+    ),
+)
 def build(
     target: SeveralTargets,
     on: RuntimeOptions,

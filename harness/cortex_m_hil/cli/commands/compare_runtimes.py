@@ -10,7 +10,7 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
-from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say
+from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import Found, find_inputs
 from cortex_m_hil.cli.options import Inputs, MultiplierOptions, OneTarget
@@ -22,7 +22,19 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.resolve import RUNTIMES
 
 
-@app.command("compare-runtimes")
+@app.command(
+    "compare-runtimes",
+    epilog=json_fields(
+        {
+            "target": "what was asked for",
+            "runtimes": "the two of them, each as of hil doctor selftest",
+            "programs": (
+                "a list of program, inputs (in words), compared (values), differences, and error where a runtime "
+                "refused the program"
+            ),
+        }
+    ),
+)
 def compare_runtimes_command(
     ptes: Annotated[list[Path], typer.Argument(metavar="PROGRAM.pte...", show_default=False)],
     target: OneTarget,

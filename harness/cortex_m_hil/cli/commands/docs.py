@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.cli.answers import NO, Answer, end
+from cortex_m_hil.cli.answers import NO, Answer, end, json_fields
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.pages import Query, Section, every_section, excerpt, near, pages, search, sections, title
@@ -17,7 +17,18 @@ from cortex_m_hil.errors import ConfigError, did_you_mean
 _SHOWN: Final = 8  # sections that a search shows
 
 
-@app.command("docs")
+@app.command(
+    "docs",
+    epilog=json_fields(
+        {
+            "pages": "a list of page, title, file: those that are shown or have what was found, else all",
+            "sections": (
+                "a list of section, heading, text: the one that is named, or those that a search found, the best "
+                "first, with the line that has the words"
+            ),
+        }
+    ),
+)
 def docs(
     words: Annotated[
         list[str] | None,

@@ -24,12 +24,12 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
 from cortex_m_hil.checks.left_in_float import left_in_float
-from cortex_m_hil.cli.answers import Answer, say, tell
+from cortex_m_hil.cli.answers import Answer, json_fields, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
 from cortex_m_hil.cli.files import ModelArgument
 from cortex_m_hil.cli.options import NoLint, SeveralTargets, TargetOptions, within
-from cortex_m_hil.cli.output import fields_of_target, label_of, no_lint_named, table
+from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, table
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted, shown
@@ -79,7 +79,41 @@ class SampleOptions:
     zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0
 
 
-@app.command("evaluate", log=True)
+@app.command(
+    "evaluate",
+    log=True,
+    epilog=json_fields(
+        {
+            **TARGET_FIELDS,
+            "model, data, task": "what was asked; task is classes or anomaly",
+            "taken_as": "that integers were taken as the floats they are; else empty",
+            "outcome, samples, left": (
+                "complete, under way, or ended early by an error; how many samples are done, and left"
+            ),
+            "top1, auc": (
+                "by source (target; of a module also dialect, quantized and eager); null for the other task, or "
+                "where it cannot be told"
+            ),
+            "same_answers, max_quanta": (
+                "by reference: how many samples have the same answer, and the largest difference of outputs"
+            ),
+            "same_outputs": (
+                "how many samples have the outputs of the target named first, bit for bit; null for that one"
+            ),
+            "classes": "of each label, count, right, predicted, recall, precision, as answered on the target",
+            "wanted, false_rejects, false_accepts": (
+                "how often there was something to detect; how often it was not, and how often something else was; "
+                "null where nothing is said to be negative"
+            ),
+            "collapse": "by source, where it is so: told of the others, samples of all other classes, got the answer",
+            "constant": "whether all outputs on the target are the same",
+            "samples_per_second": "by the host's clock, without the references",
+            "problems": "what does not meet what is asked, or is wrong",
+            "ended": "what is told of the error that ended it; empty where none did",
+        },
+        each="each target",
+    ),
+)
 def evaluate(
     model: ModelArgument,
     target: SeveralTargets,

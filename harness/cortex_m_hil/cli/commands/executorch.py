@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, answer_each, tell
+from cortex_m_hil.cli.answers import Answer, answer_each, json_fields, tell
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.output import Progress
 from cortex_m_hil.errors import ConfigError
@@ -24,7 +24,17 @@ def _executorch() -> None:
     """Install an ExecuTorch checkout of yours for a CPU."""
 
 
-@executorch.command("install")
+@executorch.command(
+    "install",
+    epilog=json_fields(
+        {
+            "cpu, version, directory": "the CPU, the checkout's version and commit, and the prefix",
+            "coverage": "whether its kernels count what they execute",
+            "built": "false where it was installed already",
+        },
+        each="each CPU; an error has its name in target",
+    ),
+)
 def install(
     source: Annotated[Path, typer.Option("--source", help="A checkout of ExecuTorch", show_default=False)],
     cpu: Annotated[list[str], typer.Option("--cpu", metavar="NAME", help="The CPU, such as cortex-m4; repeatable")],
@@ -59,7 +69,14 @@ def install(
     answer_each(list(map(cpu_name, cpu)), ask)
 
 
-@executorch.command("list")
+@executorch.command(
+    "list",
+    epilog=json_fields(
+        {
+            "cpu, version, directory, coverage": "as of hil executorch install; null where nothing is installed",
+        }
+    ),
+)
 def list_installed() -> None:
     """List what is installed, for each CPU."""
     found = executorch_build.installed()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil.cli.answers import CALL, Answer, answer_each
+from cortex_m_hil.cli.answers import CALL, Answer, answer_each, json_fields
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
 from cortex_m_hil.errors import ConfigError
@@ -18,7 +18,21 @@ from cortex_m_hil.flow.launching import launch as launch_program
 from cortex_m_hil.targets.resolve import Resolved
 
 
-@app.command("launch", log=True)
+@app.command(
+    "launch",
+    log=True,
+    epilog=json_fields(
+        {
+            "target, runs_as, reason, shim, engine": (
+                "what was asked for, what ran in its place and why, what stands in for Arm's model, and the "
+                "simulator or board"
+            ),
+            "elf": "the file",
+            "ended_by": "exit, eot or until",
+            "seconds": "how long it took",
+        }
+    ),
+)
 def launch(
     elf: Annotated[Path, typer.Argument(metavar="ELF", show_default=False)],
     target: OneTarget,

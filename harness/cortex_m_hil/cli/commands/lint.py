@@ -8,10 +8,10 @@ from typing import Final
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.lint import LintFinding, next_step
-from cortex_m_hil.cli.answers import NO, OK, Answer, hint_for_commands, log_of_errors
+from cortex_m_hil.cli.answers import NO, OK, Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Pte, RuntimeOptions, SeveralTargets
-from cortex_m_hil.cli.output import fields_of_target
+from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
@@ -20,7 +20,21 @@ from cortex_m_hil.targets.resolve import Resolved
 UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
 
 
-@app.command("lint", log=True)
+@app.command(
+    "lint",
+    log=True,
+    epilog=json_fields(
+        {
+            **TARGET_FIELDS,
+            "program": "the file",
+            "fits": "whether there is nothing but notes",
+            "not_checked": (
+                "what was not looked at: method pool and stack, and operators where the runner cannot tell them"
+            ),
+            "findings": "a list of rule, is_note, message, operator, instruction, cause, hint (empty of a note)",
+        }
+    ),
+)
 def lint_command(
     pte: Pte,
     target: SeveralTargets,

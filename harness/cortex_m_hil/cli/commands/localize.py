@@ -13,7 +13,18 @@ import typer
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.checks.lint import raise_findings
-from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, say, tell, tell_log, tell_problem
+from cortex_m_hil.cli.answers import (
+    CANNOT_TELL,
+    NO,
+    OK,
+    Answer,
+    Problem,
+    json_fields,
+    say,
+    tell,
+    tell_log,
+    tell_problem,
+)
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
@@ -31,7 +42,28 @@ _FAILED: Final = ("FAIL", "XPASS")
 _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engine", "program")
 
 
-@app.command("localize", log=True)
+@app.command(
+    "localize",
+    log=True,
+    epilog=json_fields(
+        {
+            "test, target, runs_as, runtime, runtime_version, engine, program": "what was localised, and what ran it",
+            "conclusions": "a list of lines, the gravest first",
+            "causes": (
+                "the operators that they name, with why: a list of cause (layout, kernel, graph, quantisation, "
+                "unjudged), instruction, operator"
+            ),
+            "rows": (
+                "for each value that is written: instruction, operator, node, module, source (the user's "
+                "file:line), value (dtype and shape), known, inputs_right, distance (quanta, or units where "
+                "floating) and elements (how many) from the dialect, at_fault, wrong_layout (of which class its "
+                "arguments are laid out), damaged (instructions whose values it overwrote), graph_quanta, sqnr_db, "
+                "distinct; null where it is not known"
+            ),
+        },
+        each="each program, and for each test that failed (error)",
+    ),
+)
 def localize_command(
     what: Annotated[
         str, typer.Argument(metavar="WHAT", help="A test file, a test's id, or a bundle (.hil.zip)", show_default=False)

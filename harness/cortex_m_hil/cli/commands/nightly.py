@@ -35,7 +35,7 @@ from cortex_m_hil.campaigns.report.limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Campaign as Record
-from cortex_m_hil.cli.answers import Answer, end, say
+from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, in_store
 from cortex_m_hil.cli.changes import all_changes, lines_of_changes
@@ -121,7 +121,26 @@ class Options:
     targets_file: Targets = None
 
 
-@app.command("nightly", log=True)
+@app.command(
+    "nightly",
+    log=True,
+    epilog=json_fields(
+        {
+            "outcome": "complete, or under way: tests are left",
+            "nightly": "its number in its folder",
+            "commit, dirty, tools": "of the current folder; whether its files differ from the commit; versions by tool",
+            "verdicts": "how many results of each: passed, failed, infra, error, xpassed, xfailed, skipped",
+            "left_out": "targets that cannot run here, and why",
+            "uncounted": "with --coverage, by target and runtime, what counts no coverage, and why",
+            "compared_with": "the number of the nightly before it; null if there is none",
+            "changes": (
+                "for each kind, suite, runtime, test, target, figure, before, after, limit (what the figure had to "
+                "keep to), parts (for each name, before, after)"
+            ),
+            "coverage": "with --coverage, by ISA class lines and branches of the kernels (each covered and all)",
+        }
+    ),
+)
 def nightly(asked: Options, led: CampaignOptions) -> None:
     """Run tests on all targets, and say what changed.
 

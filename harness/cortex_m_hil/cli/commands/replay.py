@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import NO, OK, Answer, tell_log
+from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, tell_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import BundleOptions
-from cortex_m_hil.cli.output import fields_of_target
+from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import read_bundle
 from cortex_m_hil.diagnose.replay import OpenedTarget, Replay, fields, open_target, replay, require_target
@@ -23,7 +23,22 @@ from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved
 
 
-@app.command("replay", log=True)
+@app.command(
+    "replay",
+    log=True,
+    epilog=json_fields(
+        {
+            **RAN_FIELDS,
+            "bundle, test": "the file, and the test that failed",
+            "reproduced": "whether verdict, operator and all bits of the outputs are the same",
+            "recorded, now": "the verdicts: type, message, operator; now is null where the program passes",
+            "differences, notices": "lists of lines: what is different now, and what is another target or runner",
+            "outputs_compared": "how many outputs were compared bit for bit; null where the bundle has none",
+            "runner, build_id": "bundled or built, and its identity",
+            "recorded_target, recorded_build_id": "what ran it then",
+        }
+    ),
+)
 def replay_command(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE.hil.zip", show_default=False)],
     on: BundleOptions,

@@ -22,7 +22,7 @@ from cortex_m_hil.campaigns.report.markdown import markdown as as_markdown
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
 from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Campaign, Store
-from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, say, tell
+from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, json_fields, say, tell
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.changes import all_changes, lines_of_changes
@@ -57,7 +57,18 @@ def _found(kept: Store, word: str) -> Campaign:
     return campaign
 
 
-@results.command("list")
+@results.command(
+    "list",
+    epilog=json_fields(
+        {
+            "nightly, name, began": 'its number, its name or "", and when it began (UTC)',
+            "commit, dirty, tools, verdicts": "as of hil nightly",
+            "folder": "where it was begun",
+            "shard, targets, complete": "1/1 where it is no shard; which targets; false while tests are left",
+        },
+        each="each nightly",
+    ),
+)
 def list_(store_file: StoreFile = None) -> None:
     """List all nightlies of the store, oldest first; with folders."""
     with opened(store_file) as kept:
@@ -100,7 +111,32 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
     return (*about, ", ".join(row["targets"]), told, state, *folder)
 
 
-@results.command("show")
+@results.command(
+    "show",
+    epilog=json_fields(
+        {
+            "suite, runtime, test, target": "what it is of; target is what was asked for",
+            "ran, engine": "the target that ran, and the simulator with its version",
+            "verdict, error_type, headline, log": (
+                "passed, failed, infra, error, xpassed, xfailed or skipped; the error's class, its first line, and "
+                "all that was said"
+            ),
+            "earlier": "what attempts before it ended with",
+            "seconds, cpu_seconds": "of the test",
+            "figures": "by name: a list, a value for each program of the test",
+            "about": "likewise, what is no figure: runtime, build_id, program, isa, seed, lowering and the like",
+            "parts": (
+                "by figure: what each operator has of it; of quanta, how many elements are so far off (0 … 3, 4-7, "
+                "8-15 and so on)"
+            ),
+            "rerun": "its id, for pytest",
+            "localized, bundle": (
+                "with --pytest=--hil-localize, where the outputs depart; with --bundles, the name of the failure's file"
+            ),
+        },
+        each="each result (with --markdown one, of nightly and markdown)",
+    ),
+)
 def show(nightly: Nightly = nights.LAST, markdown: Markdown = False, store_file: StoreFile = None) -> None:
     """Show every result of a nightly. Exit status 1 if one failed.
 
@@ -128,7 +164,16 @@ def _row(one: Result) -> tuple[str, ...]:
     return one.key.test, one.key.target, one.key.runtime, one.ending, *numbers
 
 
-@results.command("compare")
+@results.command(
+    "compare",
+    epilog=json_fields(
+        {
+            "old, new": "their numbers",
+            "changes": "as of hil nightly",
+            "markdown": "with --markdown",
+        }
+    ),
+)
 def compare(
     old: Annotated[str, typer.Argument(metavar="[OLD]", help="Compare with this nightly")] = f"{nights.LAST}~1",
     new: Annotated[str, typer.Argument(metavar="[NEW]")] = nights.LAST,
@@ -157,7 +202,15 @@ def _summary(kept: Store, before: Campaign | None, campaign: Campaign, store_fil
     return as_markdown(found, shown, all_changes(before, campaign, store_file)).rstrip("\n")
 
 
-@results.command("report")
+@results.command(
+    "report",
+    epilog=json_fields(
+        {
+            "nightly, compared_with": "its number, and that of the one that it is compared with; null if there is none",
+            "files": "what was written",
+        }
+    ),
+)
 def report(
     folder: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", callback=folder_to_write, help="Where to write it")
@@ -178,7 +231,15 @@ def report(
     end(Answer(", ".join(written), fields))
 
 
-@results.command("name")
+@results.command(
+    "name",
+    epilog=json_fields(
+        {
+            "nightly, name": "its number, and its name now",
+            "was": "the number of the nightly whose name that was; null: nobody's",
+        }
+    ),
+)
 def name(
     nightly: Annotated[str, typer.Argument(metavar="NIGHTLY")],
     called: Annotated[str, typer.Argument(metavar="NAME", help="The name, such as a release; '' removes it")],
@@ -201,7 +262,14 @@ def name(
 # --- files ---------------------------------------------------------------------------------------------------
 
 
-@results.command("export")
+@results.command(
+    "export",
+    epilog=json_fields(
+        {
+            "nightly, file": "its number, and what was written",
+        }
+    ),
+)
 def export(
     nightly: Nightly = nights.LAST,
     output: File = None,
@@ -237,7 +305,14 @@ def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
-@results.command("import")
+@results.command(
+    "import",
+    epilog=json_fields(
+        {
+            "nightlies, known": "numbers of those that are new; how many were there",
+        }
+    ),
+)
 def import_(
     file: Annotated[list[Path], typer.Argument(metavar=f"FILE{SUFFIX}...", show_default=False)],
     store_file: StoreFile = None,
@@ -251,7 +326,14 @@ def import_(
     end(Answer(text, {"nightlies": new, "known": len(added) - len(new)}))
 
 
-@results.command("merge")
+@results.command(
+    "merge",
+    epilog=json_fields(
+        {
+            "nightly, complete": "its number; false where a shard is missing, or has tests left",
+        }
+    ),
+)
 def merge(
     file: Annotated[list[Path], typer.Argument(metavar=f"PART{SUFFIX}...", show_default=False)],
     store_file: StoreFile = None,
@@ -267,7 +349,14 @@ def merge(
     end(Answer(text, {"nightly": campaign.ordinal, "complete": complete}, OK if complete else CANNOT_TELL))
 
 
-@results.command("prune")
+@results.command(
+    "prune",
+    epilog=json_fields(
+        {
+            "removed, kept": "numbers of those removed; how many are left",
+        }
+    ),
+)
 def prune(
     keep: Annotated[
         int, typer.Option("--keep", min=0, metavar="N", help="Keep the last N of each folder, and those with a name")

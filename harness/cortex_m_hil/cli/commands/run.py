@@ -14,11 +14,18 @@ from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, tell_log
+from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, json_fields, tell_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import check_outputs, find_inputs, read_expected, write_output
 from cortex_m_hil.cli.options import Inputs, NoLint, Pte, SeveralTargets, TargetOptions
-from cortex_m_hil.cli.output import fields_of_result, fields_of_target, lines_of_result, no_lint_named
+from cortex_m_hil.cli.output import (
+    RAN_FIELDS,
+    RESULT_FIELDS,
+    fields_of_result,
+    fields_of_target,
+    lines_of_result,
+    no_lint_named,
+)
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
@@ -45,7 +52,32 @@ AtolOption = Annotated[
 ]
 
 
-@app.command("run", log=True)
+@app.command(
+    "run",
+    log=True,
+    epilog=json_fields(
+        {
+            **RAN_FIELDS,
+            "build_id": "the runner's identity",
+            "program": "the file",
+            "inputs": "in words, which it ran on",
+            "case": (
+                "of a bundled program, which has a line for each test case: its number, from 0, which an error's "
+                "line has too; else null"
+            ),
+            **RESULT_FIELDS,
+            "redzones": "with --redzones, what was watched; else null",
+            "state_bytes": (
+                "bytes of state that the program begins with, and of which one call keeps nothing for the next; 0 "
+                "where it has none"
+            ),
+            "compared": (
+                "with --expect, and of a case that expects outputs, outputs (for each max_quanta, or max_abs_error "
+                "where it is not quantised; sqnr_db of a case) and warnings; else null"
+            ),
+        }
+    ),
+)
 def run(
     pte: Pte,
     target: SeveralTargets,

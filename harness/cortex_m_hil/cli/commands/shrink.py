@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
-from cortex_m_hil.cli.answers import NO, OK, Answer, tell, tell_log
+from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, tell, tell_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
 from cortex_m_hil.cli.pytest_runs import pytest_command
@@ -35,7 +35,25 @@ class Format(str, Enum):
     EXECUTORCH = "executorch"
 
 
-@app.command("shrink", log=True)
+@app.command(
+    "shrink",
+    log=True,
+    epilog=json_fields(
+        {
+            "test, target": "which, where",
+            "fails, passes": "files: the part that fails, and the largest that passes (null: none was found)",
+            "verdict, operator, cause": (
+                "what both the test and the part fail by, the operator, and the first cause that hil localize "
+                "tells (null: none)"
+            ),
+            "operators, elements": (
+                "of the part: how many operators of the float module, and elements of inputs and weights"
+            ),
+            "tried, ended": "how many parts were run; false where --budget was spent first",
+        },
+        each="each test that was shrunk, one of nulls where nothing fails",
+    ),
+)
 def shrink_command(
     test: Annotated[str, typer.Argument(metavar="TEST", help="A test file, or a test's id", show_default=False)],
     target: OneTarget,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cortex_m_hil.cli.answers import CALL, Answer, say, tell
+from cortex_m_hil.cli.answers import CALL, Answer, json_fields, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Targets
 from cortex_m_hil.cli.output import table
@@ -18,7 +18,29 @@ from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
 
 
-@app.command("targets")
+@app.command(
+    "targets",
+    epilog=json_fields(
+        {
+            "target, cpu, isa, board, launcher, origin": (
+                "the entry, and the file and line that it is from: cortex_m_hil/targets.yaml is this package's own"
+            ),
+            "runnable": (
+                "whether all that it needs is here: simulator, compiler, a port of the board. A port of another "
+                "machine is not asked"
+            ),
+            "runs_as, engine": (
+                "the target that runs in its place (itself, or its fallback) and what executes it; empty where "
+                "neither is known"
+            ),
+            "reason": "why it is not runnable, or why another runs in its place; else empty",
+            "hardware": "whether it is a board, and not a simulator",
+            "pools": (
+                "bytes for programs, planned tensors and the method; shared: bytes that the first two share, else 0"
+            ),
+        }
+    ),
+)
 def targets(targets_file: Targets = None) -> None:
     """List the targets, and what each of them runs as here."""
     known = load_user_targets(targets_file)

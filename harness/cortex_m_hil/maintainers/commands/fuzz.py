@@ -10,10 +10,10 @@ from typing import Annotated, Final
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
+from cortex_m_hil.cli.answers import NO, OK, Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import StoreFile, opened
 from cortex_m_hil.cli.options import YEAR, TargetOptions, Targets, folder_to_write, within
-from cortex_m_hil.cli.output import fields_of_target, label_of, table
+from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
@@ -64,7 +64,42 @@ class Options:
     targets_file: Targets = None
 
 
-@dev.command("fuzz", log=True)
+@dev.command(
+    "fuzz",
+    log=True,
+    epilog=json_fields(
+        {
+            **TARGET_FIELDS,
+            "seed, mutants": "the seed, and how many were run",
+            "outcomes": "how many ended in which way",
+            "unsuited": "programs that the target refuses unchanged: program, why",
+            "bugs": "a list of program, number, edits, detail, saved (the file, or null)",
+        }
+    )
+    + "\n\n"
+    + json_fields(
+        {
+            "outcome, left": "complete, or under way and how many networks are left",
+            "targets, runtimes, seed, programs": "what was asked, and how many networks were judged",
+            "outcomes": "how many passed, were refused everywhere, failed, or told nothing (infra)",
+            "runs": "how many passed, by target and runtime",
+            "partly": "how many of those that passed were refused on some target or runtime",
+            "defects": (
+                "a list of kind, operator, known (the known bug that it is, or empty), programs (how many), first (its "
+                "number), places, message, fails and passes (test files)"
+            ),
+            "refusals": "networks by reason, of reasons that differ only in names and numbers the first",
+            "departed": "how many were further from fake-quant than rounding explains",
+            "relations": "of each relation, how often it holds, fails, was quantised otherwise, refused, or not asked",
+            "operators, classes": "of operators and of attributes, in how many networks by ISA class",
+            "reached": (
+                "files: lines reached of lines in each file of the compiler, and of the kernels by ISA class (DSP "
+                "linear.cpp); decisions of checks and passes"
+            ),
+        },
+        each="a campaign of --models",
+    ),
+)
 def fuzz_command(asked: Options) -> None:
     """Run mutated programs or generated networks.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, tell
+from cortex_m_hil.cli.answers import Answer, json_fields, tell
 from cortex_m_hil.cli.app import group
 from cortex_m_hil.cli.options import RuntimeOptions
 from cortex_m_hil.cli.output import label_of
@@ -32,7 +32,15 @@ def _shim() -> None:
     """Write shims for Arm's FVPs. They are NOT Arm's models: QEMU runs behind their command line."""
 
 
-@shim.command("install")
+@shim.command(
+    "install",
+    epilog=json_fields(
+        {
+            "folder, files": "what was written, and where",
+            "commands": "for each --runner the command that runs ExecuTorch's tests on it",
+        }
+    ),
+)
 def install_shim(
     folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
     on: RuntimeOptions,

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import Answer, end, say
+from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
 from cortex_m_hil.cli.options import DAY, OptionalTarget, TargetOptions, Targets, Tests, Upstream
 from cortex_m_hil.cli.output import table
@@ -39,7 +39,31 @@ READY: Final = "ready"  # subfolder of the campaign's folder with the programs o
 SEEDS: Final = 1 << 32
 
 
-@dev.command("mutate", log=True)
+@dev.command(
+    "mutate",
+    log=True,
+    epilog=json_fields(
+        {
+            "outcome, left": (
+                "complete, or under way (the budget is spent); how many mutants are left to judge, each on each target"
+            ),
+            "tests, upstream, targets, seed, mutants": "what was asked; mutants is --count",
+            "programs, programs_left_out": (
+                "how many programs of the tests each target runs, and how many these kernels alone do not run as "
+                "their tests did"
+            ),
+            "killed, survived, unchanged, not_built, infra": "how many mutants, each on each target",
+            "rates": "for each target of (all), target, isa, killed, judged, rate",
+            "operators, kinds": "the same by operator, and by kind of change",
+            "survivors": "for each target, isa, path, line, column, function, kind, refuses, operators, diff (unified)",
+            "without_verdict": "for each mutant and error",
+            "localized": (
+                "right and of: for how many of the killed the right operator was named; null without --localize"
+            ),
+            "mislocalized": "for each of the others mutant, error (what noticed it), named (operators)",
+        }
+    ),
+)
 def mutate(
     led: CampaignOptions,
     tests: Tests = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.boards import leases
-from cortex_m_hil.cli.answers import Answer, tell
+from cortex_m_hil.cli.answers import Answer, json_fields, tell
 from cortex_m_hil.cli.commands.board.group import board
 from cortex_m_hil.cli.options import DAY, Targets, within
 from cortex_m_hil.cli.output import table
@@ -17,7 +17,14 @@ from cortex_m_hil.errors import ConfigError, did_you_mean
 BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a target's name", show_default=False)]
 
 
-@board.command("status")
+@board.command(
+    "status",
+    epilog=json_fields(
+        {
+            "boards": "a list of board (its port), held, holder, health",
+        }
+    ),
+)
 def board_status() -> None:
     """List the boards that were used here. Each is held by somebody for something, wedged for a reason, or free."""
     statuses = [leases.inspect(name) for name in leases.known_boards()]
@@ -25,7 +32,14 @@ def board_status() -> None:
     tell(Answer(table(("board", "state", "failures"), rows), {"boards": statuses}))
 
 
-@board.command("hold")
+@board.command(
+    "hold",
+    epilog=json_fields(
+        {
+            "board, holder": "the port, and who holds it now",
+        }
+    ),
+)
 def board_hold(
     name: BoardPort,
     minutes: Annotated[
@@ -43,7 +57,14 @@ def board_hold(
     tell(Answer(text, {"board": port, "holder": holder}))
 
 
-@board.command("release")
+@board.command(
+    "release",
+    epilog=json_fields(
+        {
+            "board, holder": "the port, and who held it",
+        }
+    ),
+)
 def board_release(name: BoardPort, targets_file: Targets = None) -> None:
     """Give a board back to the tests that a person holds."""
     port = _port(name, targets_file)
@@ -51,7 +72,14 @@ def board_release(name: BoardPort, targets_file: Targets = None) -> None:
     tell(Answer(f"{name} was held by {holder.describe()}", {"board": port, "holder": holder}))
 
 
-@board.command("clear")
+@board.command(
+    "clear",
+    epilog=json_fields(
+        {
+            "board": "the port",
+        }
+    ),
+)
 def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
     """Let tests use a wedged board again. Its failures are forgotten."""
     port = _port(name, targets_file)

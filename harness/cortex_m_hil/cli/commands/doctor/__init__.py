@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.cli import probes as doctor_probes
-from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
+from cortex_m_hil.cli.answers import NO, OK, Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.commands.doctor import cache, selftest
 from cortex_m_hil.cli.commands.doctor.group import doctor
@@ -21,7 +21,16 @@ __all__ = ["cache", "selftest"]
 app.add_typer(doctor, name="doctor")
 
 
-@doctor.callback()
+@doctor.callback(
+    epilog=json_fields(
+        {
+            "checks": (
+                "a list of name, state (ok, absent, FAIL), found, action; with --verify-fvp there are target and "
+                "findings (text, state, found) instead"
+            ),
+        }
+    )
+)
 def _doctor(
     context: typer.Context,
     verify: Annotated[

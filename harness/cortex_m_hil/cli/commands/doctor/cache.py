@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cortex_m_hil.cli.answers import Answer, tell
+from cortex_m_hil.cli.answers import Answer, json_fields, tell
 from cortex_m_hil.cli.app import group
 from cortex_m_hil.cli.commands.doctor.group import doctor
 
@@ -20,7 +20,16 @@ def _cache() -> None:
     """Show and empty the cache of lowered programs."""
 
 
-@cache.command("info")
+@cache.command(
+    "info",
+    epilog=json_fields(
+        {
+            "folder, entries, bytes, limit": (
+                "where it is, how many entries and bytes it has, and the most bytes it may have"
+            ),
+        }
+    ),
+)
 def cache_info() -> None:
     """Tell where the cache is, and how large."""
     from cortex_m_hil.lowering.disk_cache import disk
@@ -29,7 +38,14 @@ def cache_info() -> None:
     tell(Answer(f"{_size(found)}; at most {found.limit / 1e6:.0f} MB", _fields(found)))
 
 
-@cache.command("clear")
+@cache.command(
+    "clear",
+    epilog=json_fields(
+        {
+            "folder, entries, bytes, limit": "where it is, and what it had before",
+        }
+    ),
+)
 def cache_clear() -> None:
     """Remove all programs from the cache. Runners are built anew by themselves when something changes."""
     from cortex_m_hil.lowering.disk_cache import disk

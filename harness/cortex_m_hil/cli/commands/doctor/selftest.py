@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.cli.answers import NO, Answer, Problem, answer_each, log_of_errors, tell_log
+from cortex_m_hil.cli.answers import NO, Answer, Problem, answer_each, json_fields, log_of_errors, tell_log
 from cortex_m_hil.cli.commands.doctor.group import doctor
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions
-from cortex_m_hil.cli.output import fields_of_target, ran_by
+from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, ran_by
 from cortex_m_hil.errors import HarnessError
 
 
-@doctor.command("selftest", log=True)
+@doctor.command(
+    "selftest",
+    log=True,
+    epilog=json_fields(
+        {
+            **RAN_FIELDS,
+        }
+    ),
+)
 def selftest(
     target: SeveralTargets,
     on: TargetOptions,

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.cli.answers import Answer
+from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.files import ModelArgument, programs_of
 from cortex_m_hil.cli.options import Inputs, SeveralTargets, TargetOptions
-from cortex_m_hil.cli.output import fields_of_target, label_of, table
+from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
 from cortex_m_hil.targets.resolve import Resolved
 
 
-@inspect.command("fit", log=True)
+@inspect.command(
+    "fit",
+    log=True,
+    epilog=json_fields(
+        {
+            **RAN_FIELDS,
+            "program": "the file, or the model's name",
+            "inputs": "in words, which it ran on",
+            "needs": (
+                "a list of region (program, planned, method, and stack where it is measured), size (bytes, "
+                "proven), step, used (the peak), below (how it fails in size − step; empty where it cannot be "
+                "smaller)"
+            ),
+            "temp": "bytes of the method pool that were given back, at their peak",
+            "runs": "how often the program was run",
+            "compiler": "what the runner was built with",
+        }
+    ),
+)
 def fit(
     model: ModelArgument,
     target: SeveralTargets,

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer
+from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.files import NETWORKS_HELP, programs_of
 from cortex_m_hil.cli.options import Inputs, MultiplierOptions, SeveralTargets, TargetOptions
-from cortex_m_hil.cli.output import fields_of_target, label_of, table, with_status
+from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table, with_status
 from cortex_m_hil.diagnose import instruction_counts as kernels
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.named_modules import NETWORKS
@@ -22,7 +22,24 @@ from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import Resolved
 
 
-@inspect.command("instructions", log=True)
+@inspect.command(
+    "instructions",
+    log=True,
+    epilog=json_fields(
+        {
+            **RAN_FIELDS,
+            "isa": "the class that the models are lowered for",
+            "reference_version": "the ExecuTorch that the reference is of; else empty",
+            "no_reference": "why there is no reference; else empty",
+            "rows": (
+                "a list of model, inputs (in words), target, isa, instructions, reference_instructions, ratio "
+                "(both null without a reference), and operators: a list of operator, calls, instructions, share, "
+                "reference_instructions, ratio. Each with cycles and reference_cycles, which a board has in the "
+                "place of instructions"
+            ),
+        }
+    ),
+)
 def instructions(
     target: SeveralTargets,
     on: MultiplierOptions,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cortex_m_hil.api import load_program
-from cortex_m_hil.cli.answers import Answer, end, log_of_errors
+from cortex_m_hil.cli.answers import Answer, end, json_fields, log_of_errors
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.files import find_inputs
 from cortex_m_hil.cli.options import Inputs, Pte, TimedOptions
@@ -23,7 +23,41 @@ from cortex_m_hil.targets.model import Clock
 _Rows = list[tuple[str, str, StepGroup]]
 
 
-@inspect.command("partition", log=True)
+@inspect.command(
+    "partition",
+    log=True,
+    epilog=json_fields(
+        {
+            "program": "the file",
+            "ran": (
+                "null where nothing was counted; else target, runs_as, reason, shim, runtime, executes, engine, "
+                "runtime_version, as of hil run"
+            ),
+            "inputs": "in words, which it ran on; null where nothing was counted",
+            "not_counted": "why a board did not count, such as that its port is not there; else empty",
+            "cortex_m_macs": (
+                "the share of MACs on Cortex-M kernels, 0 to 1; null where there are none, or where those of an "
+                "operator are not known"
+            ),
+            "cortex_m_nodes": (
+                "the share of Cortex-M kernels in the operators that give floats or quantised integers; null where "
+                "none does"
+            ),
+            "planned_bytes, planned_bytes_in_int8": (
+                "of the memory plan, and about how many it would take, were what is in float in int8; null where "
+                "nothing is"
+            ),
+            "uncounted": "operators whose MACs are not known",
+            "count, macs, nbytes, instructions, cycles": (
+                "of the program: instructions of it, MACs, bytes of tensors, instructions of the core, or cycles "
+                "of a board's (null: not counted)"
+            ),
+            "operators": "a list of operator, kind, and the five of these",
+            "kinds": "a list of kind, and the five",
+            "islands": "a list of operators (those that compute), steps (numbers of instructions), and the five",
+        }
+    ),
+)
 def partition_command(
     pte: Pte,
     on: TimedOptions,

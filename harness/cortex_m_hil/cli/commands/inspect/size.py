@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from cortex_m_hil.api import load_program
-from cortex_m_hil.cli.answers import Answer, end
+from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.host import files
@@ -20,7 +20,24 @@ MAGIC: Final = b"\x7fELF"
 SHOWN: Final = 20  # symbols of an ELF, without --all
 
 
-@inspect.command("size")
+@inspect.command(
+    "size",
+    epilog=json_fields(
+        {
+            "file, kind, bytes": "the file, pte or elf, and its size; of an ELF what it takes in memory",
+            "sections": "a list of name, nbytes; of an ELF also address, and stored: bytes in the file",
+            "operators": (
+                "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own, reached; "
+                "empty where it is no builtin runner for Arm"
+            ),
+            "parts": (
+                "of a .pte: section, what, nbytes, count, value, operator, instruction, argument (the last four "
+                "are -1 or empty where they do not apply); of an ELF: section, symbol (empty: bytes that no symbol "
+                "names), nbytes, operators (empty text: the runner itself)"
+            ),
+        }
+    ),
+)
 def size(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pte or an ELF", show_default=False)],
     everything: Annotated[bool, typer.Option("--all", help=f"Every symbol of an ELF, not the {SHOWN} largest")] = False,
