@@ -79,7 +79,7 @@ class Shown:
 class KnownBug:
     """``upstream``: issues, pull requests and finds. ``shown_by``: ids of tests elsewhere that show it.
 
-    The page leaves the ``symptom`` of FINDS out: known_bugs/finds.py tells it at greater length.
+    The page leaves the ``symptom`` of finds out: known_bugs/finds.py tells it at greater length.
     """
 
     name: str
