@@ -43,6 +43,7 @@ nightly: install ## what takes too long for make test, or needs a package index:
 	$(BIN)/python ci/firmware_coverage.py build/coverage build/programs
 	$(MAKE) coverage
 	$(BIN)/pytest tests/nightly
+	cp tests/nightly/models.md build/nightly/models.md  # asserted by test_models.py above
 	$(BIN)/pytest -n $(JOBS) -m slow --target=m55-qemu,m4-qemu,m0-qemu tests/targets
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
 	$(BIN)/python ci/endings.py --repetitions 1000 --busy 8

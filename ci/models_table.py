@@ -1,4 +1,6 @@
-"""The tables in docs/models.md, made by running the models: `python ci/models_table.py [NAME...]`.
+"""The tables in tests/nightly/models.md, made by running the models, and their summary in docs/verification.md.
+
+    python ci/models_table.py [NAME...]
 
 The models of ExecuTorch's backend suite and of its Cortex-M tests, MLPerf Tiny's and this repository's own; the
 collections of layers among the Cortex-M tests, and the tests of operators of the backend suite. NAME is a glob:
@@ -38,7 +40,8 @@ from cortex_m_hil.lowering import Exported  # noqa: E402
 from cortex_m_hil.lowering import named_modules as networks  # noqa: E402
 from cortex_m_hil.maintainers import executorch_suites as suite  # noqa: E402
 
-PAGE: Final = ROOT / "docs" / "models.md"
+TABLES: Final = ROOT / "tests" / "nightly" / "models.md"
+PAGE: Final = ROOT / "docs" / "verification.md"  # has the summary
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 LONGER: Final = 40.0  # times the 30 s that a program has: MobileNetV2 on a Cortex-M0
 NOT_RUN: Final = "not run"  # in the place of an obstacle: nothing was run since the model or operator is listed
@@ -50,6 +53,7 @@ COLUMNS: Final = (
 )
 LAYER_COLUMNS: Final = ("collection", "networks", *TARGETS, "first obstacles")
 OPERATOR_COLUMNS: Final = ("operator", "tests", *TARGETS, "first obstacles")
+SUMMARY_COLUMNS: Final = ("collection", "models or tests", *TARGETS, "obstacles, by owner")
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _LAYERS: Final = ("nn_functional", "nn_modules", "torch_functions")  # among the Cortex-M tests of models
 _LONGEST: Final = 110  # characters of an obstacle
@@ -344,11 +348,45 @@ def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
 
 def _replace(name: str, columns: Sequence[str], row: str, of: str, lines: Sequence[str]) -> None:
     print("\n".join(lines), flush=True)
-    page = PAGE.read_text()
+    page = TABLES.read_text()
     known = {key: list(group) for key, group in itertools.groupby(lines_of(page, name), lambda line: _key(name, line))}
     known[row, of] = list(lines)
     rows = [line for key in _order(name) for line in known.get(key, [_not_run(columns, key)])]
-    PAGE.write_text(written(page, name, columns, rows))
+    tables = written(page, name, columns, rows)
+    TABLES.write_text(tables)
+    PAGE.write_text(summarised(PAGE.read_text(), tables))
+
+
+def summarised(page: str, tables: str) -> str:
+    """Return the page with its summary of the tables made anew."""
+    models: dict[str, list[list[str]]] = {}
+    for cells in map(cells_of, lines_of(tables, "models")):
+        models.setdefault(cells[1], []).append(cells)
+    rows = [_summary_of_models(of, found) for of, found in models.items()]
+    rows += [_summary_of_tests(kind, list(map(cells_of, lines_of(tables, kind)))) for kind in TOGETHER]
+    return written(page, "summary", SUMMARY_COLUMNS, rows)
+
+
+def _summary_of_models(of: str, rows: Sequence[list[str]]) -> str:
+    """Return the line of a collection of models, of which `rows` has one for each target or one for all."""
+    ran = Counter(row[2] for row in rows if row[6] == "yes")
+    stopped = Counter(owner for owner in {row[0]: row[-1].partition(":")[0] for row in rows}.values() if owner)
+    return _summary(of, len({row[0] for row in rows}), ran, stopped)
+
+
+def _summary_of_tests(kind: str, rows: Sequence[list[str]]) -> str:
+    """Return the line of a table that has a row for several tests."""
+    ran, stopped = Counter[str](), Counter[str]()
+    for row in rows:
+        ran.update({target: int(cell or 0) for target, cell in zip(TARGETS, row[2:], strict=False)})
+        for name, count in re.findall(r"(\w+) (\d+)", row[-1].partition(":")[0]):
+            stopped[name] += int(count)
+    return _summary(kind, sum(int(row[1] or 0) for row in rows), ran, stopped)
+
+
+def _summary(name: str, count: int, ran: Counter[str], stopped: Counter[str]) -> str:
+    owners = ", ".join(f"{owner} {number}" for owner, number in stopped.most_common())
+    return f"| {name} | {count} | {' | '.join(str(ran[target]) for target in TARGETS)} | {owners} |"
 
 
 def _not_run(columns: Sequence[str], key: tuple[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""docs/models.md is of the form that ci/models_table.py gives it, and of the models that there are.
+"""tests/nightly/models.md is of the form that ci/models_table.py gives it, and of the models that there are.
 
 What it says is asked again, of some of them, by tests/nightly/test_models.py.
 """
@@ -22,7 +22,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.errors import UnsupportedOperator as Unsupported
 
-PAGE = made.PAGE.read_text()
+PAGE = made.TABLES.read_text()
 
 
 def mismatch(kind: FindingKind) -> Mismatch:
@@ -76,6 +76,12 @@ def test_the_tables_are_laid_out_as_the_script_does() -> None:
         page = made.written(page, name, columns, made.lines_of(PAGE, name))
     assert page == PAGE and PAGE.count("<!-- table: ") == PAGE.count("<!-- end -->") == len(tables)
     assert " /" not in PAGE  # folders of a machine
+
+
+def test_the_page_has_the_summary_of_the_tables() -> None:
+    page = made.PAGE.read_text()
+    assert page.count("<!-- table: summary -->") == 1 and made.summarised(page, PAGE) == page
+    assert made.lines_of(page, "summary")[0] == "| MLPerf Tiny | 4 | 4 | 4 | 4 |  |"
 
 
 def test_a_row_that_was_not_run_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What docs/models.md says of models and operators that run in minutes: the same once more."""
+"""What tests/nightly/models.md says of models and operators that run in minutes: the same once more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import models_table as made
 from cortex_m_hil import OpenTarget
 from cortex_m_hil import open as open_target
 
-PAGE = made.PAGE.read_text()
+PAGE = made.TABLES.read_text()
 SLOW = ("mobilenet_v2", "mobilenet_v3_small")  # tests/targets/models runs these
 MODELS = [pytest.param(one, id=f"{one.of}/{one.name}") for one in made.models() if one.name not in SLOW]
 RAN = [
