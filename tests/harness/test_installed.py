@@ -80,7 +80,7 @@ def test_the_wheel_carries_the_docs(installed_python: Path, tmp_path: Path) -> N
     done = run(installed_python, tmp_path, "cortex_m_hil.cli", "docs", "writing-tests")
     assert (done.returncode, done.stdout) == (0, (REPOSITORY / "docs" / "writing-tests.md").read_text()), done.stderr
     done = run(installed_python, tmp_path, "cortex_m_hil.cli", "docs", "reading a failure")
-    assert "hil docs writing-tests#reading-a-failure\n" in done.stdout, done.stdout + done.stderr
+    assert "hil docs failures#reading-a-failure\n" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow

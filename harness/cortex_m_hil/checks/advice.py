@@ -14,7 +14,7 @@ class Advice:
     hint: str = ""
 
 
-READING: Final = "hil docs writing-tests#reading-a-failure"
+READING: Final = "hil docs failures#reading-a-failure"
 LAYOUT: Final = "hil lint tells whether a program's layout is its target's"
 LOCALIZE: Final = "target.localize(program)"
 """How a script asks which operator it is; where a test or a bundle is run, the command that does so takes its place."""

@@ -375,7 +375,7 @@ _HINTS: Final = {
     Rule.DTYPE: _IN_FLOAT,
     Rule.DIM_ORDER: (
         "x.contiguous() before the operator (x.reshape(x.shape) where height and width are 1), or the module with "
-        'layout="explicit"; hil docs writing-tests#what-the-lint-refuses'
+        'layout="explicit"; hil docs failures#what-the-lint-refuses'
     ),
     Rule.ARGUMENTS: _IN_FLOAT,
     Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",

@@ -1,4 +1,4 @@
-"""The pydantic models of bundle.json, which describes a bundle's members. docs/localize.md lists the fields."""
+"""The pydantic models of bundle.json, which describes a bundle's members. docs/failures.md lists the fields."""
 
 from __future__ import annotations
 

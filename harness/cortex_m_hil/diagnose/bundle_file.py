@@ -1,4 +1,4 @@
-"""Bundles as files, `NAME.hil.zip`: written, and read back from any source. docs/localize.md is their specification."""
+"""Bundles as files, `NAME.hil.zip`: written, and read back from any source. docs/failures.md is their specification."""
 
 from __future__ import annotations
 

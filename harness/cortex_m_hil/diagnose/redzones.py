@@ -1,7 +1,7 @@
 """Red zones: bytes of the planned arena that no tensor owns. A write there is one outside a tensor.
 
 Only the memory plan and the protocol's FILL, DIGEST, READ and STEP are needed, so every runtime can be checked. See
-docs/localize.md.
+docs/failures.md.
 """
 
 from __future__ import annotations

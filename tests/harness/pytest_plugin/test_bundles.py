@@ -99,7 +99,7 @@ def test_what_was_localised_is_in_it(pytester: pytest.Pytester) -> None:
 
 
 def test_the_page_names_a_bundle_as_its_test_does() -> None:
-    named = re.findall(r"out/(test_\S+\.hil\.zip)", (REPOSITORY / "docs" / "localize.md").read_text())
+    named = re.findall(r"out/(test_\S+\.hil\.zip)", (REPOSITORY / "docs" / "failures.md").read_text())
     assert len(named) >= 3 and {*named} == {bundles._name("test_model.py::test_model[m4-qemu]")}
 
 
