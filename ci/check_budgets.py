@@ -29,8 +29,8 @@ LIMITS: Final = {
     "commands of hil --help": 20,
     "words of README.md": 1_400,
     "words of CHANGELOG.md": 1_500,
-    "pages of docs": 23,
-    "words of docs": 50_350,
+    "pages of docs": 20,
+    "words of docs": 39_200,
 }
 
 
