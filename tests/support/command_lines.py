@@ -60,7 +60,6 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil dev mutate test_model.py -t m4-qemu,m55-qemu --count 0",
         "hil dev mutate",
         "hil dev upstream --target 'm*-qemu' -- -n 2",
-        "hil dev upstream --target m55-qemu,m4-qemu,m0-qemu,m3-qemu,m7-qemu,m33-qemu -- -n 2",
         "hil dev upstream --backend-suite -t m55-qemu,m4-qemu,m0-qemu -- -n 2",
         "hil nightly tests/targets --upstream -t '*-qemu,native' -j 4",
         "python ci/bench.py matrix --upstream -t m55-qemu,m4-qemu,m0-qemu",
