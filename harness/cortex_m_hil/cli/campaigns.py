@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from cortex_m_hil.campaigns import planner, store
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import say
 from cortex_m_hil.cli.options import YEAR, within
+from cortex_m_hil.cli.output import status
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder
@@ -143,16 +143,16 @@ class Campaign:
             ends: whether the campaign has no other runs.
             display: show on a terminal what is run; False: the planner does.
         """
-        status = Console(stderr=True, markup=False).status("")
+        line = status()
 
         def told(before: list[Run], key: str) -> None:
             left = of.left(before)
-            status.update(f"{len(before)} done, about {left} left{_time_left(before, left, jobs)}: {key}")
+            line.update(f"{len(before)} done, about {left} left{_time_left(before, left, jobs)}: {key}")
 
-        with status if display else nullcontext():
+        with line if display else nullcontext():
             for runs in planner.work(of, self.kept, self.record, budget, told, jobs):
-                if line := row(runs):
-                    say(line)
+                if text := row(runs):
+                    say(text)
         if ends and not of.left(self.runs):
             self.end()
         return self.runs

@@ -146,6 +146,7 @@ class Choice:
         answer_each(self.names, lambda name: ask(self.resolve(name)))
 
 
+# What a command offers of these options.
 TimedOptions = Annotated[TargetOptions, ("timeout_multiplier", "runtime", "targets_file")]
 RuntimeOptions = Annotated[TargetOptions, ("runtime", "targets_file")]
 MultiplierOptions = Annotated[TargetOptions, ("timeout_multiplier", "targets_file")]

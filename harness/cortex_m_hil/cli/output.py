@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -64,6 +65,11 @@ def cut(line: str) -> str:
     return line if len(line) <= width or not sys.stdout.isatty() else f"{line[: width - 1]}…"
 
 
+def status(text: str = "") -> Status:
+    """Return the line that a terminal shows on standard error, within a block, of what is under way."""
+    return Console(stderr=True, markup=False).status(text)
+
+
 def with_status(
     steps: Sequence[_Step], name: Callable[[_Step], str], work: Callable[[_Step], _Result]
 ) -> Iterator[_Result]:
@@ -74,9 +80,8 @@ def with_status(
         name: returns what a step is called.
         work: does a step.
     """
-    console = Console(stderr=True, markup=False)
     for number, step in enumerate(steps, 1):
-        with console.status(f"{number} of {len(steps)}: {name(step)}"):
+        with status(f"{number} of {len(steps)}: {name(step)}"):
             result = work(step)
         yield result
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 
 import typer
 import typer.core
-from rich.console import Console
 
 from cortex_m_hil.campaigns.bisection import evidence as findings
 from cortex_m_hil.campaigns.bisection.bisect import (
@@ -32,7 +31,7 @@ from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, 
 from cortex_m_hil.cli.app import UsageError, app, group, of_usage
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
 from cortex_m_hil.cli.options import YEAR, within
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.output import status, table
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
@@ -273,9 +272,9 @@ def _with_details(line: CommitLine, state: BisectionState, campaign: Campaign, f
     wanted = {sha: new for sha, new in ends.items() if sha not in plan.details and sha not in asserted}
     if not wanted or with_junit(plan.command, folder / "junit.xml") is None:
         return line
-    with Console(stderr=True, markup=False).status("") as status, Bisection(line, folder) as bisection:
+    with status() as shown, Bisection(line, folder) as bisection:
         for sha, new in wanted.items():
-            status.update(f"{sha[:10]} once more, operator by operator")
+            shown.update(f"{sha[:10]} once more, operator by operator")
             found = bisection.details(sha, new=new, bundles=_bundles(campaign))
             plan = replace(plan, details={**plan.details, sha: found})
     campaign.change(plan.as_fields())

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
 from cortex_m_hil.cli.options import DAY, OptionalTarget, TargetOptions, Targets, Tests, Upstream
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.output import status, table
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
@@ -197,7 +196,7 @@ def _timed(plan: MutationPlan, workers: MutationWorkers) -> MutationPlan:
     left_out: dict[str, int] = {}
     operators: set[str] = set()
     for target in plan.targets:
-        with Console(stderr=True, markup=False).status(f"the runner of {target}, without a mutant"):
+        with status(f"the runner of {target}, without a mutant"):
             found, used = workers.unmutated(target)
         seconds[target] = {name: one for name, one in found.items() if one is not None}
         left_out[target] = len(found) - len(seconds[target])
@@ -227,9 +226,9 @@ def _run_tests(plan: MutationPlan, ready: Path, folder: Path, jobs: int) -> None
     for name, command, shows in _suites(plan):
         log = folder / f"{name}.log"
         log.unlink(missing_ok=True)
-        with Console(stderr=True, markup=False).status(f"{name}, without a mutant"):
-            status = subprocesses.run([*command, *options], log, DAY)
-        if status != 0:
+        with status(f"{name}, without a mutant"):
+            ended = subprocesses.run([*command, *options], log, DAY)
+        if ended != 0:
             said = log.read_text(errors="replace")
             what = f"{name} do not pass without a mutant: {complaint(said)}"
             raise ConfigError(what, log=said, hint=f"{shows} shows it; mend that first")
