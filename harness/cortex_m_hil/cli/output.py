@@ -89,7 +89,7 @@ def with_status(
 class Progress:
     """A display on standard error of what a long work is at: a line that a terminal refreshes, else one now and then.
 
-    A text that begins with another word than the last is shown at once.
+    A text that begins with another word than the last is shown at once, if the work has a name.
     """
 
     def __init__(self, name: str = "", seconds: float = 10.0) -> None:
@@ -102,7 +102,7 @@ class Progress:
         self._name, self._seconds = f"{name}: " if name else "", seconds
         self._console = Console(stderr=True, markup=False)
         self._status = self._console.status("")
-        self._word, self._next = "", Deadline.after(0)
+        self._word, self._next = "", Deadline.after(0 if name else seconds)
 
     def __enter__(self) -> Progress:
         self._status.start()
@@ -115,7 +115,7 @@ class Progress:
         word = text.partition(" ")[0]
         if self._console.is_terminal:
             self._status.update(f"{self._name}{text}")
-        elif word != self._word or self._next.expired:
+        elif self._next.expired or (self._name and word != self._word):
             self._next = Deadline.after(self._seconds)
             print(f"{self._name}{text}", file=sys.stderr, flush=True)
         self._word = word
