@@ -381,7 +381,7 @@ _HINTS: Final = {
     Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
-    Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)",
+    Rule.OPERATOR: unsupported.ELSEWHERE,
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
     Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
     Rule.PROGRAM_POOL: "a larger target; hil inspect size tells what its bytes are for",

@@ -17,7 +17,7 @@ _INSTEAD: Final = {
     "adaptive_max_pool2d": "max_pool2d, with the sizes of its window and stride",
 }
 """Expressions that compute the same with supported operators, by the operator's name in ATen."""
-_ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
+ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
 _IN_BUILTIN: Final = "the runtime builtin has it; so may another ExecuTorch (hil docs runtimes)"
 _OTHERS: Final = "the same with other operators of torch"
 _ON_SIZES: Final = frozenset({"aten::sym_size.int", "executorch_prim::et_view.default"})
@@ -34,7 +34,7 @@ def hint(operator: str, runtime: str = "builtin") -> str:
     name = operator.partition("::")[2].partition(".")[0]
     known = shipped()
     if not operator.startswith("aten::") or not known or operator in known:
-        return _ELSEWHERE
+        return ELSEWHERE
     instead = _INSTEAD.get(name)
     return f"ExecuTorch's portable kernels lack it too, so no runtime runs it: write {instead or _OTHERS}"
 

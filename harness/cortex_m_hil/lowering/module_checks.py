@@ -31,6 +31,13 @@ _OBSERVERS: Final = (
 )
 
 
+def plain_tensor(tensor: Any) -> Any:
+    """Return a tensor detached, and neither conjugated nor negated lazily. Raise ConfigError where it is sparse."""
+    if tensor.layout is not load_torch().strided:
+        raise ConfigError(f"an input has {tensor.layout}, which no program takes", hint="x.to_dense()")
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
 def require_module(module: Any) -> None:
     """Raise ConfigError for anything but an initialised module on the CPU that is not being calibrated."""
     name = type(module).__name__

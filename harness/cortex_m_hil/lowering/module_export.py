@@ -22,7 +22,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pyt
 from cortex_m_hil.host.calls import is_users_file, warnings_of_users_code
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.dynamic import check_shapes, dimensions_of
-from cortex_m_hil.lowering.module_checks import require_alike, title_of
+from cortex_m_hil.lowering.module_checks import plain_tensor, require_alike, title_of
 from cortex_m_hil.lowering.mutable_buffers import state_kept
 from cortex_m_hil.lowering.nested_graphs import graphs_of, has_modes, without_modes
 from cortex_m_hil.lowering.options import Inputs, Layout
@@ -273,10 +273,7 @@ def arrange(values: Inputs, layout: Layout) -> Inputs:
     def copied(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        if leaf.layout is not torch.strided:
-            raise ConfigError(f"an input has {leaf.layout}, which no program takes", hint="x.to_dense()")
-        plain = leaf.detach().resolve_conj().resolve_neg()
-        return plain.clone(memory_format=wanted if leaf.dim() == 4 else torch.contiguous_format)
+        return plain_tensor(leaf).clone(memory_format=wanted if leaf.dim() == 4 else torch.contiguous_format)
 
     with torch.inference_mode(False):  # copies made in inference mode cannot be calibrated with
         arranged: Inputs = torch.utils._pytree.tree_map(copied, values)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # For each ISA class a CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}
+NOT_REPEATABLE: Final = "hil doctor cache clear, and report it: a lowering that is not repeatable"
 _INPUTS: Final = "hil.check(module, (x,)), where x is the argument of the module's forward"
 
 
@@ -256,8 +257,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         if lowered.pte != pte:
             what = f"{source.title}: lowered again, it gives another program than the one in the cache"
             changed = compiler_state.problem()
-            hint = "hil doctor cache clear, and report it: a lowering that is not repeatable"
-            raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else hint)
+            raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else NOT_REPEATABLE)
         return lowered.models
 
     @functools.cache

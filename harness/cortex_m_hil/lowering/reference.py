@@ -21,6 +21,7 @@ from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.cache import passing_key
 from cortex_m_hil.lowering.dialect_differences import exact_form, in_its_layout
 from cortex_m_hil.lowering.disk_cache import Entry, disk
+from cortex_m_hil.lowering.module_checks import plain_tensor
 from cortex_m_hil.lowering.mutable_buffers import state_kept
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
@@ -41,9 +42,7 @@ def to_host(value: Any) -> HostTensor:
         raise ConfigError(what, hint="leave it out: a module around this one, whose forward passes None on")
     if not isinstance(value, torch.Tensor):
         raise ConfigError(f"an input is a {type(value).__name__}; tensors and numbers are supported", hint=_AS_TENSOR)
-    if value.layout is not torch.strided:
-        raise ConfigError(f"an input has {value.layout}, which no program takes", hint="x.to_dense()")
-    tensor = value.detach().resolve_conj().resolve_neg().cpu()
+    tensor = plain_tensor(value).cpu()
     try:
         order = tuple(tensor.dim_order())
         return HostTensor.from_array(tensor.numpy(), order)

@@ -31,7 +31,7 @@ from cortex_m_hil.lowering.capability import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.content_digest import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import DiskCache, Entry, disk
 from cortex_m_hil.lowering.module_export import strict_export
-from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
+from cortex_m_hil.lowering.pipeline import CPU_OF, NOT_REPEATABLE, graph_nodes
 from cortex_m_hil.lowering.torch_shortcuts import operators_looked_up_once
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.pte import parse_pte
@@ -221,9 +221,7 @@ class _Takeover:
             again = made.get()
             if bytes(again.buffer) != pte:
                 what = "lowered again, a test of ExecuTorch's gives another program than the one in the cache"
-                raise ToolchainError(
-                    what, hint="hil doctor cache clear, and report it: a lowering that is not repeatable"
-                )
+                raise ToolchainError(what, hint=NOT_REPEATABLE)
             return HostModels(None, None, self._dialects[id(again)][1].module(check_guards=False), structure)
 
         def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
