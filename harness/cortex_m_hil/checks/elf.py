@@ -14,7 +14,6 @@ from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.elf_architecture import built_for
 from cortex_m_hil.targets.model import Target
 
-LIMIT = 256 << 20  # bytes
 MAGIC = b"\x7fELF"
 _NOTE, _NO_BITS, _ALLOCATED = 7, 8, 2  # types of sections, and a flag
 _EXECUTABLE, _POSITION_INDEPENDENT, _LOAD = 2, 3, 1
@@ -126,7 +125,7 @@ def executed(path: Path) -> str:
     Raises:
         ConfigError: it is no ELF, or cut short.
     """
-    data = files.read(path, LIMIT)
+    data = files.read(path, files.ELF_LIMIT)
     digest = hashlib.sha256()
     try:
         for section in _sections(data):
@@ -165,7 +164,7 @@ def read(path: Path) -> Executable:
     Raises:
         ConfigError: it is no executable ELF, whole and little-endian.
     """
-    data = files.read(path, LIMIT)
+    data = files.read(path, files.ELF_LIMIT)
     try:
         return _parse(data, path)
     except struct.error:

@@ -34,7 +34,6 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files
 from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner.build import ELF_LIMIT
 from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.cpu import Isa
 
@@ -143,7 +142,7 @@ class Attempt:
             outputs=tuple(map(TensorEntry.of, self.outputs)),
             intermediates=tuple(map(_of_intermediate, self.intermediates)),
         )
-        elf, log = files.read(self.dut.elf.path, ELF_LIMIT) if with_runner else b"", self.log[-_LOG_LIMIT:]
+        elf, log = files.read(self.dut.elf.path, files.ELF_LIMIT) if with_runner else b"", self.log[-_LOG_LIMIT:]
         return Bundle(description, self.task, references, self.outputs, self.intermediates, elf, log)
 
     def _references(self) -> References:

@@ -17,6 +17,7 @@ from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import shown
 
 PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
+ELF_LIMIT: Final = 256 << 20  # bytes of an ELF, with its debug information
 _LISTED: Final = 5000  # names of a folder, among which a near one is looked for
 _KINDS: Final = {
     stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",

@@ -15,12 +15,11 @@ from cortex_m_hil.program.dataflow import producer
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.partition import Partition, planned_in_int8
-from cortex_m_hil.targets.load import is_shipped, line_of_pool
+from cortex_m_hil.targets.load import STACK_SIZE, is_shipped, line_of_pool
 from cortex_m_hil.targets.model import Board, HardwareLauncher, Target
 
 _SHOWN: Final = 4  # tensors, and targets
 _REGION: Final = re.compile(r"(?:the )?(program|planned|method|temp|stack)\b")
-_STACK: Final = re.compile(r"\bHIL_STACK_SIZE\s*=")
 _TEMP: Final = "temp"
 _ALLOCATED: Final = ("method", _TEMP)  # of what a program takes there, a refusal tells a part
 
@@ -134,7 +133,7 @@ class Shortage:
     def _more_stack(self) -> str:
         script = self.target.board.directory / "board.ld"
         lines = script.read_text(errors="replace").splitlines() if script.is_file() else []
-        line = next((f":{number}" for number, text in enumerate(lines, 1) if _STACK.search(text)), "")
+        line = next((f":{number}" for number, text in enumerate(lines, 1) if STACK_SIZE.search(text)), "")
         where = f"{script}{line}" if line else f"{script}, before INCLUDE sections.ld"
         return f"HIL_STACK_SIZE of at least {self.requested} bytes in {where}"
 

@@ -29,7 +29,6 @@ COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}
 WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
 """A runner without the portable operators that ExecuTorch's own test runner is built without."""
 _COUNTING_GCC = 11  # the first version with -fprofile-info-section
-ELF_LIMIT = 256 << 20  # bytes
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
 LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
@@ -84,7 +83,7 @@ def portable_operators() -> tuple[str, ...]:
 def _is_whole(folder: Path) -> bool:
     """Tell whether the runner in the cache is undamaged, by the digest beside it, which costs milliseconds."""
     try:
-        return _digest(folder) == files.read(folder / DIGEST, ELF_LIMIT)
+        return _digest(folder) == files.read(folder / DIGEST, files.ELF_LIMIT)
     except ConfigError:
         return False
 
@@ -94,9 +93,9 @@ def _digest(folder: Path) -> bytes:
 
     Raises ConfigError where one cannot be read.
     """
-    digest = hashlib.sha256(files.read(folder / RUNNER, ELF_LIMIT))
+    digest = hashlib.sha256(files.read(folder / RUNNER, files.ELF_LIMIT))
     for path in sorted((folder / NOTES).glob("*")):
-        digest.update(path.name.encode() + files.read(path, ELF_LIMIT))
+        digest.update(path.name.encode() + files.read(path, files.ELF_LIMIT))
     return digest.hexdigest().encode()
 
 
@@ -227,7 +226,7 @@ def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
     notes = list(build.rglob("*.gcno"))
     if prefix is not None:
         elf = (finished / RUNNER).read_bytes()
-        installed = (Path(prefix) / executorch_install.NOTES).glob("*.gcno")
+        installed = (Path(prefix) / NOTES).glob("*.gcno")
         notes += [path for path in installed if f"/{path.stem}.gcda\0".encode() in elf]
     for path in notes:
         (finished / NOTES).mkdir(exist_ok=True)

@@ -17,7 +17,6 @@ from typing import Final
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
 
-LIMIT: Final = 256 << 20  # bytes of an ELF
 TIMEOUT: Final = 60.0  # seconds for objdump, or c++filt
 _TEXT_LIMIT: Final = 256 << 20  # bytes of a disassembly
 _ALLOCATED, _NO_BITS, _SYMBOLS = 2, 8, 2  # a flag of sections, and two of their types
@@ -109,7 +108,7 @@ def operators(path: Path) -> tuple[str, ...]:
 @contextmanager
 def _whole_elf(path: Path) -> Iterator[_Elf]:
     """Yield the ELF at `path`, and raise ConfigError for what reading a damaged one raises."""
-    data = files.read(path, LIMIT)
+    data = files.read(path, files.ELF_LIMIT)
     try:
         yield _Elf(data)
     except (struct.error, IndexError, UnicodeDecodeError):

@@ -26,6 +26,7 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.targets.connection import NOTES
 from cortex_m_hil.targets.cpu import HOST, cpus
 
 PRESET: Final = "arm-baremetal"
@@ -165,7 +166,7 @@ def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
     if not (prefix / "lib" / executorch_install.CORE).is_file():
         raise BuildError(f"the preset {PRESET} of {order.source} installs no {executorch_install.CORE}")
     if order.coverage:
-        _keep_notes(order, work / "build", prefix / executorch_install.NOTES)
+        _keep_notes(order, work / "build", prefix / NOTES)
     told_of = {"version": _version(order), "order": asdict(order)}
     (prefix / DESCRIPTION).write_text(json.dumps(told_of, default=str, indent=1))
     if directory.exists():

@@ -23,12 +23,12 @@ from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses, toolchain, trees
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice
+from cortex_m_hil.targets.connection import NOTES
 from cortex_m_hil.targets.elf_architecture import built_for
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "hil docs runtimes says how one is built, and where to say where it is"
-NOTES = "notes"  # the folder of gcov's .gcno files in a prefix that counts coverage
 DESCRIPTION = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
 BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
 CORE = "libexecutorch_core.a"

@@ -9,7 +9,7 @@ from typing import Final
 
 from cortex_m_hil.errors import BuildError
 from cortex_m_hil.host import yaml_files
-from cortex_m_hil.targets.load import line_of_pool, parse_size, size_text
+from cortex_m_hil.targets.load import STACK_SIZE, line_of_pool, parse_size, size_text
 from cortex_m_hil.targets.model import Target
 
 _SAID: Final = (
@@ -48,7 +48,7 @@ def does_not_fit(target: Target, runtime: str, regions: Mapping[str, int], log: 
         length = rf"^\s*{re.escape(region)}\b.*\bLENGTH\b"
         hints += _place(lines, length, f"LENGTH of {region}, if the part has more", script)
         if aliases.get("STACK") == region and not inside:
-            hints += _place(lines, r"\bHIL_STACK_SIZE\s*=", "a smaller HIL_STACK_SIZE", script)
+            hints += _place(lines, STACK_SIZE, "a smaller HIL_STACK_SIZE", script)
     told = " and ".join(f"region {region} overflows by {nbytes} bytes" for region, nbytes in regions.items())
     return BuildError(
         f"the runner does not fit the memory of {target.config}: {told}",
@@ -90,7 +90,7 @@ def _less_code(target: Target, runtime: str) -> Iterator[str]:
         yield f"portable: false in {file}, for a runner without the portable operators"
 
 
-def _place(lines: list[str], pattern: str, what: str, script: Path) -> Iterator[str]:
+def _place(lines: list[str], pattern: str | re.Pattern[str], what: str, script: Path) -> Iterator[str]:
     """Yield `what` with its line in the linker script, if the pattern is there."""
     for number, line in enumerate(lines, 1):
         if re.search(pattern, line):

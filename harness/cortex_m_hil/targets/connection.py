@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from cortex_m_hil.host.deadline import Deadline
 
-NOTES: Final = "notes"  # the folder of gcov's .gcno files, beside a runner that counts coverage
+NOTES: Final = "notes"  # the folder of gcov's .gcno files, beside a runner and in a prefix that count coverage
 
 
 @dataclass(frozen=True)

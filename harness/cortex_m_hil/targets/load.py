@@ -258,6 +258,10 @@ def _check_launcher(
     return kind.parse(yaml_files.validate_at((*place, key), kind.settings, value, tree, path, _EXAMPLES), where)
 
 
+STACK_SIZE: Final = re.compile(r"\bHIL_STACK_SIZE\s*=")
+"""Where a linker script sets the size of the stack."""
+
+
 def line_of_pool(board: Board, key: str) -> str:
     """Return `file:line` of a key of `pools` in a board's file; only the file where that cannot be read."""
     file = board.directory / "board.yaml"

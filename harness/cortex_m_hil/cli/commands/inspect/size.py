@@ -47,7 +47,7 @@ def size(
     Of a .pte: its sections, and the constants by the operator that takes them. Of an ELF: its sections and symbols;
     of a builtin runner for Arm also what each operator adds.
     """
-    if files.read(file, of_elfs.LIMIT)[: len(MAGIC)] == MAGIC:
+    if files.read(file, files.ELF_LIMIT)[: len(MAGIC)] == MAGIC:
         end(_elf(file, everything))
     end(_program(file))
 
