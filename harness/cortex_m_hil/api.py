@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from cortex_m_hil import errors as errors
@@ -476,9 +475,7 @@ class OpenTarget:
     def __enter__(self) -> OpenTarget:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _guards(self) -> flow.Guards | None:

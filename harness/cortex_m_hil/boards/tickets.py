@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from cortex_m_hil.boards import locks
 
@@ -65,8 +64,6 @@ class Ticket:
     def __enter__(self) -> Ticket:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
         os.close(self._handle)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from types import TracebackType
 from typing import Final
 
 from cortex_m_hil import flow
@@ -130,9 +129,7 @@ class Fitting:
     def __enter__(self) -> Fitting:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._folder.remove()
 
     def fit(self, program: Program) -> Fit:

@@ -124,28 +124,30 @@ def _name(node: Node) -> str:
     return function_name(node) if node.type in ("function_definition", "init_declarator") else ""
 
 
+def _all_nodes(node: Node) -> Iterator[Node]:
+    """Yield a node and all that are below it, in the order of the source."""
+    yield node
+    for child in node.children:
+        yield from _all_nodes(child)
+
+
 def _names(node: Node) -> Iterator[str]:
-    return (_text(one) for one in _within(node) if one.type in _NAMES)
+    return (_text(one) for one in _all_nodes(node) if one.type in _NAMES)
 
 
 def _calls(node: Node) -> Iterator[str]:
-    for call in (one for one in _within(node) if one.type == "call_expression"):
-        called = call.child_by_field_name("function")
-        while called is not None and called.type not in _NAMES:
-            called = called.child_by_field_name("field") or called.child_by_field_name("name")
-        yield _text(called)
+    for one in _all_nodes(node):
+        if one.type == "call_expression":
+            called = one.child_by_field_name("function")
+            while called is not None and called.type not in _NAMES:
+                called = called.child_by_field_name("field") or called.child_by_field_name("name")
+            yield _text(called)
 
 
 def _declared(node: Node) -> Iterator[str]:
-    """Yield the names of functions that are declared or defined."""
-    declarators = (one for one in _within(node) if one.type == "function_declarator")
+    """Return the names of functions that are declared or defined."""
+    declarators = (one for one in _all_nodes(node) if one.type == "function_declarator")
     return (_text(one.child_by_field_name("declarator")) for one in declarators)
-
-
-def _within(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children:
-        yield from _within(child)
 
 
 def _takes(function: Node) -> Iterator[str]:
