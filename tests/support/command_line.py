@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import typer.main
 
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.cli.answers import SCHEMA_VERSION
+from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array
 from hints import check_hints
 from paths import IMPORT_ROOT, REPOSITORY
@@ -84,6 +87,14 @@ class Files:
     pte: Path
     input: Path
     expected: Array
+
+    def moved(self, quanta: int) -> Array:
+        """The right answer, one element of it so many quanta away."""
+        quantization = output_quantization(Program.from_bytes(self.pte.read_bytes()).file, 0)
+        assert quantization is not None
+        array = self.expected.copy()
+        array[0, 3] += np.float32(quanta * quantization.scale)
+        return array
 
 
 def expect(done: Done, status: int, *texts: str) -> None:

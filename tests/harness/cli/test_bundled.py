@@ -11,22 +11,11 @@ import cortex_m_hil
 from bundling import bundle
 from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expect
 from cortex_m_hil.errors import Mismatch
-from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.known_answer import known_answer
-from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array
 from cortex_m_hil.targets.cpu import Isa
 
 INPUT = known_answer(Isa.DSP).inputs[0].array()
-
-
-def away(files: Files, quanta: int) -> Array:
-    """The right answer, one element of it so many quanta away."""
-    quantization = output_quantization(Program.from_bytes(files.pte.read_bytes()).file, 0)
-    assert quantization is not None
-    array = files.expected.copy()
-    array[0, 3] += np.float32(quanta * quantization.scale)
-    return array
 
 
 def written(files: Files, *expected: Array | None) -> Path:
@@ -78,7 +67,7 @@ def test_a_file_without_expected_outputs_is_run(hil: Hil, files: Files) -> None:
 def test_other_arithmetic_is_granted_noise_and_with_qtol_quanta(
     hil: Hil, files: Files, options: tuple[object, ...], status: int
 ) -> None:
-    done = hil("run", written(files, away(files, 2)), "-t", "native", *options)
+    done = hil("run", written(files, files.moved(2)), "-t", "native", *options)
     assert done.status == status
     if status == NO:
         assert "1 of 8 elements off, by up to 2 quanta (1 allowed)" in done.err

@@ -19,15 +19,6 @@ from paths import REPOSITORY
 SEEDS = REPOSITORY / "tests" / "fuzz_seeds"
 
 
-def moved(files: Files, quanta: int) -> Array:
-    """The right answer, one element of it so many quanta away."""
-    quantization = output_quantization(Program.from_bytes(files.pte.read_bytes()).file, 0)
-    assert quantization is not None
-    array = files.expected.copy()
-    array[0, 3] += np.float32(quanta * quantization.scale)
-    return array
-
-
 def arguments(files: Files, expected: Array, *more: object) -> Sequence[object]:
     path = files.pte.with_name("expected.npy")
     np.save(path, expected)
@@ -38,13 +29,13 @@ def test_what_is_expected_passes_and_says_how_near_it_is(hil: Hil, files: Files)
     done = hil(*arguments(files, files.expected))
     assert (done.status, done.err) == (OK, "")
     assert "expected  output 0: 0 quanta from what is expected\n" in done.out
-    near = answer(hil(*arguments(files, moved(files, 1), "--qtol", 1, "--json")).out)
+    near = answer(hil(*arguments(files, files.moved(1), "--qtol", 1, "--json")).out)
     assert near["compared"]["outputs"] == [{"max_quanta": 1, "max_abs_error": None, "sqnr_db": None}]
 
 
 @pytest.mark.parametrize(("qtol", "status"), [(0, NO), (1, NO), (2, OK)])
 def test_a_quantised_output_is_compared_in_quanta(hil: Hil, files: Files, qtol: int, status: int) -> None:
-    done = hil(*arguments(files, moved(files, 2), "--qtol", qtol))
+    done = hil(*arguments(files, files.moved(2), "--qtol", qtol))
     assert done.status == status
     if status == NO:
         allowed = f" ({qtol} allowed)" if qtol else ""
@@ -57,10 +48,10 @@ def test_a_quantised_output_is_compared_in_quanta(hil: Hil, files: Files, qtol: 
 
 
 def test_each_target_is_compared_and_differing_outputs_are_written(hil: Hil, files: Files, tmp_path: Path) -> None:
-    done = hil(*arguments(files, moved(files, 5), "-t", "native", "--json"))
+    done = hil(*arguments(files, files.moved(5), "-t", "native", "--json"))
     assert [one["error"]["type"] for one in answers(done.out)] == ["Mismatch", "Mismatch"]
     assert done.status == NO
-    assert hil(*arguments(files, moved(files, 5), "-o", tmp_path / "got.npy")).status == NO
+    assert hil(*arguments(files, files.moved(5), "-o", tmp_path / "got.npy")).status == NO
     np.testing.assert_array_equal(np.load(tmp_path / "got.npy"), files.expected)
 
 
