@@ -22,10 +22,10 @@ from cortex_m_hil.boards import run_tools as tools
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.runner.links.uart import LABGRID
 from cortex_m_hil.targets.model import LEASE_WAIT
 from cortex_m_hil.targets.tool_commands import Procedure
 
-SCHEME = "labgrid://"
 CALL = 60.0  # seconds for one call of labgrid-client
 
 
@@ -44,7 +44,7 @@ class Farm:
         parts = urlsplit(port)
         filters = tuple(f"{key}={value}" for key, value in parse_qsl(parts.query))
         if not parts.netloc or not filters or parts.path not in ("", "/"):
-            raise ConfigError(f"{port} names no places", hint=f"{SCHEME}COORDINATOR:20408/?TAG=VALUE, or ?name=PLACE")
+            raise ConfigError(f"{port} names no places", hint=f"{LABGRID}COORDINATOR:20408/?TAG=VALUE, or ?name=PLACE")
         return cls(parts.netloc, filters)
 
     def call(self, *words: str, seconds: float = CALL) -> str:
@@ -167,7 +167,7 @@ def acquire(port: str, *, what: str, wait: float = LEASE_WAIT, setup: str = "") 
             try:
                 _give_back_what_was_left(farm)
                 place, url = _obtain(farm, reservation.token, deadline, wait)
-                board = f"{SCHEME}{farm.coordinator}/{place}"
+                board = f"{LABGRID}{farm.coordinator}/{place}"
                 local = leases.acquire([board], what=what, wait=deadline.remaining, setup=setup)
                 return RemoteLease(local, url, reservation)
             except BoardWedged:

@@ -10,6 +10,7 @@ from pathlib import Path
 from cortex_m_hil.boards import health, labgrid, leases
 from cortex_m_hil.boards.run_tools import CommandTools
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.runner.links.uart import LABGRID
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.model import HardwareLauncher, Target
 
@@ -96,7 +97,7 @@ def _lease(
 ) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
     """Lease a board of the launcher's; return the lease, and template variables that select the board for its tools."""
     setup = _setup(launcher, elf)
-    if launcher.port.startswith(labgrid.SCHEME):
+    if launcher.port.startswith(LABGRID):
         remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait, setup=setup)
         return remote, remote.variables
     ports = [port.url for port in launcher.ports]

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from cortex_m_hil.boards import locks
 from cortex_m_hil.boards.health import Health
-from cortex_m_hil.boards.tickets import Ticket
+from cortex_m_hil.boards.tickets import QUEUE_LOCK, Ticket
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.targets.model import LEASE_WAIT
@@ -293,7 +293,7 @@ def inspect(board: str) -> BoardStatus:
 def known_boards() -> list[str]:
     """Return all boards that were ever leased on this machine since it was started."""
     return sorted(
-        path.read_text(encoding="utf-8") for path in locks.directory().glob("*.lock") if path.name != "queue.lock"
+        path.read_text(encoding="utf-8") for path in locks.directory().glob("*.lock") if path.name != QUEUE_LOCK
     )
 
 

@@ -10,8 +10,11 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from cortex_m_hil.boards import locks
+
+QUEUE_LOCK: Final = "queue.lock"
 
 
 class Ticket:
@@ -20,7 +23,7 @@ class Ticket:
     def __init__(self, boards: Sequence[str]) -> None:
         self._folder = locks.directory() / "queue"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        with locks.brief_lock(locks.directory() / "queue.lock") as counter:
+        with locks.brief_lock(locks.directory() / QUEUE_LOCK) as counter:
             # A number is never reused: a process that removes a dead ticket might remove a new one.
             self._number = int(os.pread(counter, 20, 0) or 0) + 1
             os.pwrite(counter, str(self._number).encode(), 0)

@@ -16,7 +16,6 @@ from cortex_m_hil.checks import elf as checks_elf
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,
-    LinkError,
     ProgramFailed,
     ProgramTimeout,
     TargetFault,
@@ -27,7 +26,7 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.launchers.process import WALL_PER_CPU_SECOND
-from cortex_m_hil.runner.links.uart import Uart
+from cortex_m_hil.runner.links.uart import Uart, vanished
 from cortex_m_hil.targets.connection import Budget, Elf, Link, LinkClosed, RunningProcess
 from cortex_m_hil.targets.model import HardwareLauncher
 from cortex_m_hil.targets.resolve import Resolved
@@ -249,7 +248,7 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
         leased.release()
     _require_operators(console)
     if not console.done:
-        raise LinkError(f"port {own.port} vanished in the middle", hint="cable, power, or an adapter that was reset")
+        raise vanished(own.port)
     return console.done
 
 

@@ -13,13 +13,13 @@ from typing import Annotated, ClassVar, NoReturn
 
 from pydantic import Field
 
-from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError, PortNotFound
+from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, PortNotFound
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol, uart
 from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Request
-from cortex_m_hil.runner.links.uart import VIRTUAL, Uart
+from cortex_m_hil.runner.links.uart import LABGRID, VIRTUAL, Uart, vanished
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.model import LEASE_WAIT, HardwareLauncher, Port, Resident, Strict, Target
 from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure
@@ -115,7 +115,7 @@ def _ports(settings: _Settings, where: str) -> tuple[Port, ...]:
     twice = {port.url for port in ports if sum(port.url == other.url for other in ports) > 1}
     if twice:
         raise ConfigError(f"{where}: ports names {min(twice)} twice", hint="name each port once")
-    remote = [port.url for port in ports if port.url.startswith("labgrid://")]
+    remote = [port.url for port in ports if port.url.startswith(LABGRID)]
     if remote and len(ports) > 1:
         raise ConfigError(
             f"{where}: {remote[0]} stands for several boards already", hint="port: labgrid://…, and no others"
@@ -183,12 +183,7 @@ class SerialBoard:
         return None
 
     def explain_end(self, log: str) -> HarnessError:
-        return LinkError(
-            f"port {self._launcher.port} vanished in the middle",
-            target=self.target.name,
-            log=log,
-            hint="cable, power, or an adapter that was reset",
-        )
+        return vanished(self._launcher.port, target=self.target.name, log=log)
 
     def close(self) -> None:
         if self._uart is not None:

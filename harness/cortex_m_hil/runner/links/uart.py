@@ -13,7 +13,7 @@ from typing import Any
 import serial
 from serial.tools import list_ports
 
-from cortex_m_hil.errors import BoardBusy, ConfigError, PortNotFound
+from cortex_m_hil.errors import BoardBusy, ConfigError, LinkError, PortNotFound
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.targets.connection import LinkClosed
@@ -21,6 +21,7 @@ from cortex_m_hil.targets.connection import LinkClosed
 VIRTUAL = "vboard:"
 CHUNK = 4096
 RFC2217 = "rfc2217://"
+LABGRID = "labgrid://"  # a board of a farm, whose port is known once it is acquired
 # Seconds between polls of a port without a file descriptor (RFC 2217). Set only once: setting it renegotiates.
 LOOK = 0.02
 NEGOTIATION = 10.0  # seconds for an RFC 2217 server to agree
@@ -40,6 +41,12 @@ def device(port: str) -> str:
         # ser2net does not answer for lines that a port lacks, such as DTR.
         return f"{port}?ign_set_control&timeout={NEGOTIATION:g}"
     return port
+
+
+def vanished(port: str, *, target: str = "", log: str = "") -> LinkError:
+    """Return the error for a port that is gone while it was in use."""
+    hint = "cable, power, or an adapter that was reset"
+    return LinkError(f"port {port} vanished in the middle", target=target, log=log, hint=hint)
 
 
 class Uart:
