@@ -87,7 +87,7 @@ class Dut:
         if identity is None:
             return None
         return Ran(
-            self.resolved.name,
+            self.resolved.display_name,
             self.target.name,
             launchers.engine(self.target),
             identity.runtime,

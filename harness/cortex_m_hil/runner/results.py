@@ -91,13 +91,14 @@ class Ran:
     """The target, engine and runtime that executed a program: results are keyed by it, not by the name asked for.
 
     Attributes:
-        requested, target: names of the target that was asked for, and of the one that ran.
+        display_name: as that of `Resolved`: the target that was asked for, and what ran in its place.
+        target: the name of the target that ran.
         engine: the simulator and its version, or the board.
         runtime, runtime_version: `builtin` or `executorch`, with its version.
         clock: the clock that the target's ticks follow.
     """
 
-    requested: str
+    display_name: str
     target: str
     engine: str
     runtime: str
@@ -106,8 +107,7 @@ class Ran:
 
     @property
     def label(self) -> str:
-        display_name = self.target if self.requested == self.target else f"{self.requested} → {self.target}"
-        return f"{display_name} · {self.runtime} {self.runtime_version} on {self.engine}"
+        return f"{self.display_name} · {self.runtime} {self.runtime_version} on {self.engine}"
 
 
 @dataclass(frozen=True)

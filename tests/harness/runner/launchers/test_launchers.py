@@ -138,7 +138,7 @@ def test_a_model_serves_like_any_target(model: Path) -> None:
         flow.selftest(dut)
         ran = dut.ran()
         assert (ran.target, ran.engine) == ("m4-fvp", f"{MODEL} 11.27.42")
-        assert "QEMU" not in ran.label
+        assert ran.label.startswith(f"{resolved.display_name} · builtin ") and "QEMU" not in ran.label
 
 
 def test_a_models_command_line(model: Path, directory: Path) -> None:
