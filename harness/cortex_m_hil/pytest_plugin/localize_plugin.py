@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cortex_m_hil import flow
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.pytest_plugin import records
 from cortex_m_hil.pytest_plugin.fixtures import EVERY, resolved_of
 from cortex_m_hil.runner.results import Verdict
 
@@ -51,7 +51,7 @@ def pytest_runtest_makereport(
     resolved = resolved_of(item)
     if resolved is not None and (report.when == "call" or not report.passed):
         error = call.excinfo.value if call.excinfo else None
-        verdict = Verdict[str(dict(report.user_properties)[records.VERDICT])]
+        verdict = Verdict[str(dict(prop.recorded(report.user_properties))[prop.VERDICT])]
         told = _of_error(error) if error is not None and report.failed else None
         _tell(item.config, {"test": item.nodeid, "target": resolved.name, "verdict": verdict.name, "error": told})
     return report

@@ -22,8 +22,9 @@ from typing import Any, Final
 
 import pytest
 
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.provenance import Sources
-from cortex_m_hil.campaigns.report.night import RUNNER, Figure, Key, Result
+from cortex_m_hil.campaigns.report.night import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
@@ -40,28 +41,23 @@ from cortex_m_hil.runner.elf_size import weigh as weigh_elf
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.model import Clock
 
-COLLECTED: Final = "collected"
-BEGUN: Final = "begun"
 LOG_LIMIT: Final = 16 << 10  # characters of a log
 TELLING: Final = 8  # characters; shorter values of the environment stay in texts
-PTE: Final = "pte_bytes"
 SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alone
-_CPU, _PARTS, _RUNNER = "hil_cpu_seconds", "hil_parts", "hil_runner"
 _BEGAN, _WEIGHED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
 _SOURCES: Final = pytest.StashKey[Sources]()
 _FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
-_ENGINE: Final = "hil_engine"
 # Properties that are no figures, as a result has fields of its own for them.
 _FIELDS: Final = frozenset(
     (
-        *(records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR, records.BUNDLE),
-        *(_ENGINE, _CPU, _PARTS, _RUNNER),
+        *(prop.TEST, prop.REQUESTED, prop.RAN, prop.VERDICT, prop.ERROR, prop.BUNDLE, prop.ENGINE),
+        *(prop.CPU_SECONDS, prop.PARTS, prop.RUNNER),
     )
 )
 _ABOUT: Final = frozenset(
     (
-        *(records.SEED, records.ISA, records.OPERATOR, records.LOWERING),
-        *("hil_runtime", "hil_build_id", "hil_program", "hil_lower_seconds", "hil_run_seconds"),
+        *(prop.SEED, prop.ISA, prop.OPERATOR, prop.LOWERING, prop.LOWER_SECONDS, prop.RUN_SECONDS),
+        *(prop.RUNTIME, prop.BUILD_ID, prop.PROGRAM),
     )
 )
 
@@ -144,7 +140,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     if call.when == "teardown" and _BEGAN in item.stash:
-        item.user_properties.append((_CPU, round(time.process_time() - item.stash[_BEGAN], 3)))
+        records.record(item, {prop.CPU_SECONDS: round(time.process_time() - item.stash[_BEGAN], 3)})
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, IdentityError) and resolved_of(item) is None:
         records.infra_without_target(report)
@@ -154,17 +150,17 @@ def pytest_runtest_makereport(
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     """Add a program's figures by part to the test's report, and once for each runner what its bytes are for."""
     found = {**_sections(ended), **_deviations(ended), **_by_operator(ended)}
-    item.user_properties.append((_PARTS, json.dumps(found)))
+    records.record(item, {prop.PARTS: json.dumps(found)})
     fitting.record(item, ended)
     weighed, elf = item.config.stash[_WEIGHED], ended.dut.elf
     if elf.build_id not in weighed:
         weighed.add(elf.build_id)
-        item.user_properties.append((_RUNNER, json.dumps(_of_runner(elf.path))))
+        records.record(item, {prop.RUNNER: json.dumps(_of_runner(elf.path))})
 
 
 def _sections(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     weight = weigh(ended.task.program.file)
-    return {PTE: {section.value: nbytes for section, nbytes in weight.sections.items()}}
+    return {prop.PTE_BYTES: {section.value: nbytes for section, nbytes in weight.sections.items()}}
 
 
 def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
@@ -190,8 +186,8 @@ def _of_runner(path: Path) -> dict[str, dict[str, int]]:
     own = {one.operator: one.own for one in elf.operators}
     rest = sum(section.nbytes for section in elf.sections) - sum(own.values())
     return {
-        "elf_bytes": {**own, SHARED: rest},
-        "elf_stored_bytes": {section.name: section.stored for section in elf.sections},
+        prop.ELF_BYTES: {**own, SHARED: rest},
+        prop.ELF_STORED_BYTES: {section.name: section.stored for section in elf.sections},
     }
 
 
@@ -257,14 +253,14 @@ class Teller:
             phases = self._phases.pop(report.nodeid)
             result = self._result(report.nodeid, phases)
             # An attempt that was repeated may be the one that told of the runner.
-            self._tell_runner(result, {name: value for phase in phases for name, value in phase.user_properties})
+            self._tell_runner(result, dict(prop.recorded(one for phase in phases for one in phase.user_properties)))
             self._tell_result(result)  # last: a test with a recorded result is not run again
 
     def _tell_runner(self, result: Result, known: Mapping[str, Any]) -> None:
         """Report each runner's figures once, though each worker has them."""
-        if _RUNNER in known and (key := replace(result.key, test=RUNNER)) not in self._runners:
+        if prop.RUNNER in known and (key := replace(result.key, test=RUNNER)) not in self._runners:
             self._runners.add(key)
-            parts = json.loads(known[_RUNNER])
+            parts = json.loads(known[prop.RUNNER])
             figures = {name: (sum(of.values()),) for name, of in parts.items()}
             self._tell_result(Result(key, result.ran, "", Verdict.PASS, figures=figures, parts=parts))
 
@@ -283,20 +279,20 @@ class Teller:
 
     def _result(self, node_id: str, phases: list[pytest.TestReport]) -> Result:
         outcome = self._outcomes.of(node_id)
-        properties = phases[-1].user_properties
+        properties = list(prop.recorded(phases[-1].user_properties))
         known: dict[str, Any] = dict(properties)
         verdict, error, said = (
             _of_phases(phases) if outcome is None else (outcome.verdict, outcome.error, outcome.headline)
         )
         return Result(
             self._key(node_id if outcome is None else outcome.test, outcome.requested if outcome else ""),
-            ran=str(known.get(records.RAN, "")),
-            engine=str(known.get(_ENGINE, "")),
+            ran=str(known.get(prop.RAN, "")),
+            engine=str(known.get(prop.ENGINE, "")),
             verdict=verdict,
             error=error,
             headline=self._impersonal(said),
             seconds=round(sum(one.duration for one in phases), 3),
-            cpu_seconds=float(known.get(_CPU, 0.0)),
+            cpu_seconds=float(known.get(prop.CPU_SECONDS, 0.0)),
             earlier=outcome.earlier if outcome else (),
             figures=_values((name, self._shareable(value)) for name, value in properties if name not in _ABOUT),
             about=_values((name, self._shareable(value)) for name, value in properties if name in _ABOUT),
@@ -304,7 +300,7 @@ class Teller:
             rerun=self._rerun(node_id),
             log=self._log(phases),
             localized=self._impersonal(_section(_last_attempt(phases), LOCALIZED_SECTION)),
-            bundle=Path(str(known.get(records.BUNDLE, ""))).name,
+            bundle=Path(str(known.get(prop.BUNDLE, ""))).name,
         )
 
     def _key(self, test: str, target: str) -> Key:
@@ -392,15 +388,15 @@ def _values(properties: Iterable[tuple[str, object]]) -> dict[str, tuple[Figure,
     """Return the values of each recorded property by its name, in the order of the programs."""
     found: dict[str, list[Figure]] = {}
     for name, value in properties:
-        if name.startswith("hil_") and name not in _FIELDS and isinstance(value, (int, float, str)):
-            found.setdefault(name.removeprefix("hil_"), []).append(value)
+        if name not in _FIELDS and isinstance(value, (int, float, str)):
+            found.setdefault(name, []).append(value)
     return {name: tuple(values) for name, values in found.items()}
 
 
 def _parts(properties: list[tuple[str, object]]) -> dict[str, dict[str, int]]:
     """Return the figures by part, summed over all programs of the test."""
     found: dict[str, dict[str, int]] = {}
-    for text in (str(value) for name, value in properties if name == _PARTS):
+    for text in (str(value) for name, value in properties if name == prop.PARTS):
         for figure, of in json.loads(text).items():
             for part, number in of.items():
                 here = found.setdefault(figure, {})

@@ -7,15 +7,16 @@ from typing import Any, Final
 
 import pytest
 
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.table import NO_RUNNER, TestOutcome
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.errors.text import printable
-from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin.records import LARGEST
 from cortex_m_hil.runner.results import Verdict
 
 _OWN: Final = f"{HarnessError.__module__}."  # what a traceback puts before the names of the harness's errors
 WORKER_CRASHED: Final = "WorkerCrashed"
-_NEEDED: Final = (records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR)
+_NEEDED: Final = (prop.TEST, prop.REQUESTED, prop.RAN, prop.VERDICT, prop.ERROR)
 
 
 class Outcomes:
@@ -35,23 +36,23 @@ class Outcomes:
 
     def add(self, report: pytest.TestReport) -> None:
         self._notice_attempt(report)
-        found: dict[str, Any] = dict(report.user_properties)
+        found: dict[str, Any] = dict(prop.recorded(report.user_properties))
         self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
-        if report.failed and records.VERDICT in found and records.REQUESTED not in found:
+        if report.failed and prop.VERDICT in found and prop.REQUESTED not in found:
             self.without_target[report.nodeid] = headline(report)
         if not all(name in found for name in _NEEDED):
             return
         outcome = TestOutcome(
-            found[records.TEST],
-            found[records.REQUESTED],
-            found[records.RAN],
-            Verdict[found[records.VERDICT]],
-            found[records.ERROR],
+            found[prop.TEST],
+            found[prop.REQUESTED],
+            found[prop.RAN],
+            Verdict[found[prop.VERDICT]],
+            found[prop.ERROR],
             report.nodeid,
             headline=headline(report),
-            uninformative=bool(found.get(records.UNINFORMATIVE)),
-            runner=found.get(records.RUNTIME) != NO_RUNNER,
-            peaks={name: found[key] for key, name in records.LARGEST.items() if key in found},
+            uninformative=bool(found.get(prop.UNINFORMATIVE)),
+            runner=found.get(prop.RUNTIME) != NO_RUNNER,
+            peaks={name: found[key] for key, name in LARGEST.items() if key in found},
         )
         if _is_repeated(report):
             self._repeated[report.nodeid] = outcome.ending

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.table import NO_RUNNER
 from cortex_m_hil.checks.advice import LOCALIZE
 from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch
@@ -399,7 +400,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """Report a test that is written wrongly as an error, as pytest does with errors of setup, and not as a failure."""
-    found = dict(report.user_properties) if isinstance(report, pytest.TestReport) else {}
-    if report.failed and found.get(records.VERDICT) == Verdict.ERROR.name:
+    found = dict(prop.recorded(report.user_properties)) if isinstance(report, pytest.TestReport) else {}
+    if report.failed and found.get(prop.VERDICT) == Verdict.ERROR.name:
         return "error", "E", "ERROR"
     return None

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.table import TestOutcome, largest, noteworthy, table, totals
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host.pytest_options import pytest_options
@@ -34,10 +35,10 @@ class Summary:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
-        properties = dict(report.user_properties)
-        if records.QUARANTINE in properties and properties.get(records.VERDICT) == Verdict.PASS.name:
-            self._passed[report.nodeid] = str(properties[records.QUARANTINE])
-        if origins := [str(what) for name, what in report.user_properties if name == records.LOWERING]:
+        properties = dict(prop.recorded(report.user_properties))
+        if prop.QUARANTINE in properties and properties.get(prop.VERDICT) == Verdict.PASS.name:
+            self._passed[report.nodeid] = str(properties[prop.QUARANTINE])
+        if origins := [str(what) for name, what in prop.recorded(report.user_properties) if name == prop.LOWERING]:
             self._lowered[report.nodeid] = origins
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

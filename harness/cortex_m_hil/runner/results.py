@@ -71,8 +71,9 @@ class Statistic:
     beyond: int = 0  # bytes beyond its size that a program may have used without an error
 
     @property
-    def property_name(self) -> str:
-        return f"hil_{self.name}_{self.unit}"
+    def figure(self) -> str:
+        """Return its name as a figure, which is `hil_` less than that of the property."""
+        return f"{self.name}_{self.unit}"
 
 
 STATISTICS: Final = (

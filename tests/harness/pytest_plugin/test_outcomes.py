@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
 from cortex_m_hil.runner.results import Verdict
 
@@ -14,11 +14,13 @@ TEST = "test_it.py::test_it[native]"
 
 
 def report(when: str, outcome: str, verdict: Verdict | None = None, error: str = "") -> pytest.TestReport:
-    known = {records.TEST: "test_it.py::test_it", records.REQUESTED: "native", records.RAN: "native"}
-    ended = {} if verdict is None else {records.VERDICT: verdict.name, records.ERROR: error}
+    known = {prop.TEST: "test_it.py::test_it", prop.REQUESTED: "native", prop.RAN: "native"}
+    ended = {} if verdict is None else {prop.VERDICT: verdict.name, prop.ERROR: error}
     phase: Any = when
     given: Any = outcome
-    properties = () if when == "???" else tuple({**known, **ended}.items())
+    properties = (
+        () if when == "???" else tuple((prop.PREFIX + name, value) for name, value in {**known, **ended}.items())
+    )
     return pytest.TestReport(TEST, ("test_it.py", 1, "test_it"), {}, given, None, phase, user_properties=properties)
 
 

@@ -473,7 +473,7 @@ def test_itself(hil, hil_lower):
 def _expect_peaks(report: str, table: str) -> None:
     """Each statistic of the runner is a property of each test, and its largest value on each target is in the table."""
     for statistic in STATISTICS:
-        values = [int(value) for value in re.findall(rf'"{statistic.property_name}" value="(\d+)"', report)]
+        values = [int(value) for value in re.findall(rf'"hil_{statistic.figure}" value="(\d+)"', report)]
         shown = re.search(rf"^most {statistic.name} {statistic.unit} +(\d+) +(\d+)$", table, re.MULTILINE)
         assert values and shown and max(values) == max(map(int, shown.groups()))
     assert '"hil_host_ticks"' in report and '"hil_instructions"' in report

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.errors import BuildError, ConfigError, HilWarning, ToolchainError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
@@ -24,7 +25,7 @@ from cortex_m_hil.host.calls import PERMIT
 JUNIT_LIMIT: Final = 256 << 20  # bytes
 _PYTEST: Final = ("pytest", "py.test")
 # The operator at fault: as localised, else as the error names it. A Mismatch names only where the output comes from.
-_AT_FAULT: Final = ("hil_at_fault", "hil_wrong_layout")
+_AT_FAULT: Final = (prop.AT_FAULT, prop.WRONG_LAYOUT)
 _OF_OUTPUTS: Final = "Mismatch"
 _WARNING: Final = HilWarning.__name__
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
@@ -224,27 +225,33 @@ def _name(element: ElementTree.Element) -> str:
     return f"{element.get('classname', '')}::{element.get('name', '')}"
 
 
+def _properties(element: ElementTree.Element) -> list[tuple[str, str]]:
+    """Return names and values of the properties that this package recorded."""
+    found = element.iterfind("properties/property")
+    return list(prop.recorded((one.get("name", ""), one.get("value", "")) for one in found))
+
+
 def _case(element: ElementTree.Element) -> Case:
-    found = {one.get("name", ""): printable(one.get("value", "")) for one in element.iterfind("properties/property")}
+    found = {name: printable(value) for name, value in _properties(element)}
     name = printable(_name(element))
-    of_error = "" if found.get("hil_error") == _OF_OUTPUTS else found.get("hil_operator", "")
+    of_error = "" if found.get(prop.ERROR) == _OF_OUTPUTS else found.get(prop.OPERATOR, "")
     return Case(
-        test=found.get("hil_test", name),
-        verdict=found.get("hil_verdict") or _without_properties(element),
-        error=found.get("hil_error", ""),
-        requested=found.get("hil_requested", ""),
-        ran=found.get("hil_ran", ""),
+        test=found.get(prop.TEST, name),
+        verdict=found.get(prop.VERDICT) or _without_properties(element),
+        error=found.get(prop.ERROR, ""),
+        requested=found.get(prop.REQUESTED, ""),
+        ran=found.get(prop.RAN, ""),
         at_fault=next(filter(None, map(found.get, _AT_FAULT)), of_error),
-        outputs=found.get("hil_outputs", ""),
-        isa=found.get("hil_isa", ""),
-        bundle=found.get("hil_bundle", ""),
+        outputs=found.get(prop.OUTPUTS, ""),
+        isa=found.get(prop.ISA, ""),
+        bundle=found.get(prop.BUNDLE, ""),
         operators=_operators(element),
     )
 
 
 def _operators(element: ElementTree.Element) -> tuple[tuple[str, str], ...]:
     """Return operators and digests of all programs that the test ran; none where the property is not readable."""
-    texts = [one.get("value", "") for one in element.iterfind("properties/property[@name='hil_operator_outputs']")]
+    texts = [value for name, value in _properties(element) if name == prop.OPERATOR_OUTPUTS]
     try:
         return tuple((printable(name), printable(digest)) for text in texts for name, digest in json.loads(text))
     except (TypeError, ValueError):

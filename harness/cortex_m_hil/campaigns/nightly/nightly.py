@@ -25,7 +25,7 @@ from cortex_m_hil.campaigns.bisection.history import environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.limits import FigureLimit
-from cortex_m_hil.campaigns.report.night import BUILTIN, RUNNER, Night, Result, by_key
+from cortex_m_hil.campaigns.report.night import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
 from cortex_m_hil.errors.text import folders_replaced
@@ -287,8 +287,8 @@ class Nightly(Planner):
         collected = begun = done = 0
         for line in _lines(pipe, self._budget, lambda: _silent(part, log)):
             fields = json.loads(line or "{}")
-            collected = int(fields.get("collected", collected))
-            begun += "begun" in fields
+            collected = int(fields.get(COLLECTED, collected))
+            begun += BEGUN in fields
             result = Result.of_fields(fields) if "verdict" in fields else None
             if result is not None:
                 done += result.key.test != RUNNER

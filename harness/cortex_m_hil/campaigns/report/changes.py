@@ -12,9 +12,24 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from cortex_m_hil.campaigns.property_names import (
+    BYTES,
+    CORTEX_M_MACS,
+    CYCLES,
+    ELF_BYTES,
+    ELF_STORED_BYTES,
+    FIT,
+    INSTRUCTIONS,
+    OUTPUTS,
+    PROGRAM,
+    PTE_BYTES,
+    QUARANTINE,
+    QUARANTINE_ENDED,
+    STACK_BYTES,
+    fit_bytes,
+)
 from cortex_m_hil.campaigns.report.night import (
     BUILTIN,
-    CORTEX_M_MACS,
     FAILED,
     PASSED,
     WORST,
@@ -32,20 +47,13 @@ from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts
 from cortex_m_hil.runner.results import Verdict
 
-INSTRUCTIONS: Final = "instructions"
-CYCLES: Final = "cycles"
 RECENT: Final = 30  # nightlies in which a test's verdicts are looked at
-OUTPUTS: Final = "outputs"
 # Where an interrupt falls decides whether its frame and its handler are at the peak of the stack.
-_LOOSE: Final = {"stack_bytes": 256}
-_FIT: Final = "fit_"  # the beginning of the names of figures of the least memory
-PROGRAM: Final = "program"  # a digest of the program
-QUARANTINE: Final = "quarantine"  # why a test is quarantined
-QUARANTINE_ENDED: Final = "quarantine_ended"  # when it ended, and why the test was quarantined
+_LOOSE: Final = {STACK_BYTES: 256}
 # Figures of which zero is no measurement. A program may do without planned tensors.
 _POSITIVE: Final = (
-    *(INSTRUCTIONS, CYCLES, "pte_bytes", "elf_bytes", "elf_stored_bytes"),
-    *("fit_program_bytes", "fit_method_bytes", "fit_stack_bytes"),
+    *(INSTRUCTIONS, CYCLES, PTE_BYTES, ELF_BYTES, ELF_STORED_BYTES),
+    *map(fit_bytes, ("program", "method", "stack")),
 )
 
 
@@ -346,7 +354,7 @@ def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator
             continue
         if figure == OUTPUTS:
             yield from _digests(after.key, *values)
-        elif (is_exact(figure) or figure == CYCLES or figure in WORST) and (fit or not figure.startswith(_FIT)):
+        elif (is_exact(figure) or figure == CYCLES or figure in WORST) and (fit or not figure.startswith(FIT)):
             yield from _compared(figure, before, after, *values)
 
 
@@ -437,7 +445,7 @@ def _kind(before: float, after: float) -> ChangeKind:
 
 def is_exact(figure: str) -> bool:
     """Tell whether a figure is counted, and not measured by a clock."""
-    return figure in (INSTRUCTIONS, CORTEX_M_MACS) or figure.endswith("_bytes")
+    return figure in (INSTRUCTIONS, CORTEX_M_MACS) or figure.endswith(BYTES)
 
 
 def _compared(figure: str, before: Result, after: Result, *values: Figures) -> Iterator[Change]:

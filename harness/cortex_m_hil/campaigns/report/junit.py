@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Final
 from xml.etree import ElementTree
 
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.night import Result, count
 from cortex_m_hil.runner.results import Verdict
@@ -57,7 +58,7 @@ def _add_case(suite: ElementTree.Element, one: Result, prefix: str, report: Repo
     case = ElementTree.SubElement(suite, "testcase", where)
     properties = ElementTree.SubElement(case, "properties")
     for key, value in _properties(one, report):
-        ElementTree.SubElement(properties, "property", name=_legal(f"hil_{key}"), value=_legal(str(value)))
+        ElementTree.SubElement(properties, "property", name=_legal(prop.PREFIX + key), value=_legal(str(value)))
     said = f"{one.error}: {one.headline}" if one.error and not one.headline.startswith(one.error) else one.headline
     if one.verdict in _SKIPPED:
         kind = "pytest.skip" if one.verdict is Verdict.SKIP else "pytest.xfail"
@@ -79,22 +80,22 @@ def _names(one: Result) -> tuple[str, str]:
 
 
 def _properties(one: Result, report: ReportContents) -> Iterator[tuple[str, object]]:
-    """Yield a result's properties, by the names that pytest's own JUnit files have, without `hil_`."""
+    """Yield a result's properties, by the names that pytest's own JUnit files have, without their prefix."""
     key = one.key
     yield from {
-        "test": key.test,
-        "requested": key.target,
-        "ran": one.ran,
-        "engine": one.engine,
-        "verdict": one.verdict.name,
-        "error": one.error,
+        prop.TEST: key.test,
+        prop.REQUESTED: key.target,
+        prop.RAN: one.ran,
+        prop.ENGINE: one.engine,
+        prop.VERDICT: one.verdict.name,
+        prop.ERROR: one.error,
     }.items()
-    about = {"runtime": (key.runtime,), **one.about} if key.target else one.about
+    about = {prop.RUNTIME: (key.runtime,), **one.about} if key.target else one.about
     for name, values in (*about.items(), *one.figures.items()):
         yield from ((name, value) for value in values)
-    yield from (("earlier", ended) for ended in one.earlier)
+    yield from ((prop.EARLIER, ended) for ended in one.earlier)
     if bundle := report.bundle(one):
-        yield "bundle", bundle
+        yield prop.BUNDLE, bundle
 
 
 def _legal(text: str) -> str:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cortex_m_hil import errors
-from cortex_m_hil.campaigns.report.night import CORTEX_M_MACS, CORTEX_M_OPERATORS, PASSED, Night, Result, is_named
+from cortex_m_hil.campaigns import property_names as prop
+from cortex_m_hil.campaigns.report.night import PASSED, Night, Result, is_named
 from cortex_m_hil.checks.comparison import FindingKind
 from cortex_m_hil.errors.text import percent
 
@@ -29,7 +30,10 @@ _STAGES: Final = {
 }
 _OF_MISMATCH: Final = {FindingKind.EAGER.value: "quantiser", FindingKind.QUANTIZED.value: "pass"}
 _OF_VERDICTS: Final = {errors.LintError: "pass", errors.OutOfTargetMemory: "memory"}
-_FIGURES: Final = (CORTEX_M_OPERATORS, CORTEX_M_MACS, "max_quanta", "sqnr_db", "planned_bytes", "instructions")
+_FIGURES: Final = (
+    *(prop.CORTEX_M_OPERATORS, prop.CORTEX_M_MACS, prop.MAX_QUANTA, prop.SQNR_DB),
+    *(prop.PLANNED_BYTES, prop.INSTRUCTIONS),
+)
 _NONE: Final = "–"
 
 

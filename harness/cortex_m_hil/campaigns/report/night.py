@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from cortex_m_hil import errors
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.store import from_fields
 from cortex_m_hil.flow.coverage.counts import Coverage
 from cortex_m_hil.runner.results import Verdict
@@ -18,19 +19,19 @@ Place: TypeAlias = "tuple[str, str]"  # target, runtime
 Figures: TypeAlias = "tuple[Figure, ...]"  # of the programs of a test, in their order
 FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
 PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
-CORTEX_M_OPERATORS: Final = "cortex_m_operators"  # the share of operators that compute on Cortex-M kernels
-CORTEX_M_MACS: Final = "cortex_m_macs"  # the share of multiply-accumulates on Cortex-M kernels
 WORST: Final = {
-    "max_quanta": max,
-    "fake_quant_quanta": max,
-    "max_abs_error": max,
-    "sqnr_db": min,
-    CORTEX_M_MACS: min,
-    CORTEX_M_OPERATORS: min,
+    prop.MAX_QUANTA: max,
+    prop.FAKE_QUANT_QUANTA: max,
+    prop.MAX_ABS_ERROR: max,
+    prop.SQNR_DB: min,
+    prop.CORTEX_M_MACS: min,
+    prop.CORTEX_M_OPERATORS: min,
 }
 """Figures for which the worst of a test's programs counts, not the sum; with the function that finds it."""
 BUILTIN: Final = "builtin"  # the runtime that is this project's own
 RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
+# Beside results, what pytest tells `hil nightly`: the number of tests, and that one has begun.
+COLLECTED, BEGUN = "collected", "begun"
 
 
 @dataclass(frozen=True, order=True)
@@ -110,7 +111,7 @@ class Result:
     @property
     def installed(self) -> tuple[str, ...]:
         """Return the runtime with its version, which has a digest of an ExecuTorch's libraries."""
-        return tuple(dict.fromkeys(map(str, self.about.get("runtime", ()))))
+        return tuple(dict.fromkeys(map(str, self.about.get(prop.RUNTIME, ()))))
 
     @property
     def went_wrong(self) -> bool:

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from cortex_m_hil.campaigns.report.changes import INSTRUCTIONS
+from cortex_m_hil.campaigns.property_names import (
+    BYTES,
+    CYCLES,
+    ELF_BYTES,
+    INSTRUCTIONS,
+    PTE_BYTES,
+)
 from cortex_m_hil.campaigns.report.night import Night, Place, Result
 
 _Together: TypeAlias = "Callable[[Iterable[int | None]], int | None]"
-COUNTS: Final = (INSTRUCTIONS, "cycles")
-ELF_BYTES: Final = "elf_bytes"  # bytes of a runner that are there for one operator alone
-_PROGRAM: Final = "pte_bytes"
-_BYTES: Final = "_bytes"
+COUNTS: Final = (INSTRUCTIONS, CYCLES)
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,9 @@ def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _
 def sizes(night: Night) -> Iterator[TotalsRow]:
     """Yield rows of bytes: of all programs together, and of the test that needs the most."""
     columns = [_measured(night, place) for place in places(night)]
-    if any(any(_PROGRAM in one.figures for one in results) for results in columns):
-        yield TotalsRow(f"{_PROGRAM}, all together", tuple(_sum(_values(results, _PROGRAM)) for results in columns))
-    names = sorted({name for results in columns for one in results for name in one.figures if name.endswith(_BYTES)})
+    if any(any(PTE_BYTES in one.figures for one in results) for results in columns):
+        yield TotalsRow(f"{PTE_BYTES}, all together", tuple(_sum(_values(results, PTE_BYTES)) for results in columns))
+    names = sorted({name for results in columns for one in results for name in one.figures if name.endswith(BYTES)})
     for name in names:
         yield TotalsRow(f"{name}, the most", tuple(max(_values(results, name), default=None) for results in columns))
 

@@ -8,9 +8,10 @@ from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.changes import is_exact
 from cortex_m_hil.campaigns.report.night import WORST, Key, Night, Result, common, together
+from cortex_m_hil.targets.model import Clock
 
 Value: TypeAlias = "int | float | None"
-_TICKS: Final = ("cycles", "model_ticks")  # those of a core or a model, which are no exact count
+_TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # those of a core or a model, which are no exact count
 _DIGITS: Final = 4  # of measured figures
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil import flow
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import HarnessError, InfraError, UnsupportedOperator
@@ -325,6 +326,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def _watched(stats: Mapping[str, Sequence[Any]]) -> str:
     """Return the summary line on red zones in all programs; the last report of a test has what it recorded."""
     reports = (one for reports in stats.values() for one in reports if getattr(one, "when", "") == "teardown")
-    sizes = [value for one in reports for name, value in one.user_properties if name == records.WATCHED]
+    sizes = [
+        value for one in reports for name, value in prop.recorded(one.user_properties) if name == prop.WATCHED_BYTES
+    ]
     none = f"; {sizes.count(0)} plans leave no byte free" if 0 in sizes else ""
     return f"red zones: {counted(sum(sizes), 'byte')} watched in {counted(len(sizes), 'program')}{none}"

@@ -1,0 +1,54 @@
+"""The names of everything that a test records; docs/writing-tests.md has the meaning and the unit of each.
+
+In pytest's reports, and so in JUnit files, they are properties whose names begin with PREFIX. In a nightly's results,
+as figures and facts, they stand without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from cortex_m_hil.runner.results import STATISTICS
+from cortex_m_hil.targets.model import Clock
+
+PREFIX: Final = "hil_"
+
+TEST, REQUESTED, RAN, SEED, ISA = "test", "requested", "ran", "seed", "isa"
+VERDICT, ERROR, OPERATOR, EARLIER = "verdict", "error", "operator", "earlier"
+ENGINE, RUNTIME, BUILD_ID, PROGRAM = "engine", "runtime", "build_id", "program"
+LOWERING, LOWER_SECONDS, RUN_SECONDS = "lowering", "lower_seconds", "run_seconds"
+OUTPUTS, OPERATOR_OUTPUTS, UNINFORMATIVE = "outputs", "operator_outputs", "uninformative"
+AT_FAULT, WRONG_LAYOUT, BUNDLE = "at_fault", "wrong_layout", "bundle"
+QUARANTINE, QUARANTINE_ENDED = "quarantine", "quarantine_ended"
+
+MAX_QUANTA, FAKE_QUANT_QUANTA = "max_quanta", "fake_quant_quanta"
+MAX_ABS_ERROR, SQNR_DB = "max_abs_error", "sqnr_db"
+CORTEX_M_OPERATORS, CORTEX_M_MACS = "cortex_m_operators", "cortex_m_macs"
+INSTRUCTIONS: Final = Clock.INSTRUCTIONS.value
+CYCLES: Final = Clock.CORE.value
+BYTES: Final = "_bytes"
+"""The end of the names of all figures that are bytes."""
+PTE_BYTES, WATCHED_BYTES = "pte_bytes", "watched_bytes"
+ELF_BYTES, ELF_STORED_BYTES = "elf_bytes", "elf_stored_bytes"
+_PEAKS: Final = {one.name: one.figure for one in STATISTICS}
+PLANNED_BYTES: Final = _PEAKS["planned"]
+STACK_BYTES: Final = _PEAKS["stack"]
+FIT: Final = "fit_"
+"""The beginning of the names of the figures of `--fit`."""
+NOT_FITTED: Final = "not_fitted"
+
+# Of `hil nightly`, for fields of its results.
+CPU_SECONDS, PARTS, RUNNER = "cpu_seconds", "parts", "runner"
+
+
+def fit_bytes(region: str) -> str:
+    """Return the name of the least bytes of a memory region that a program runs in."""
+    return f"{FIT}{region}{BYTES}"
+
+
+def recorded(properties: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield names, without PREFIX, and values of the properties that are this package's."""
+    for name, value in properties:
+        if str(name).startswith(PREFIX):
+            yield name.removeprefix(PREFIX), value
