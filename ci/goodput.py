@@ -21,11 +21,11 @@ from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
 from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.links.uart import BITS
 from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved
 
-BITS = 10
 USERS = Path("targets.yaml")
 
 

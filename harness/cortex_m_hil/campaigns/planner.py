@@ -10,6 +10,7 @@ from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host.deadline import Deadline
 
+ATTEMPTS: Final = 2  # at what one run is to tell, while infra errors prevent it
 INFRA_IN_A_ROW: Final = 4  # runs that taught nothing, one after the other, after which a campaign stops
 
 

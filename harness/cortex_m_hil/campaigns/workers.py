@@ -24,7 +24,7 @@ from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 
 ANSWER_TIMEOUT: Final = 7200.0  # seconds: two builds at their limits, and programs that hang one after the other
-LOG_LINES: Final = 40
+LOG_LINES: Final = 40  # kept of the end of a log that tells why
 
 Own = TypeVar("Own", bound="Workers")
 _Settings = TypeVar("_Settings", bound=Plan)

@@ -11,14 +11,12 @@ from pathlib import Path
 from cortex_m_hil.errors import ConfigError, OutOfTargetMemory
 from cortex_m_hil.host import files
 from cortex_m_hil.targets.cpu import Isa, cpus
-from cortex_m_hil.targets.elf_architecture import built_for
+from cortex_m_hil.targets.elf_architecture import ARM, MAGIC, built_for
 from cortex_m_hil.targets.model import Target
 
-MAGIC = b"\x7fELF"
 _NOTE, _NO_BITS, _ALLOCATED = 7, 8, 2  # types of sections, and a flag
 _EXECUTABLE, _POSITION_INDEPENDENT, _LOAD = 2, 3, 1
 _MACHINES = {3: "x86", 8: "MIPS", 40: "Arm", 62: "x86-64", 94: "Xtensa", 183: "AArch64", 243: "RISC-V"}
-_ARM = 40
 # Which code a core executes, beside its own (Arm v6-M, v7-M and v8-M Architecture Reference Manuals).
 _EXECUTES = {
     "armv6-m": {"armv6-m"},
@@ -60,7 +58,7 @@ def check(path: Path, target: Target) -> None:
         if elf.machine != own:
             raise _for_another(path, _name(elf.machine), f"this machine is {_name(own)}", target)
         return
-    if elf.machine != _ARM:
+    if elf.machine != ARM:
         raise _for_another(path, _name(elf.machine), f"{target.name} has a {target.cpu}", target)
     architecture = built_for(path)
     if missing := _missing(architecture, target):

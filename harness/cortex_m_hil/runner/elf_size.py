@@ -16,12 +16,12 @@ from typing import Final
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
+from cortex_m_hil.targets.elf_architecture import ARM, MAGIC
 
 TIMEOUT: Final = 60.0  # seconds for objdump, or c++filt
 _TEXT_LIMIT: Final = 256 << 20  # bytes of a disassembly
 _ALLOCATED, _NO_BITS, _SYMBOLS = 2, 8, 2  # a flag of sections, and two of their types
 _OBJECT, _FUNCTION = 1, 2  # types of symbols
-_ARM: Final = 40
 _TABLE: Final = "kOperators"  # of firmware/runtime/builtin/registry.cpp: a pointer to a name and one to a kernel, each
 
 
@@ -91,7 +91,7 @@ def weigh(path: Path) -> ElfWeight:
     Raises ConfigError where the file is no ELF, or damaged; ToolchainError where a tool of binutils is missing.
     """
     with _whole_elf(path) as elf:
-        owners = _owners(elf, path) if elf.machine == _ARM else {}
+        owners = _owners(elf, path) if elf.machine == ARM else {}
         parts = tuple(part for section in elf.sections for part in _parts(elf, section, owners))
         return ElfWeight(tuple(elf.sections), parts)
 
@@ -102,7 +102,7 @@ def operators(path: Path) -> tuple[str, ...]:
     Raises ConfigError where the file is no ELF, or damaged.
     """
     with _whole_elf(path) as elf:
-        return tuple(_kernels(elf)) if elf.machine == _ARM else ()
+        return tuple(_kernels(elf)) if elf.machine == ARM else ()
 
 
 @contextmanager
@@ -132,7 +132,7 @@ class _Elf:
     """A little-endian ELF of 32 or 64 bits."""
 
     def __init__(self, data: bytes) -> None:
-        if data[:4] != b"\x7fELF" or data[5:6] != b"\1":
+        if data[:4] != MAGIC or data[5:6] != b"\1":
             raise struct.error
         self._data, self._wide = data, data[4] == 2
         self.machine: int = struct.unpack_from("<H", data, 18)[0]
@@ -200,7 +200,7 @@ class _Elf:
                 name, address, length, info, _, _ = struct.unpack_from("<3IBBH", self._data, at)
             kind = info & 15
             if length and kind in (_OBJECT, _FUNCTION):
-                thumb = self.machine == _ARM and kind == _FUNCTION
+                thumb = self.machine == ARM and kind == _FUNCTION
                 yield _Symbol(address & ~1 if thumb else address, length, self._text(texts + name), kind == _FUNCTION)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from cortex_m_hil.errors import BuildError
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.targets.load import STACK_SIZE, line_of_pool, parse_size, size_text
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.model import POOL_ALIGNMENT, Target
 
 _SAID: Final = (
     re.compile(r"region ['`](?P<region>[^']+)' overflowed by (?P<bytes>\d+) bytes?"),  # GNU ld
@@ -18,7 +18,6 @@ _SAID: Final = (
 )
 _ALIAS: Final = re.compile(r'REGION_ALIAS\s*\(\s*"(\w+)"\s*,\s*(\w+)\s*\)')
 _CONTENTS: Final = {"CODE": "code and constants", "DATA": "variables", "STACK": "the stack"}
-_ALIGNMENT: Final = 16  # of pools (`firmware/runner/pools.cpp`)
 
 
 def overflowed(log: str) -> dict[str, int]:
@@ -73,7 +72,7 @@ def _smaller_pools(target: Target, inside: Mapping[str, int], nbytes: int) -> st
     tree = yaml_files.parse(target.board.directory / "board.yaml", "")
     if any(parse_size(tree["pools"].get(name, 0)) != size for name, size in inside.items()):
         return "a target of the same CPU with more memory: these are no sizes of the board's, they are being tried"
-    fits = {name: (size - nbytes) // _ALIGNMENT * _ALIGNMENT for name, size in inside.items()}
+    fits = {name: (size - nbytes) // POOL_ALIGNMENT * POOL_ALIGNMENT for name, size in inside.items()}
     alone = [f"{name} at most {size_text(fit)}" for name, fit in fits.items() if fit > 0]
     place = line_of_pool(target.board, max(fits, key=lambda name: fits[name]))
     what = " or ".join(alone) or f"{' and '.join(inside)} smaller by {nbytes} bytes together"

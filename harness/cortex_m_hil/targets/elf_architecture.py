@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 from cortex_m_hil.host import toolchain
+
+MAGIC: Final = b"\x7fELF"
+ARM: Final = 40  # e_machine of 32-bit Arm
 
 
 def built_for(path: Path) -> str:

@@ -20,6 +20,7 @@ from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, Running
 from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.tool_commands import Procedure
 
+POOL_ALIGNMENT: Final = 16  # bytes, of memory pools (`firmware/runner/pools.cpp`)
 LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
 
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.runner.links.uart import BITS
 
 BAUD = 921600
 TICK = 0.0005  # seconds between two polls of a busy wire, at least
-BITS = 10  # on the wire for a byte: 8N1
 
 
 @dataclass(frozen=True)

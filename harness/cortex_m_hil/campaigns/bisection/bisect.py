@@ -25,6 +25,7 @@ from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, 
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.campaigns.workers import LOG_LINES
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.host import subprocesses
 
@@ -34,7 +35,6 @@ REPEATED: Final = 2  # runs of culprit and parent at least, before it ends
 END_TRIES: Final = 10  # runs of an end that may all contradict what was said of it
 SWAPPED_TRIES: Final = 3  # the same, of each end where both contradict it
 INFRA_TRIES: Final = 2  # runs of a commit without evidence, after which it counts as one that cannot be tested
-LOG_LINES: Final = 40  # kept of the log of a run that did not pass
 DETAILED_TRIES: Final = 3  # runs of culprit or parent with details, until one looks like its side
 STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"
 

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from cortex_m_hil.campaigns.planner import ATTEMPTS
 from cortex_m_hil.campaigns.store import Plan, Run
 from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.checks.elf import executed
@@ -35,8 +36,6 @@ from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
-
-ATTEMPTS: Final = 2  # at judging a mutant, while infra errors prevent it
 
 
 class MutantOutcome(str, Enum):

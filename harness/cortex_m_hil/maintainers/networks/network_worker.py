@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cortex_m_hil import flow
+from cortex_m_hil.campaigns.planner import ATTEMPTS
 from cortex_m_hil.campaigns.store import Plan, Run
 from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.errors import HarnessError, InfraError
@@ -21,8 +22,6 @@ from cortex_m_hil.maintainers.networks.recipe import Recipe
 from cortex_m_hil.maintainers.networks.shrunk_test import write_shrunk
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
-
-ATTEMPTS: Final = 2  # at judging a program, while infra errors prevent it
 
 
 class NetworkOutcome(str, Enum):

@@ -19,7 +19,7 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol, uart
 from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Request
-from cortex_m_hil.runner.links.uart import LABGRID, VIRTUAL, Uart, vanished
+from cortex_m_hil.runner.links.uart import BITS, LABGRID, VIRTUAL, Uart, vanished
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.model import LEASE_WAIT, HardwareLauncher, Port, Resident, Strict, Target
 from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure
@@ -30,7 +30,6 @@ BOOT = 10.0  # for one that has just been flashed or reset
 PORT = 10.0  # for a port to come back: flashing may make a USB adapter vanish for a while
 AGAIN = 0.1  # between two attempts to reach a board
 WIRE_MARGIN = 6.0  # a transfer may take so many times as long as at the line rate
-BITS = 10  # on the wire for a byte: 8N1
 SHOWN = 60  # bytes shown in messages that were received and are no frame
 
 

@@ -22,7 +22,7 @@ from cortex_m_hil.program.schema import DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.runner.results import INSTRUCTIONS, STATISTICS, Identity, Statistic, Usage
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.model import Pools
+from cortex_m_hil.targets.model import POOL_ALIGNMENT, Pools
 
 RESPONSE = 0x80  # in the type of a frame
 EXIT_FAULT = 70  # the runner's exit status after a FAULT event
@@ -36,7 +36,6 @@ LEVELS = ("debug", "info", "error")
 _GCDA = re.compile(r"\w[\w.+-]*\.gcda")
 _OPERATOR = re.compile(r"[!-~]+::[!-~]+")
 _SHOWN = 80  # characters of a value in a message
-_ALIGNMENT = 16  # bytes, of the pool of planned buffers
 
 
 class Request(IntEnum):
@@ -275,7 +274,7 @@ def check_pools(identity: Identity, pools: Pools) -> None:
         ("method_pool", identity.method_pool, pools.method),
         ("planned_pool", identity.planned_pool, pools.planned),
     ):
-        slack = _ALIGNMENT if pools.shared and field == "planned_pool" else 1
+        slack = POOL_ALIGNMENT if pools.shared and field == "planned_pool" else 1
         if not wanted <= told < wanted + slack:
             raise reader.wrong(field, told, f"{wanted}, which the board has")
 

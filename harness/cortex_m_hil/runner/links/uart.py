@@ -20,6 +20,7 @@ from cortex_m_hil.targets.connection import LinkClosed
 
 VIRTUAL = "vboard:"
 CHUNK = 4096
+BITS = 10  # on the wire for a byte: 8N1
 RFC2217 = "rfc2217://"
 LABGRID = "labgrid://"  # a board of a farm, whose port is known once it is acquired
 # Seconds between polls of a port without a file descriptor (RFC 2217). Set only once: setting it renegotiates.

@@ -15,8 +15,8 @@ from cortex_m_hil.cli.output import table
 from cortex_m_hil.host import files
 from cortex_m_hil.program import size as of_programs
 from cortex_m_hil.runner import elf_size as of_elfs
+from cortex_m_hil.targets.elf_architecture import MAGIC
 
-MAGIC: Final = b"\x7fELF"
 SHOWN: Final = 20  # symbols of an ELF, without --all
 
 
