@@ -18,7 +18,7 @@ from pathlib import Path
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
-from cortex_m_hil.campaigns.report.files import write
+from cortex_m_hil.campaigns.report.files import write_report
 from cortex_m_hil.campaigns.report.night import FAILED, Night
 from cortex_m_hil.campaigns.report.table import COUNTED
 from cortex_m_hil.campaigns.store import Campaign, Store
@@ -92,14 +92,16 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], agains
         whole: it is of all that is asked for, and is kept for the next ones to be compared with.
     """
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz")):
-        nights.add(store, os.getcwd(), nights.read(file))
-    campaign = nights.add(store, os.getcwd(), nights.put_together([nights.read(part) for part in parts]))
+        nights.add_nightly(store, os.getcwd(), nights.read_nightly(file))
+    campaign = nights.add_nightly(
+        store, os.getcwd(), nights.put_together([nights.read_nightly(part) for part in parts])
+    )
     if campaign is None:
         fail("these results are among the earlier nightlies already; is hil-nightlies of another run?")
     before = nights.find(store, against, complete=True) if against else nights.previous(store, campaign)
     missing = [name for name in expected if name not in campaign.plan["targets"]]
     report = report_of(store, campaign, before, REPORT)
-    write(report, REPORT)
+    write_report(report, REPORT)
     if whole and report.night.complete and not missing:
         keep(store, campaign)
     return Found(report.night, before, report.changes, missing)
@@ -107,7 +109,7 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], agains
 
 def keep(store: Store, campaign: Campaign) -> None:
     NIGHTLIES.mkdir(exist_ok=True)
-    nights.export(store, campaign, NIGHTLIES / f"{campaign.began:015.3f}.jsonl.gz")
+    nights.export_nightly(store, campaign, NIGHTLIES / f"{campaign.began:015.3f}.jsonl.gz")
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz"))[:-KEPT]:
         file.unlink()
 

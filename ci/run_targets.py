@@ -32,7 +32,7 @@ def main() -> None:
         if not nightlies:
             fail(f"hil nightly found nothing to run on {targets}", done.returncode or 2)
         Path("hil-results").mkdir(exist_ok=True)
-        nights.export(kept, nightlies[-1], Path("hil-results") / f"{name}.jsonl.gz")
+        nights.export_nightly(kept, nightlies[-1], Path("hil-results") / f"{name}.jsonl.gz")
     sys.exit(done.returncode)
 
 

@@ -74,10 +74,10 @@ def nightly_of(
 
 def exported(file: Path, nightly: ExportedNightly) -> None:
     with Store(file.with_suffix(".sqlite")) as kept:
-        found = nights.add(kept, str(file.parent), nightly)
+        found = nights.add_nightly(kept, str(file.parent), nightly)
         assert found is not None
         file.parent.mkdir(exist_ok=True)
-        nights.export(kept, found, file)
+        nights.export_nightly(kept, found, file)
 
 
 @pytest.fixture
@@ -108,7 +108,9 @@ def test_the_page_on_nightlies(opened: Shell) -> None:
     store.parent.mkdir(parents=True)
     with Store(store) as kept:
         for number in range(1, NIGHTLIES + 1):
-            nights.add(kept, str(folder), nightly_of(NIGHTLIES + 1 - number, name="v1.4" if number == 3 else ""))
+            nights.add_nightly(
+                kept, str(folder), nightly_of(NIGHTLIES + 1 - number, name="v1.4" if number == 3 else "")
+            )
     for number in (1, 2):
         exported(folder / f"nightly-{number}.jsonl.gz", nightly_of(NIGHTLIES + 1 + number))
         exported(folder / f"part-{number}.jsonl.gz", nightly_of(0.1, f"t::test_{number}", part=f"{number}/2"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, judge
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, judge_run
 from cortex_m_hil.host.paths import cache_directory
 
 pytest_plugins = ["pytester"]
@@ -120,7 +120,7 @@ def test_a_rerun_has_one_row_with_the_last_verdict_and_says_what_was_before(
     }
     assert verdicts == {"test_flaky[native]": ["PASS"], "test_wrong[native]": ["FAIL"], "test_fine[native]": ["PASS"]}
     # The file has an element for each attempt; whoever judges by it counts the last one.
-    judged = judge(["pytest"], int(done.ret), pytester.path / "report.xml", Rules())
+    judged = judge_run(["pytest"], int(done.ret), pytester.path / "report.xml", Rules())
     found = sorted((case.test, case.verdict) for case in judged.cases)
     assert found == [
         (f"test_it.py::{name}", verdict)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.table import NO_RUNNER, TestOutcome
+from cortex_m_hil.campaigns.report.table import NO_RUNNER, TargetOutcome
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.pytest_plugin.records import LARGEST
@@ -28,7 +28,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.without_target: dict[str, str] = {}
-        self._found: dict[str, TestOutcome] = {}
+        self._found: dict[str, TargetOutcome] = {}
         self._seconds: dict[str, float] = {}
         self._earlier: dict[str, tuple[str, ...]] = {}  # endings of attempts before a rerun
         self._phase: dict[str, str] = {}  # of the last report
@@ -42,7 +42,7 @@ class Outcomes:
             self.without_target[report.nodeid] = headline(report)
         if not all(name in found for name in _NEEDED):
             return
-        outcome = TestOutcome(
+        outcome = TargetOutcome(
             found[prop.TEST],
             found[prop.REQUESTED],
             found[prop.RAN],
@@ -80,11 +80,11 @@ class Outcomes:
         """Tell whether a plugin repeats the attempt of a test that the last report is of."""
         return node_id in self._repeated
 
-    def all(self) -> list[TestOutcome]:
+    def all(self) -> list[TargetOutcome]:
         """Return all outcomes in the order in which the tests began to end, with durations and earlier attempts."""
         return [one for node_id in self._found if (one := self.of(node_id)) is not None]
 
-    def of(self, node_id: str) -> TestOutcome | None:
+    def of(self, node_id: str) -> TargetOutcome | None:
         """Return the outcome of a test; None if it used no target."""
         found = self._found.get(node_id)
         if found is None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.table import TestOutcome, largest, noteworthy, table, totals
+from cortex_m_hil.campaigns.report.table import TargetOutcome, largest, noteworthy, table, totals
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, options, quarantine, records
@@ -51,12 +51,12 @@ class Summary:
             for line in self._lines(outcomes, shown, verbose):
                 terminalreporter.write_line(line)
 
-    def _sorted(self) -> list[TestOutcome]:
+    def _sorted(self) -> list[TargetOutcome]:
         """Return the outcomes sorted by target, and then by test."""
         order = [resolved.name for resolved in self._config.stash[RESOLVED]]
         return sorted(self._outcomes.all(), key=lambda one: (order.index(one.requested), one.test))
 
-    def _lines(self, outcomes: list[TestOutcome], shown: list[TestOutcome], verbose: bool) -> Iterator[str]:
+    def _lines(self, outcomes: list[TargetOutcome], shown: list[TargetOutcome], verbose: bool) -> Iterator[str]:
         """Yield the lines of the summary.
 
         Args:
@@ -105,7 +105,7 @@ def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
     yield ""
 
 
-def _uninformative(outcomes: Sequence[TestOutcome], verbose: bool) -> Iterator[str]:
+def _uninformative(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str]:
     tests = list(dict.fromkeys(outcome.test for outcome in outcomes if outcome.uninformative))
     if not tests:
         return

@@ -115,7 +115,7 @@ STRICT: dict[str, Way] = {
 
 
 def _read(path: Path, program: Program) -> data_sets.DataSet:
-    return data_sets.read(path, Taken.of(program.file, 0), Raw())
+    return data_sets.read_data_set(path, Taken.of(program.file, 0), Raw())
 
 
 def _samples(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Array:
@@ -307,9 +307,9 @@ def test_raw_files_are_computed_as_the_user_says_and_not_rounded_into_integers(
     taken = Taken(TensorSpec.contiguous(wanted, SHAPE))
     if reached is None:
         with pytest.raises(ConfigError, match=r"y_labels\.csv:1: a\.bin: .*values are no"):
-            data_sets.read(tmp_path, taken, raw)
+            data_sets.read_data_set(tmp_path, taken, raw)
         return
-    [window] = data_sets.read(tmp_path, taken, raw).samples[0].windows
+    [window] = data_sets.read_data_set(tmp_path, taken, raw).samples[0].windows
     assert window.dtype == wanted and window.tolist() == np.full(SHAPE, reached, wanted).tolist()
 
 

@@ -33,7 +33,9 @@ def store(tmp_path: Path) -> Path:
     with Store(file) as kept:
         for age, count in ((4, 100), (3, 100), (2, 100), (1, 101)):
             runs = tuple(map(run_of, [result("=one()", count), result("t::two", 7)]))
-            nights.add(kept, str(tmp_path), ExportedNightly(PLAN, now - age * DAY, now - age * DAY + 60, "", runs))
+            nights.add_nightly(
+                kept, str(tmp_path), ExportedNightly(PLAN, now - age * DAY, now - age * DAY + 60, "", runs)
+            )
     return file
 
 
@@ -93,7 +95,7 @@ def test_a_table_for_a_spreadsheet_has_a_row_for_each_result_and_no_formula(
 def test_a_failure_is_the_exit_status_of_show_and_of_compare(hil: Hil, store: Path, tmp_path: Path) -> None:
     bad = tuple(map(run_of, [result("=one()", 0, Verdict.FAIL, "Mismatch"), result("t::two", 7)]))
     with Store(store) as kept:
-        nights.add(kept, str(tmp_path), ExportedNightly(PLAN, time.time(), time.time(), "", bad))
+        nights.add_nightly(kept, str(tmp_path), ExportedNightly(PLAN, time.time(), time.time(), "", bad))
     shown = hil("results", "show", "--store", store)
     assert shown.status == NO and "FAIL Mismatch" in shown.out
     compared = hil("results", "compare", "--store", store)

@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, complaint, judge, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, complaint, judge_run, with_junit
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run
@@ -407,7 +407,7 @@ def run_test(
     if provenance is not None:
         command, changed = provenance.words(command), provenance.variables(changed)
     status = subprocesses.run(command, log, seconds, env=changed) if log else _shown(command, seconds, changed)
-    judged = judge(words, status, junit if with_file else None, rules)
+    judged = judge_run(words, status, junit if with_file else None, rules)
     if provenance is not None and judged.told in (Told.PASS, Told.FAIL):
         found = provenance.objection(is_pytest=with_file is not None)
         if found is not None:

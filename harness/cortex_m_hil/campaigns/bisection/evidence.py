@@ -38,7 +38,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class TestChange:
+class AffectedTest:
     """A test on a target, at the last old and the first new commit: its verdicts, and whether its outputs differ.
 
     Attributes:
@@ -73,7 +73,7 @@ def evidence(line: CommitLine, runs: Sequence[Run]) -> list[Evidence]:
     return found
 
 
-def changes(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> list[TestChange]:
+def affected_tests(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> list[AffectedTest]:
     """Return a change for each test and target that the runs' records name; none while there is no culprit."""
     if not state.candidates or state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID):
         return []
@@ -82,7 +82,7 @@ def changes(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> lis
     return [_change(key, before.get(key), after.get(key)) for key in sorted({**before, **after})]
 
 
-def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> TestChange:
+def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> AffectedTest:
     words = [" ".join(filter(None, [one.verdict, one.error])) if one else "" for one in (old, new)]
     known = old is not None and new is not None and old.outputs and new.outputs
     differ = old.outputs != new.outputs if known and old and new else None
@@ -90,14 +90,14 @@ def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> TestCha
     isa = next((one.isa for one in (new, old) if one), "")
     operators = _differing(old, new) if old is not None and new is not None else None
     bundle = next((one.bundle for one in (new, old) if one and one.bundle), "")
-    return TestChange(*key, isa, words[0], words[1], differ, at_fault, operators, bundle)
+    return AffectedTest(*key, isa, words[0], words[1], differ, at_fault, operators, bundle)
 
 
 def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
     if not (old.operators and new.operators):
         return None
     before, after = ([OperatorOutput(*one) for one in case.operators] for case in (old, new))
-    return tuple(differing(before, after))
+    return tuple(differing_operators(before, after))
 
 
 def _cases(line: CommitLine, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
@@ -210,7 +210,7 @@ def _run(fields: dict[str, Any]) -> Run:
     return run
 
 
-def differing(before: Sequence[OperatorOutput], after: Sequence[OperatorOutput]) -> list[str]:
+def differing_operators(before: Sequence[OperatorOutput], after: Sequence[OperatorOutput]) -> list[str]:
     """Return the operators whose outputs differ, in the later program's order, then those that it no longer has."""
     old, new = _numbered(before), _numbered(after)
     changed = [name if name in old else f"{name}: new" for name, digest in new.items() if old.get(name) != digest]

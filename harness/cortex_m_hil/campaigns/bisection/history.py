@@ -28,7 +28,7 @@ _GIT: Final = (
 )
 
 
-def environment() -> dict[str, str]:
+def git_environment() -> dict[str, str]:
     """Return our environment without what git hands to hooks: GIT_DIR and the like would name another repository."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
@@ -63,7 +63,7 @@ class Repository:
             )
 
     def _ask(self, *words: str, at: Path | None = None) -> toolchain.Said:
-        return toolchain.ask([*_GIT, "-C", str(at or self.path), *words], SECONDS, env=environment())
+        return toolchain.ask([*_GIT, "-C", str(at or self.path), *words], SECONDS, env=git_environment())
 
     def git(self, *words: str, at: Path | None = None) -> str:
         """Run git, and return what it prints. Raises ToolchainError with its message where it fails."""
@@ -218,7 +218,7 @@ def variables(worktree: Path, python: str, commit: str) -> Mapping[str, str]:
 
     No bytecode is written: Python matches it by the second and the size of its source, which two commits may share.
     """
-    ours = environment()
+    ours = git_environment()
     paths = [str(worktree / python), *filter(None, [ours.get("PYTHONPATH", "")])] if python else []
     changed = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}
     return {

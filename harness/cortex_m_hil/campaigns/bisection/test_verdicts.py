@@ -134,7 +134,7 @@ def complaint(said: str) -> str:
     return next((line for line in lines if _ERROR.search(line)), lines[-1])
 
 
-def judge(command: Sequence[str], status: int | None, junit: Path | None, rules: Rules) -> RunJudgement:
+def judge_run(command: Sequence[str], status: int | None, junit: Path | None, rules: Rules) -> RunJudgement:
     """Judge a run of a command.
 
     Args:

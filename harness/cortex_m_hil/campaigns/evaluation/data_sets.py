@@ -136,7 +136,7 @@ def check_path(path: Path) -> None:
     raise ConfigError(f"--data {path}: {problem}", hint=f"a folder with a {LABELS}, or an .npz (hil docs evaluate)")
 
 
-def read(path: Path, taken: Taken, raw: Raw, limit: int = 0, *, in_order: bool = False) -> DataSet:
+def read_data_set(path: Path, taken: Taken, raw: Raw, limit: int = 0, *, in_order: bool = False) -> DataSet:
     """Read the data in a folder or an `.npz`, as inputs of a model. No number is changed except by `raw`.
 
     Args:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.campaigns import store
-from cortex_m_hil.campaigns.bisection.history import environment
+from cortex_m_hil.campaigns.bisection.history import git_environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.limits import FigureLimit
@@ -137,7 +137,7 @@ class NightlyPlan(store.Plan):
         return [*parts, *(NightlyPart(suite, runtime, number) for suite, runtime, number in counting)]
 
 
-def plan_of(campaign: Campaign) -> NightlyPlan:
+def nightly_plan(campaign: Campaign) -> NightlyPlan:
     """Return the plan of a campaign; raise ConfigError where what the store has makes no sense."""
     try:
         return NightlyPlan.of(campaign.plan)
@@ -385,7 +385,7 @@ def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
 
 def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
     """Return the results of a campaign as a night; raise ConfigError for runs that are no results."""
-    plan = plan_of(campaign)
+    plan = nightly_plan(campaign)
     try:
         results = by_key(Result.of_fields(run.figures) for run in runs if is_result(run))
         coverage = coverage_of(run for run in runs if is_coverage(run))
@@ -437,7 +437,7 @@ def _unknown_sources() -> list[str]:
 
 def _git(*arguments: str) -> str:
     """Run git in the current folder, and return what it prints; "" where it fails."""
-    asked = toolchain.ask(["git", *arguments], _GIT_SECONDS, env=environment())
+    asked = toolchain.ask(["git", *arguments], _GIT_SECONDS, env=git_environment())
     return asked.out if asked.status == 0 else ""
 
 
@@ -447,7 +447,7 @@ def commits_from(revision: str) -> list[str]:
     Empty where git knows no such commit.
     """
     command = ["git", "rev-list", "--first-parent", f"--max-count={_LINE}", "--end-of-options", revision, "--"]
-    listed = toolchain.ask(command, _GIT_SECONDS, env=environment())
+    listed = toolchain.ask(command, _GIT_SECONDS, env=git_environment())
     return listed.out.split() if listed.status == 0 else []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
-from cortex_m_hil.campaigns.nightly.nightly import plan_of, shareable
+from cortex_m_hil.campaigns.nightly.nightly import nightly_plan, shareable
 from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.night import Night
 from cortex_m_hil.campaigns.store import Campaign, Store
@@ -26,7 +26,7 @@ def report_of(kept: Store, campaign: Campaign, before: Campaign | None, folder: 
         folder: where the report is written, which has the nights before then; bundles that lie there already are named
             in it. None: nowhere.
     """
-    plan, night = plan_of(campaign), nights.night(kept, campaign)
+    plan, night = nightly_plan(campaign), nights.night(kept, campaign)
     against = nights.night(kept, before) if before is not None else None
     targets = pytest_options(targets_file=plan.targets_file)
     return ReportContents(

@@ -20,7 +20,7 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     is_coverage,
     is_result,
     night_of,
-    plan_of,
+    nightly_plan,
 )
 from cortex_m_hil.campaigns.report.changes import (
     RECENT,
@@ -108,7 +108,7 @@ def _by_word(known: Sequence[Campaign], word: str) -> Campaign | None:
     """
     ways: list[Callable[[Campaign], bool]] = [
         lambda one: word in (str(one.ordinal), one.name),
-        lambda one: len(word) >= 7 and plan_of(one).commit.startswith(word),
+        lambda one: len(word) >= 7 and nightly_plan(one).commit.startswith(word),
     ]
     for matches in ways:
         found = [one for one in known if matches(one)]
@@ -127,7 +127,7 @@ def _by_revision(known: Sequence[Campaign], word: str) -> Campaign | None:
 
     Nightlies with changes beside the commit do not count. None: there is none.
     """
-    plans = ((one, plan_of(one)) for one in known if one.ended is not None)
+    plans = ((one, nightly_plan(one)) for one in known if one.ended is not None)
     latest = {plan.commit: one for one, plan in plans if not plan.difference}
     return next((latest[commit] for commit in commits_from(word) if commit in latest), None)
 
@@ -144,15 +144,15 @@ def earlier(kept: Store, campaign: Campaign) -> list[Campaign]:
 
 def previous(kept: Store, campaign: Campaign) -> Campaign | None:
     """Return the last earlier nightly of the same tests and targets, or else the last of all; None if there is none."""
-    known, scope = earlier(kept, campaign), plan_of(campaign).scope
-    alike = [one for one in known if plan_of(one).scope == scope]
+    known, scope = earlier(kept, campaign), nightly_plan(campaign).scope
+    alike = [one for one in known if nightly_plan(one).scope == scope]
     return next(reversed(alike or known), None)
 
 
 def series(kept: Store, campaign: Campaign) -> list[Campaign]:
     """Return the earlier nightlies whose tools allow to compare their figures with this one's, oldest first."""
-    tools = plan_of(campaign).tools
-    return [one for one in earlier(kept, campaign) if comparable(plan_of(one).tools, tools)]
+    tools = nightly_plan(campaign).tools
+    return [one for one in earlier(kept, campaign) if comparable(nightly_plan(one).tools, tools)]
 
 
 def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
@@ -167,7 +167,7 @@ def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night)
         old: the results to compare with; None: there are none.
         new: the results of `campaign`.
     """
-    plan = plan_of(campaign)
+    plan = nightly_plan(campaign)
     limits = beyond(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
     found = {(one.kind, one.key, one.figure, one.limit): one for one in limits}
     history: list[Night] = []
@@ -183,21 +183,21 @@ def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night)
 # --- files ---------------------------------------------------------------------------------------------------
 
 
-def export(kept: Store, campaign: Campaign, file: Path) -> None:
+def export_nightly(kept: Store, campaign: Campaign, file: Path) -> None:
     """Write a nightly to a file compressed by gzip, one JSON object a line: the nightly, then its runs.
 
     The same nightly gives the same bytes. Nothing in the file says where files are on this machine.
     """
     head = {"hil_nightly": FORMAT, "began": campaign.began, "ended": campaign.ended, "name": campaign.name}
     head["number"] = campaign.ordinal
-    plan = plan_of(campaign).without_places(campaign.place)
+    plan = nightly_plan(campaign).without_places(campaign.place)
     rows = [{**head, "plan": plan.as_fields()}, *(asdict(run) for run in kept.runs(campaign))]
     text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
     files.write_whole(file, gzip.compress(text.encode(), mtime=0), "another place: -o FILE")
 
 
-def read(file: Path) -> ExportedNightly:
-    """Read a nightly from a file that `export` wrote.
+def read_nightly(file: Path) -> ExportedNightly:
+    """Read a nightly from a file that `export_nightly` wrote.
 
     Raises:
         ConfigError: the file is no such file (the message has the line), or of a newer hil.
@@ -251,9 +251,9 @@ def _checked_run(fields: dict[str, Any]) -> Run:
     return run
 
 
-def add(kept: Store, place: str, exported: ExportedNightly) -> Campaign | None:
+def add_nightly(kept: Store, place: str, exported: ExportedNightly) -> Campaign | None:
     """Add a nightly to the store, as one of the folder `place`; return None where it is there already."""
-    known = [(one.began, plan_of(one).without_places(one.place)) for one in kept.campaigns(KIND)]
+    known = [(one.began, nightly_plan(one).without_places(one.place)) for one in kept.campaigns(KIND)]
     if (exported.began, exported.plan.without_places(place)) in known:
         return None
     campaign = kept.begin(KIND, place, exported.plan.as_fields(), exported.began, exported.number)

@@ -460,11 +460,11 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
     if is_exact(figure) and abs(is_now - was) > _LOOSE.get(figure, 0):
         kind = _KINDS.get(figure, (ChangeKind.LARGER, ChangeKind.SMALLER))[is_now < was]
         of = [before.parts_of(figure), after.parts_of(figure)]
-        parts = tuple(differing(*of)) if all(of) and was == before.value(figure) else ()
+        parts = tuple(figure_shares(*of)) if all(of) and was == before.value(figure) else ()
         yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts)
 
 
-def differing(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[FigureShare]:
+def figure_shares(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[FigureShare]:
     """Return the parts that differ, the largest difference first."""
     parts = [FigureShare(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
     return sorted(

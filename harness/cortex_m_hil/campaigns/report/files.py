@@ -14,7 +14,7 @@ from cortex_m_hil.host.files import write_whole
 _WRITERS: Final = {"index.html": html, "results.json": results_json, "junit.xml": junit}
 
 
-def write(report: ReportContents, folder: Path) -> list[Path]:
+def write_report(report: ReportContents, folder: Path) -> list[Path]:
     """Write the files of a report into a folder, and return their paths.
 
     Raises:

@@ -22,7 +22,7 @@ from cortex_m_hil.campaigns.report.html_cells import Cells
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.night import Key, Night, Place, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict
-from cortex_m_hil.campaigns.report.totals import TotalsRow, by_operator, places, sizes
+from cortex_m_hil.campaigns.report.totals import TotalsRow, places, sizes, totals_by_operator
 from cortex_m_hil.flow.coverage.counts import total
 from cortex_m_hil.targets.resolve import RUNTIMES
 
@@ -82,7 +82,7 @@ def html(report: ReportContents) -> str:
         values=values,
         numbers=cells.numbers,
         changed={change.key for change in report.changes},
-        operators={figure: _with_share(rows) for figure, rows in by_operator(report.night).items()},
+        operators={figure: _with_share(rows) for figure, rows in totals_by_operator(report.night).items()},
         sizes=list(sizes(report.night)),
         models=list(models(report.night)),
         coverage=report.night.coverage,

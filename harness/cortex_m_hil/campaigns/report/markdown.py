@@ -23,7 +23,7 @@ _LONGEST: Final = 400  # characters of a text of others
 _ROWS: Final = 10  # of an entry
 
 
-def markdown(report: ReportContents, all_results: str, all_changes: str) -> str:
+def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> str:
     """Return a short report: the verdict, a table of targets, failures with what runs them again, and what changed.
 
     Args:

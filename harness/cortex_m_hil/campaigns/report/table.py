@@ -28,7 +28,7 @@ NO_RUNNER: Final = "no runner (own ELF or none)"
 
 
 @dataclass(frozen=True)
-class TestOutcome:
+class TargetOutcome:
     """The outcome of one test on one target.
 
     Attributes:
@@ -65,7 +65,7 @@ class TestOutcome:
         return self.ending + uninformative + (f" after {', '.join(self.earlier)}" if self.earlier else "")
 
 
-def table(outcomes: Iterable[TestOutcome]) -> list[str]:
+def table(outcomes: Iterable[TargetOutcome]) -> list[str]:
     """Return the lines of a table: a test a row, a target a column, both in order of first appearance."""
     cells: dict[str, dict[str, str]] = {}
     targets: dict[str, str] = {}
@@ -77,7 +77,7 @@ def table(outcomes: Iterable[TestOutcome]) -> list[str]:
     return align(rows)
 
 
-def largest(outcomes: Iterable[TestOutcome]) -> list[str]:
+def largest(outcomes: Iterable[TargetOutcome]) -> list[str]:
     """Return the lines of a table: a figure of the runner a row, its largest value on each target; [] without any."""
     found: dict[str, dict[str, int]] = {}
     targets: dict[str, str] = {}
@@ -90,15 +90,15 @@ def largest(outcomes: Iterable[TestOutcome]) -> list[str]:
     return align([["", *targets.values()], *rows]) if rows else []
 
 
-def noteworthy(outcomes: Sequence[TestOutcome]) -> list[TestOutcome]:
+def noteworthy(outcomes: Sequence[TargetOutcome]) -> list[TargetOutcome]:
     """Return the outcomes, on all targets, of the tests that went wrong on one, or were run again."""
     tests = {outcome.test for outcome in outcomes if outcome.verdict.is_bad or outcome.earlier}
     return [outcome for outcome in outcomes if outcome.test in tests]
 
 
-def totals(outcomes: Iterable[TestOutcome], labels: Mapping[str, str]) -> list[str]:
+def totals(outcomes: Iterable[TargetOutcome], labels: Mapping[str, str]) -> list[str]:
     """Return a line for each target of `labels` that has an outcome: its label, counts of verdicts, and seconds."""
-    by_target: dict[str, list[TestOutcome]] = {name: [] for name in labels}
+    by_target: dict[str, list[TargetOutcome]] = {name: [] for name in labels}
     for outcome in outcomes:
         by_target[outcome.requested].append(outcome)
     rows = [
@@ -109,7 +109,7 @@ def totals(outcomes: Iterable[TestOutcome], labels: Mapping[str, str]) -> list[s
     return align(rows) if rows else []
 
 
-def _label(runner: str, outcomes: Sequence[TestOutcome]) -> str:
+def _label(runner: str, outcomes: Sequence[TargetOutcome]) -> str:
     """Return what ran: `runner`, if a test uses it."""
     return runner if any(outcome.runner for outcome in outcomes) else f"{outcomes[0].ran} · {NO_RUNNER}"
 
@@ -126,7 +126,7 @@ def counts(night: Night) -> dict[str, int]:
     return {word: verdicts[verdict] for verdict, word in COUNTED.items()}
 
 
-def _counts(outcomes: Sequence[TestOutcome]) -> str:
+def _counts(outcomes: Sequence[TargetOutcome]) -> str:
     parts = counted_by_verdict(Counter(outcome.verdict for outcome in outcomes))
     all_same = len({outcome.runner for outcome in outcomes}) == 1
     marked = {

@@ -32,7 +32,7 @@ def places(night: Night) -> list[Place]:
     return sorted({key.place for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
 
 
-def by_operator(night: Night) -> dict[str, list[TotalsRow]]:
+def totals_by_operator(night: Night) -> dict[str, list[TotalsRow]]:
     """Return by figure a row for each operator, largest first.
 
     Counts are sums over all programs, bytes those of the largest runner.

@@ -23,7 +23,7 @@ from cortex_m_hil.campaigns.bisection.bisect import (
     checked,
     run_test,
 )
-from cortex_m_hil.campaigns.bisection.history import Commit, Repository, environment
+from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, Told, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
@@ -355,7 +355,7 @@ def _answer(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> Ans
     found = state.outcome is BisectionOutcome.FOUND and len(state.candidates) == 1
     culprit = line.commits[state.candidates[0]] if found else None
     stat = Repository(Path(line.plan.source.path)).diff_stat(culprit) if culprit else ""
-    seen, changed = findings.evidence(line, runs), findings.changes(line, state, runs)
+    seen, changed = findings.evidence(line, runs), findings.affected_tests(line, state, runs)
     fields = {
         "outcome": state.outcome,
         "culprit": culprit,
@@ -429,7 +429,7 @@ def _count(number: int) -> str:
     return str(number) if number else "-"
 
 
-def _changes(changed: Sequence[findings.TestChange]) -> str:
+def _changes(changed: Sequence[findings.AffectedTest]) -> str:
     rows = [
         (one.test, one.target, one.isa, one.old, one.new, _outputs(one.outputs_changed), one.at_fault)
         for one in changed
@@ -440,7 +440,7 @@ def _changes(changed: Sequence[findings.TestChange]) -> str:
     return "\n\n".join([head, *filter(None, map(_more, changed))])
 
 
-def _more(change: findings.TestChange) -> str:
+def _more(change: findings.AffectedTest) -> str:
     """Return the operators whose outputs changed, and the command that runs the failure again; "" for neither."""
     lines = []
     if change.operators is not None:
@@ -517,7 +517,7 @@ def step(test: TestOptions) -> None:
         with TemporaryFolder() as folder:
             provenance = _of_current_folder(folder / "provenance")
             judged = run_test(
-                test.command, test.rules, test.timeout, folder, None, environment(), provenance=provenance
+                test.command, test.rules, test.timeout, folder, None, git_environment(), provenance=provenance
             )
     except HarnessError as error:
         tell_problem(Problem.of(error), ABORT)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read
+from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read_data_set
 from cortex_m_hil.campaigns.evaluation.evaluation import (
     EvaluatedModel,
     Evaluation,
@@ -137,7 +137,7 @@ def evaluate(
     with led.store() as kept:
         found = EvaluatedModel(model, layout)
         raw = Raw(given.raw, given.scale, given.zero_point)
-        samples = read(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
+        samples = read_data_set(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
         first = next(iter(jobs.values())).program
         task = task_of(first, samples)

@@ -22,15 +22,15 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     NightlyPart,
     NightlyPlan,
     PytestProgress,
+    nightly_plan,
     patterns,
-    plan_of,
     state_of_folder,
     tools,
 )
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import judged
 from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
-from cortex_m_hil.campaigns.report.files import write
+from cortex_m_hil.campaigns.report.files import write_report
 from cortex_m_hil.campaigns.report.limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict, counts
@@ -155,7 +155,7 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
     more = [f"--hil-bundles={_folder_of_bundles(report)}"] if asked.bundles else []
     with led.store() as kept:
         before = nights.find(kept, asked.against, complete=True) if asked.against else None
-        campaign = Campaign.go_on(kept, KIND, plan.as_fields(), lambda one: plan_of(one).is_same_work(plan))
+        campaign = Campaign.go_on(kept, KIND, plan.as_fields(), lambda one: nightly_plan(one).is_same_work(plan))
         for name, why in left_out.items():
             say(f"{name} is left out: {why}")
         for what, reason in uncounted.items():
@@ -165,7 +165,7 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
         before = before or nights.previous(kept, record)
         found = report_of(kept, record, before, report)
         if report is not None:
-            write(found, report)
+            write_report(found, report)
             say(f"report: {report / 'index.html'}")
     apart = {"left_out": left_out, "uncounted": uncounted}
     end(_answer(found, record, before, apart, led.store_file))

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
-from cortex_m_hil.campaigns.nightly.nightly import KIND, plan_of
+from cortex_m_hil.campaigns.nightly.nightly import KIND, nightly_plan
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.contents import moment
-from cortex_m_hil.campaigns.report.files import write
-from cortex_m_hil.campaigns.report.markdown import markdown as as_markdown
+from cortex_m_hil.campaigns.report.files import write_report
+from cortex_m_hil.campaigns.report.markdown import as_markdown
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
 from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Campaign, Store
@@ -85,7 +85,7 @@ def list_(store_file: StoreFile = None) -> None:
 
 
 def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
-    plan = plan_of(campaign)
+    plan = nightly_plan(campaign)
     return {
         "nightly": campaign.ordinal,
         "name": campaign.name,
@@ -226,7 +226,7 @@ def report(
         campaign = _found(kept, nightly)
         before = _found(kept, against) if against else nights.previous(kept, campaign)
         found = report_of(kept, campaign, before, folder)
-    written = [str(path) for path in write(found, folder)]
+    written = [str(path) for path in write_report(found, folder)]
     fields = {"nightly": campaign.ordinal, "files": written, "compared_with": before.ordinal if before else None}
     end(Answer(", ".join(written), fields))
 
@@ -283,7 +283,7 @@ def export(
         if as_csv:
             files.write_whole(path, _csv(nights.night(kept, campaign)).encode(), "another place: -o FILE")
         else:
-            nights.export(kept, campaign, path)
+            nights.export_nightly(kept, campaign, path)
     end(Answer(f"{path}, {path.stat().st_size} bytes", {"nightly": campaign.ordinal, "file": str(path)}))
 
 
@@ -318,9 +318,9 @@ def import_(
     store_file: StoreFile = None,
 ) -> None:
     """Read nightlies from files. What is there already is left as it is."""
-    exported = [nights.read(path) for path in file]
+    exported = [nights.read_nightly(path) for path in file]
     with opened(store_file) as kept:
-        added = [nights.add(kept, os.getcwd(), one) for one in sorted(exported, key=lambda one: one.began)]
+        added = [nights.add_nightly(kept, os.getcwd(), one) for one in sorted(exported, key=lambda one: one.began)]
     new = [one.ordinal for one in added if one is not None]
     text = f"read: {len(new)}, known already: {len(added) - len(new)}"
     end(Answer(text, {"nightlies": new, "known": len(added) - len(new)}))
@@ -339,9 +339,9 @@ def merge(
     store_file: StoreFile = None,
 ) -> None:
     """Put the shards or targets of one nightly together. Exit status 2 where parts or tests are missing."""
-    whole = nights.put_together([nights.read(path) for path in file])
+    whole = nights.put_together([nights.read_nightly(path) for path in file])
     with opened(store_file) as kept:
-        campaign = nights.add(kept, os.getcwd(), whole)
+        campaign = nights.add_nightly(kept, os.getcwd(), whole)
         if campaign is None:
             raise ConfigError("the store has this nightly already", hint="hil results list")
     complete = whole.ended is not None

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from command_line import environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, cases_of, judge, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, cases_of, judge_run, with_junit
 from cortex_m_hil.errors import ConfigError
 from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 
@@ -114,7 +114,7 @@ def run(elements: dict[str, ElementTree.Element], tmp_path: Path) -> Run:
         root = ElementTree.Element("testsuites")
         root.extend(elements[name] for name in names.split())
         ElementTree.ElementTree(root).write(tmp_path / "junit.xml")
-        return judge(["pytest"], status, tmp_path / "junit.xml", rules)
+        return judge_run(["pytest"], status, tmp_path / "junit.xml", rules)
 
     return run
 
@@ -176,7 +176,7 @@ def test_the_last_attempt_of_a_test_counts(
         for one in [one for one in suite if one.get("name") != f"test_{name}[native]"]:
             suite.remove(one)
     ElementTree.ElementTree(root).write(tmp_path / "junit.xml")
-    found = judge(["pytest"], int(told is not Told.PASS), tmp_path / "junit.xml", ALL)
+    found = judge_run(["pytest"], int(told is not Told.PASS), tmp_path / "junit.xml", ALL)
     assert (found.told, found.why) == (told, why)
 
 
@@ -202,13 +202,13 @@ def test_a_fallback_is_refused_unless_it_is_allowed(run: Run) -> None:
 
 def test_a_run_without_a_file_or_that_ends_otherwise_tells_nothing(tmp_path: Path) -> None:
     file = tmp_path / "junit.xml"
-    assert judge(["pytest"], 1, file, Rules()).told is Told.INFRA
+    assert judge_run(["pytest"], 1, file, Rules()).told is Told.INFRA
     file.write_text("<testsuites><testcase")
-    assert judge(["pytest"], 1, file, Rules()).told is Told.INFRA
+    assert judge_run(["pytest"], 1, file, Rules()).told is Told.INFRA
     file.write_text("<testsuites><testcase name='a' classname='b'/></testsuites>")
-    assert judge(["pytest"], 0, file, Rules()).told is Told.PASS
-    assert {judge(["pytest"], status, file, Rules()).told for status in (1, 3, -11)} == {Told.INFRA}
-    assert judge(["pytest"], None, file, Rules()).told is Told.INFRA
+    assert judge_run(["pytest"], 0, file, Rules()).told is Told.PASS
+    assert {judge_run(["pytest"], status, file, Rules()).told for status in (1, 3, -11)} == {Told.INFRA}
+    assert judge_run(["pytest"], None, file, Rules()).told is Told.INFRA
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_a_run_without_a_file_or_that_ends_otherwise_tells_nothing(tmp_path: Pat
     ],
 )
 def test_other_commands_are_judged_by_their_exit_status(status: int | None, told: Told, of_hil: Told) -> None:
-    assert judge(["make", "check"], status, None, Rules()).told is told
+    assert judge_run(["make", "check"], status, None, Rules()).told is told
     for command in (["/venv/bin/hil", "run"], [sys.executable, "-m", "cortex_m_hil.cli", "run"]):
-        assert judge(command, status, None, Rules()).told is of_hil
+        assert judge_run(command, status, None, Rules()).told is of_hil
 
 
 def test_pytest_is_known_by_how_it_is_called() -> None:

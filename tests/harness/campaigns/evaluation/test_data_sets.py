@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cortex_m_hil.campaigns.evaluation.data_sets import BENCHMARKS, Raw, read
+from cortex_m_hil.campaigns.evaluation.data_sets import BENCHMARKS, Raw, read_data_set
 from cortex_m_hil.checks.inputs import Taken
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.tensor import TensorSpec
@@ -34,7 +34,9 @@ def archive(path: Path, **named: Any) -> Path:
 
 def test_pixels_lie_channels_last(tmp_path: Path) -> None:
     pixels = bytes([0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 255])
-    data = read(folder(tmp_path / "vww01", "a.bin,2,1\n\nb.bin, 2 ,0\n", a=pixels, b=bytes(12)), IMAGE, Raw(scale=0.5))
+    data = read_data_set(
+        folder(tmp_path / "vww01", "a.bin,2,1\n\nb.bin, 2 ,0\n", a=pixels, b=bytes(12)), IMAGE, Raw(scale=0.5)
+    )
     assert data.labels == [1, 0] and data.name == "vww01"
     assert data.benchmark is BENCHMARKS["vww01"] and data.benchmark.min_top1 == 0.80
     [window] = data.samples[0].windows
@@ -45,45 +47,47 @@ def test_pixels_lie_channels_last(tmp_path: Path) -> None:
 
 def test_bytes_are_signed_or_not_as_the_task_or_the_user_says(tmp_path: Path) -> None:
     keywords = folder(tmp_path / "kws01", "a.bin,12,3\n", a=b"\x80\x7f\x00\xff")
-    assert read(keywords, BYTES, Raw()).samples[0].windows.tolist() == [[[-128, 127, 0, -1]]]
+    assert read_data_set(keywords, BYTES, Raw()).samples[0].windows.tolist() == [[[-128, 127, 0, -1]]]
     other = folder(tmp_path / "other", "a.bin,12,3\n", a=b"\x80\x7f\x00\xff")
-    assert read(other, BYTES, Raw("uint8", zero_point=128)).samples[0].windows.tolist() == [[[0, -1, -128, 127]]]
+    assert read_data_set(other, BYTES, Raw("uint8", zero_point=128)).samples[0].windows.tolist() == [
+        [[0, -1, -128, 127]]
+    ]
     with pytest.raises(ConfigError, match=r"y_labels.csv:1: a.bin: is it uint8 or int8\?"):
-        read(other, BYTES, Raw())
+        read_data_set(other, BYTES, Raw())
     with pytest.raises(ConfigError, match=r"takes int8\[1, 4\]; 2 of 4 values are no int8, such as 128\D*--zero-point"):
-        read(other, BYTES, Raw("uint8"))
+        read_data_set(other, BYTES, Raw("uint8"))
 
 
 def test_a_clip_is_cut_into_windows(tmp_path: Path) -> None:
     clip = np.arange(10, dtype="<f4")
-    data = read(folder(tmp_path / "ad01", "a.bin,2,1,16,8\n", a=clip.tobytes()), FRAMES, Raw())
+    data = read_data_set(folder(tmp_path / "ad01", "a.bin,2,1,16,8\n", a=clip.tobytes()), FRAMES, Raw())
     assert data.samples[0].windows[:, 0].tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7], [6, 7, 8, 9]]
     assert data.benchmark is not None and data.benchmark.min_auc == 0.85
 
 
 def test_the_limit_is_spread_evenly_and_in_a_stream_the_beginning(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.npz", inputs=np.arange(40.0).reshape(10, 4), labels=np.repeat([0, 1], 5))
-    assert [int(one.windows[0, 0, 0]) // 4 for one in read(path, FRAMES, Raw(), 4).samples] == [0, 2, 5, 7]
-    assert [int(one.windows[0, 0, 0]) // 4 for one in read(path, FRAMES, Raw(), 4, in_order=True).samples] == [
+    assert [int(one.windows[0, 0, 0]) // 4 for one in read_data_set(path, FRAMES, Raw(), 4).samples] == [0, 2, 5, 7]
+    assert [int(one.windows[0, 0, 0]) // 4 for one in read_data_set(path, FRAMES, Raw(), 4, in_order=True).samples] == [
         0,
         1,
         2,
         3,
     ]
-    assert len(read(path, FRAMES, Raw(), 99).samples) == 10
-    whole, part = read(path, FRAMES, Raw()), read(path, FRAMES, Raw(), 9)
-    assert whole.digest == read(path, FRAMES, Raw()).digest != part.digest
-    assert whole.differ and not read(path, FRAMES, Raw(), 1).differ
+    assert len(read_data_set(path, FRAMES, Raw(), 99).samples) == 10
+    whole, part = read_data_set(path, FRAMES, Raw()), read_data_set(path, FRAMES, Raw(), 9)
+    assert whole.digest == read_data_set(path, FRAMES, Raw()).digest != part.digest
+    assert whole.differ and not read_data_set(path, FRAMES, Raw(), 1).differ
 
 
 def test_an_archive_brings_windows_and_calibration(tmp_path: Path) -> None:
     inputs = np.zeros((2, 3, 4), np.float32)
     path = archive(tmp_path / "x.npz", inputs=inputs, labels=[0, 1], calibration=np.ones((5, 4)))
-    data = read(path, FRAMES, Raw())
+    data = read_data_set(path, FRAMES, Raw())
     assert data.own_calibration and [one.shape for one in data.calibration] == [(1, 4)] * 5
     assert [one.windows.shape for one in data.samples] == [(3, 1, 4)] * 2
     np.savez_compressed(path, inputs=np.zeros((2, 1, 4), np.int8), labels=np.array([0, 1], np.uint8))
-    assert [one.windows.shape for one in read(path, FRAMES, Raw()).samples] == [(1, 1, 4)] * 2
+    assert [one.windows.shape for one in read_data_set(path, FRAMES, Raw()).samples] == [(1, 1, 4)] * 2
 
 
 def test_integers_that_are_taken_as_floats_are_told(tmp_path: Path) -> None:
@@ -99,13 +103,17 @@ def test_integers_that_are_taken_as_floats_are_told(tmp_path: Path) -> None:
     ]
     for inputs, more, told in cases:
         path = archive(tmp_path / "x.npz", inputs=inputs, labels=[0, 1], **more)
-        data = read(path, FRAMES, Raw())
+        data = read_data_set(path, FRAMES, Raw())
         assert data.taken_as == told and data.samples[0].windows.dtype == np.float32
         assert data.samples[0].windows.ravel().tolist() == inputs[0].tolist()
-        assert read(path, FRAMES, Raw(scale=0.5)).taken_as == read(path, FRAMES, Raw(zero_point=-128)).taken_as == ""
-    assert read(archive(tmp_path / "x.npz", inputs=quanta, labels=[0, 1]), BYTES, Raw()).taken_as == ""
+        assert (
+            read_data_set(path, FRAMES, Raw(scale=0.5)).taken_as
+            == read_data_set(path, FRAMES, Raw(zero_point=-128)).taken_as
+            == ""
+        )
+    assert read_data_set(archive(tmp_path / "x.npz", inputs=quanta, labels=[0, 1]), BYTES, Raw()).taken_as == ""
     other = folder(tmp_path / "other", "a.bin,2,1\n", a=b"\x80\x7f\x00\xff")
-    assert read(other, FRAMES, Raw("uint8")).taken_as == f"uint8 samples {rest}"
+    assert read_data_set(other, FRAMES, Raw("uint8")).taken_as == f"uint8 samples {rest}"
 
 
 @pytest.mark.parametrize(
@@ -134,21 +142,21 @@ def test_what_is_wrong_with_a_folder_is_told_with_its_line(lines: str, said: str
     nan = np.array([0, 0, np.nan, 0], "<f4").tobytes()
     path = folder(tmp_path / "ad01", lines, a=bytes(16), short=bytes(15), nan=nan)
     with pytest.raises(ConfigError, match=said):
-        read(path, FRAMES, Raw())
+        read_data_set(path, FRAMES, Raw())
 
 
 def test_windows_have_a_limit_together(tmp_path: Path) -> None:
     path = folder(tmp_path / "ad01", "big.bin,2,1,1048576,4\n", big=bytes(4 << 20))
     with pytest.raises(ConfigError, match=r"y_labels\.csv:1: 786433 windows of 1048576 bytes"):
-        read(path, Taken(TensorSpec.contiguous("float32", (1, 1 << 18))), Raw())
+        read_data_set(path, Taken(TensorSpec.contiguous("float32", (1, 1 << 18))), Raw())
 
 
 def test_a_folder_without_labels_or_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*y_labels\.csv: No such file"):
-        read(tmp_path, FRAMES, Raw())
+        read_data_set(tmp_path, FRAMES, Raw())
     (tmp_path / "y_labels.csv").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not UTF-8 text"):
-        read(tmp_path, FRAMES, Raw())
+        read_data_set(tmp_path, FRAMES, Raw())
     with pytest.raises(ConfigError, match=re.escape("--raw uint9: files have no such dtype")):
         Raw("uint9")
 
@@ -172,12 +180,12 @@ def test_a_folder_without_labels_or_of_something_else(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_with_an_archive(named: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=said):
-        read(archive(tmp_path / "x.npz", **named), FRAMES, Raw())
+        read_data_set(archive(tmp_path / "x.npz", **named), FRAMES, Raw())
 
 
 def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"nothing of the kind, and long enough for an end")
     with pytest.raises(ConfigError, match="it is no zip file"):
-        read(tmp_path / "x.npz", FRAMES, Raw())
+        read_data_set(tmp_path / "x.npz", FRAMES, Raw())
     with pytest.raises(ConfigError, match=r"the arrays of an .npz have a dtype"):
-        read(tmp_path / "x.npz", FRAMES, Raw("int8"))
+        read_data_set(tmp_path / "x.npz", FRAMES, Raw("int8"))

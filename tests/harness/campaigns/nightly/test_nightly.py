@@ -601,7 +601,7 @@ def test_numbers_and_names_are_those_of_the_folder(hil: Hil, folder: Path, monke
     monkeypatch.chdir(places[0])
     assert hil("results", "export", "2", "-o", "night.gz").status == OK
     with Store(folder / "new.sqlite") as kept:
-        imported = nights.add(kept, os.getcwd(), nights.read(places[0] / "night.gz"))
+        imported = nights.add_nightly(kept, os.getcwd(), nights.read_nightly(places[0] / "night.gz"))
         assert imported is not None and imported.ordinal == 2  # as where it was made
         assert kept_night(kept, 9.0, ("a",)).ordinal == 3
 
@@ -746,7 +746,9 @@ def test_a_runtime_that_counts_nothing_is_told_and_the_other_counts(hil: Hil) ->
 def kept_night(kept: Store, began: float, targets: tuple[str, ...], *results: Result, commit: str = "") -> Campaign:
     """A nightly in the store that was run to its end."""
     plan = NightlyPlan(("t",), None, targets, ("builtin",), "", (), "1/1", (), {}, (), commit, "", {"gcc": "1"})
-    campaign = nights.add(kept, os.getcwd(), ExportedNightly(plan, began, began + 1, "", tuple(map(run_of, results))))
+    campaign = nights.add_nightly(
+        kept, os.getcwd(), ExportedNightly(plan, began, began + 1, "", tuple(map(run_of, results)))
+    )
     assert campaign is not None
     return campaign
 
@@ -779,7 +781,7 @@ def test_a_branch_or_a_tag_is_the_nightly_of_its_commit_or_of_the_nearest_before
         found = {word: nights.find(kept, word).began for word in ("v1", "side", "HEAD", "HEAD~2", made.commits[2][:8])}
         assert found == {"v1": 1.0, "side": 3.0, "HEAD": 4.0, "HEAD~2": 3.0, made.commits[2][:8]: 3.0}
         changed = replace(NightlyPlan.of(nights.find(kept, "side").plan), difference="d1")  # beside the same commit
-        nights.add(kept, "here", ExportedNightly(changed, 5.0, 6.0, "", ()))
+        nights.add_nightly(kept, "here", ExportedNightly(changed, 5.0, 6.0, "", ()))
         assert nights.find(kept, "side").began == 3.0
         for word in ("v0", "no-such", "--all"):
             with pytest.raises(ConfigError, match=f"no nightly '{word}'"):
@@ -806,11 +808,11 @@ def test_what_shards_counted_is_put_together(folder: Path) -> None:
         run = Run(str(part), ENDED, figures=counted.fields())
         shards.append(ExportedNightly(replace(plan, shard=f"{number}/2"), 0.0, 1.0, "", (run,)))
     with Store(folder / "store.sqlite") as kept:
-        campaign = nights.add(kept, "here", nights.put_together(shards))
+        campaign = nights.add_nightly(kept, "here", nights.put_together(shards))
         assert campaign is not None
-        nights.export(kept, campaign, folder / "it.jsonl.gz")
+        nights.export_nightly(kept, campaign, folder / "it.jsonl.gz")
         found = nights.night(kept, campaign)
-    [again] = nights.read(folder / "it.jsonl.gz").runs
+    [again] = nights.read_nightly(folder / "it.jsonl.gz").runs
     assert found.coverage == Coverage.from_fields(again.figures)
     assert found.coverage.classes["DSP"] == ClassCoverage({"m4-qemu"}, 2, {"add.h": Counts({1: 4, 2: 3})})
 

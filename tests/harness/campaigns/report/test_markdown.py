@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.markdown import LIMIT, markdown
+from cortex_m_hil.campaigns.report.markdown import LIMIT, as_markdown
 from cortex_m_hil.campaigns.report.night import Night, by_key
 from cortex_m_hil.runner.results import Verdict
 from generated_nights import HOSTILE, hostile, of, report
@@ -40,7 +40,7 @@ class Code(HTMLParser):
 
 
 def told(found: ReportContents) -> str:
-    return markdown(found, all_results="hil results show 2", all_changes="hil results compare 1 2")
+    return as_markdown(found, all_results="hil results show 2", all_changes="hil results compare 1 2")
 
 
 def rendered(text: str) -> Code:

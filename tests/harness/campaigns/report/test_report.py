@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cortex_m_hil.campaigns.nightly.nightly import shareable
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.files import write
+from cortex_m_hil.campaigns.report.files import write_report
 from cortex_m_hil.campaigns.report.html import html
 from cortex_m_hil.campaigns.report.junit import junit
 from cortex_m_hil.campaigns.report.model_table import models
@@ -350,7 +350,7 @@ def test_texts_that_no_xml_can_have_are_escaped() -> None:
 
 def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        write(report(20, 2), tmp_path / folder)
+        write_report(report(20, 2), tmp_path / folder)
     for name in ("index.html", "results.json", "junit.xml"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
@@ -358,7 +358,7 @@ def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_what_has_no_utf_8_is_written_all_the_same(tmp_path: Path) -> None:
     one = next(iter(report(1, 1, failing=1).night.results.values()))
     found = of([replace_results(report(1, 1).night, replace(one, verdict=Verdict.FAIL, log="\udc80"))])
-    write(found, tmp_path)
+    write_report(found, tmp_path)
     VALIDATOR.validate(json.loads((tmp_path / "results.json").read_text()))
     ElementTree.parse(tmp_path / "junit.xml")
 
