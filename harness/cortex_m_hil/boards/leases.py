@@ -35,7 +35,7 @@ RELEASE = 10.0  # seconds for a keeper that was told to end
 BY_ID = Path("/dev/serial/by-id")
 
 
-def identity(port: str) -> str:
+def port_identity(port: str) -> str:
     """Return a name of the board behind a port that stays the same when it is plugged in again.
 
     It is the adapter's link in /dev/serial/by-id, which has its serial number, else the device, else a URL.
@@ -202,7 +202,7 @@ def acquire(
         held = ", ".join(lease.board for lease in _ours)
         raise ConfigError(f"{what} asks for a board and has {held}", hint="one test leases one board")
     deadline = Deadline.after(wait)
-    known = {identity(port): port for port in ports}
+    known = {port_identity(port): port for port in ports}
     with Ticket(list(known)) as ticket:
         for attempt in itertools.count():
             usable = list(known) if even_wedged else _usable(known, setup)
@@ -304,7 +304,7 @@ def hold(port: str, *, seconds: float, reason: str, wait: float) -> Holder:
 
 def clear(port: str) -> None:
     """Delete a board's health record. Raises BoardBusy while a test has the board; a person's hold does not matter."""
-    status = inspect(identity(port))
+    status = inspect(port_identity(port))
     if status.holder and status.holder.keeper:
         write_health(status.board, Health())
         return
@@ -317,7 +317,7 @@ def release_hold(port: str) -> Holder:
 
     Raises ConfigError where nobody holds the board, or a test does: a test is stopped by ending its run.
     """
-    board = identity(port)
+    board = port_identity(port)
     status = inspect(board)
     if not status.held:
         raise ConfigError(f"{board} is not held", hint="hil board status")

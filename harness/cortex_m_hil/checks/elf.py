@@ -117,7 +117,7 @@ def _places(elf: Executable) -> Iterator[tuple[int, int]]:
 # --- what is executed ----------------------------------------------------------------------------------------
 
 
-def executed(path: Path) -> str:
+def executed_digest(path: Path) -> str:
     """Return a digest of all that is in memory while an ELF runs: code and data, but no notes or debug information.
 
     Raises:

@@ -137,7 +137,7 @@ class FvpSession:
         path = _folder().path / f"{self.target.name}-{kind.name.lower()}.elf"
         pools = self.target.board.pools
         sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
-        compiler = toolchain.find("arm-none-eabi-g++").path
+        compiler = toolchain.find_tool("arm-none-eabi-g++").path
         command = [str(compiler), "-x", "c", "-std=gnu11", f"-mcpu={self.target.cpu}", "-mthumb", "-mfloat-abi=soft"]
         command += ["-O1", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-nostdlib", f"-DPROBE={kind.value}"]
         command += [f"-D{name}={size}" for name, size in sizes.items()]

@@ -226,7 +226,7 @@ def operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
     """
     is_board = isinstance(resolved.target.launcher, HardwareLauncher)
     elf = build_runner(resolved.target, resolved.runtime)
-    if found := weight.operators(elf.path):
+    if found := weight.builtin_operators(elf.path):
         return found, ""
     if is_board:
         return (

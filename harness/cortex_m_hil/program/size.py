@@ -114,7 +114,7 @@ _SECTIONS: Final = {
 """Tables at which a section begins; what they refer to is in it too."""
 
 
-def weigh(file: PteFile) -> Weight:
+def weigh_pte(file: PteFile) -> Weight:
     """Return the parts of a file.
 
     Raises:

@@ -30,14 +30,14 @@ from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
-from cortex_m_hil.program.size import weigh
+from cortex_m_hil.program.size import weigh_pte
 from cortex_m_hil.pytest_plugin import memory_fit as fitting
 from cortex_m_hil.pytest_plugin import records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
 from cortex_m_hil.pytest_plugin.outcomes import WORKER_CRASHED, Outcomes, headline, is_crash
 from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.pytest_plugin.summary import from_here
-from cortex_m_hil.runner.elf_size import weigh as weigh_elf
+from cortex_m_hil.runner.elf_size import weigh_elf
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.model import Clock
 
@@ -159,7 +159,7 @@ def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
 
 
 def _sections(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
-    weight = weigh(ended.task.program.file)
+    weight = weigh_pte(ended.task.program.file)
     return {prop.PTE_BYTES: {section.value: nbytes for section, nbytes in weight.sections.items()}}
 
 

@@ -85,7 +85,7 @@ class ElfWeight:
         )  # fmt: skip
 
 
-def weigh(path: Path) -> ElfWeight:
+def weigh_elf(path: Path) -> ElfWeight:
     """Return the sizes of an ELF's sections, symbols and operators.
 
     Raises ConfigError where the file is no ELF, or damaged; ToolchainError where a tool of binutils is missing.
@@ -96,7 +96,7 @@ def weigh(path: Path) -> ElfWeight:
         return ElfWeight(tuple(elf.sections), parts)
 
 
-def operators(path: Path) -> tuple[str, ...]:
+def builtin_operators(path: Path) -> tuple[str, ...]:
     """Return the operators of a builtin runner for Arm, in the order of its own table; none for any other ELF.
 
     Raises ConfigError where the file is no ELF, or damaged.

@@ -88,7 +88,7 @@ class Installed:
     coverage: bool = False
 
 
-def install(order: Order, told: Callable[[str], None] = lambda _: None, link: Path | None = None) -> Installed:
+def install_prefix(order: Order, told: Callable[[str], None] = lambda _: None, link: Path | None = None) -> Installed:
     """Return the prefix of an order, built if it is not there, and select it for the targets of its CPU.
 
     Args:
@@ -141,7 +141,7 @@ def _check(order: Order) -> None:
 
 
 def _key(order: Order) -> str:
-    compiler = toolchain.find("arm-none-eabi-g++").banner
+    compiler = toolchain.find_tool("arm-none-eabi-g++").banner
     digest = hashlib.sha256(f"{compiler}\0{order.cpu}\0{_OPTIONS}\0{order.options}\0".encode())
     for path in _counting() if order.coverage else ():
         digest.update(path.read_bytes() + b"\0")
@@ -263,8 +263,8 @@ def _version(order: Order) -> str:
 
 def _commands(order: Order, work: Path) -> tuple[list[str], list[str], list[str]]:
     """Return the commands that configure, build and install."""
-    cmake, build = str(toolchain.find("cmake").path), str(work / "build")
-    toolchain.find("ninja")
+    cmake, build = str(toolchain.find_tool("cmake").path), str(work / "build")
+    toolchain.find_tool("ninja")
     given = [f"-DTARGET_CPU={order.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
     if order.cmsis_nn is not None:
         given.append(f"-DCMSIS_NN_LOCAL_PATH={order.cmsis_nn.absolute()}")
@@ -304,7 +304,7 @@ def _link(link: Path, directory: Path) -> None:
     fresh.replace(link)
 
 
-def installed() -> tuple[Installed, ...]:
+def selected_prefixes() -> tuple[Installed, ...]:
     """Return the selected installations: for each CPU at most one, and one that counts coverage."""
     found = []
     for cpu, coverage in itertools.product(cpus(), (False, True)):

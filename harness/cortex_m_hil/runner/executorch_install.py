@@ -62,7 +62,7 @@ class Prefix:
     libraries: tuple[str, ...] = ()
 
 
-def find(target: Target, cache: Path, counts: bool = False) -> Prefix:
+def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
     """Return the prefix for a target, after building it if its source is newer.
 
     Args:

@@ -19,7 +19,7 @@ SHIPPED: Mapping[str, str] = {
 GROUP = "cortex_m_hil.launchers"  # the entry points of other packages
 
 
-def find(key: str) -> type[Launcher]:
+def find_launcher(key: str) -> type[Launcher]:
     """Return the launcher class of a key. Raises ConfigError where there is none, or it does not load."""
     if key in SHIPPED:
         return _load(EntryPoint(key, SHIPPED[key], GROUP))

@@ -247,7 +247,7 @@ def _check_launcher(
         known = ", ".join(launchers.SHIPPED)
         raise ConfigError(f"{where}: launcher needs exactly one of {known}", hint="{qemu: mps2-an386}")
     try:
-        kind = launchers.find(key)
+        kind = launchers.find_launcher(key)
     except ConfigError as error:
         line = yaml_files.locate(tree, (*place, key))[1]
         raise ConfigError(f"{path}:{line}: launcher: {error.message}", hint=error.hint) from error

@@ -229,7 +229,9 @@ class RawProcedure(_Strict):
     speed: str | int | None = None
 
 
-def parse(raw: str | list[str] | RawProcedure, kind: str, where: str, brought: Iterable[str] = ()) -> Procedure:
+def parse_procedure(
+    raw: str | list[str] | RawProcedure, kind: str, where: str, brought: Iterable[str] = ()
+) -> Procedure:
     """Return the checked procedure of a tool.
 
     Args:

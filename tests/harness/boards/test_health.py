@@ -12,12 +12,12 @@ from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health, RecoveryStep, flash, recover, recovery_steps
 from cortex_m_hil.boards.run_tools import CommandTools
 from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, SelfTestFailed, ToolchainError
-from cortex_m_hil.targets.tool_commands import RawProcedure, parse
+from cortex_m_hil.targets.tool_commands import RawProcedure, parse_procedure
 from devices import Start
 
 
 def tools(command: str) -> CommandTools:
-    return CommandTools(parse(["{python}", "-c", command, "{elf}"], "flash", "t"), target="nucleo")
+    return CommandTools(parse_procedure(["{python}", "-c", command, "{elf}"], "flash", "t"), target="nucleo")
 
 
 def test_a_flash_is_remembered() -> None:
@@ -151,7 +151,7 @@ def test_what_the_boot_did_already_is_not_done_again() -> None:
 
 
 def test_a_missing_tool_does_not_make_a_board_wedged(monkeypatch: pytest.MonkeyPatch) -> None:
-    procedure = parse(RawProcedure(preset="openocd", config="x"), "reset", "t")
+    procedure = parse_procedure(RawProcedure(preset="openocd", config="x"), "reset", "t")
     monkeypatch.setenv("PATH", "/nowhere")
     with leases.acquire(["a:1"], what="test") as lease:
         steps = recovery_steps(lease, CommandTools(resetting=procedure), Path("/r.elf"), "build1")
@@ -165,8 +165,8 @@ def test_the_ladder_has_what_the_target_names(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = ["{python}", "-c", f"import sys; open({str(log)!r}, 'a').write(sys.argv[1] + '.')"]
     tools = CommandTools(
-        parse([*command, "flash {elf}"], "flash", "t"), parse([*command, "reset"], "reset", "t"),
-        parse([*command, "power"], "power", "t"),
+        parse_procedure([*command, "flash {elf}"], "flash", "t"), parse_procedure([*command, "reset"], "reset", "t"),
+        parse_procedure([*command, "power"], "power", "t"),
     )  # fmt: skip
     with leases.acquire(["a:1"], what="test") as lease:
         steps = recovery_steps(lease, tools, Path("/r.elf"), "build1")

@@ -26,7 +26,7 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.links.uart import virtual_directory
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.tool_commands import parse
+from cortex_m_hil.targets.tool_commands import parse_procedure
 from devices import Start, tools
 from paths import REPOSITORY
 
@@ -196,7 +196,7 @@ time.sleep(600)
 def test_power_goes_through_labgrids_driver(lab: Lab) -> None:
     lease = labgrid.acquire(lab.url, what="test", wait=60)
     try:
-        CommandTools(powering=parse("labgrid", "power", "t"), variables=lease.variables).power_cycle()
+        CommandTools(powering=parse_procedure("labgrid", "power", "t"), variables=lease.variables).power_cycle()
     finally:
         lease.release()
     handler = lab.switch.RequestHandlerClass

@@ -77,9 +77,9 @@ def test_an_adapter_is_known_by_its_serial_number(tmp_path: Path, monkeypatch: p
     (tmp_path / "by-id").mkdir()
     link = tmp_path / "by-id" / "usb-STLink_066A"
     link.symlink_to("/dev/null")
-    assert leases.identity("/dev/null") == leases.identity(str(link)) == str(link)
-    assert leases.identity("/dev/zero") == "/dev/zero"
-    assert leases.identity("rfc2217://lab:4000") == "rfc2217://lab:4000"
+    assert leases.port_identity("/dev/null") == leases.port_identity(str(link)) == str(link)
+    assert leases.port_identity("/dev/zero") == "/dev/zero"
+    assert leases.port_identity("rfc2217://lab:4000") == "rfc2217://lab:4000"
 
 
 def test_busy_says_who_where_since_when_and_for_what(start: Start) -> None:

@@ -19,7 +19,7 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Port
-from cortex_m_hil.targets.tool_commands import RawProcedure, parse
+from cortex_m_hil.targets.tool_commands import RawProcedure, parse_procedure
 from devices import Start
 
 SERVERS = ["-c", "gdb_port disabled; tcl_port disabled; telnet_port disabled"]
@@ -28,7 +28,9 @@ Words = dict[str, Any]
 
 def of(command: str, **more: Any) -> Any:
     """A Python program as a flash tool."""
-    return parse(RawProcedure(command=["{python}", "-c", command, "{elf}"], **more), "flash", "targets.yaml:1: b")
+    return parse_procedure(
+        RawProcedure(command=["{python}", "-c", command, "{elf}"], **more), "flash", "targets.yaml:1: b"
+    )
 
 
 # --- templates -----------------------------------------------------------------------------------------------
@@ -73,20 +75,20 @@ def of(command: str, **more: Any) -> Any:
     ],
 )  # fmt: skip
 def test_a_preset_becomes_the_words_of_the_tools_manual(kind: str, raw: Any, wanted: list[list[str]]) -> None:
-    procedure = parse(RawProcedure(**raw) if isinstance(raw, dict) else raw, kind, "targets.yaml:1: b")
+    procedure = parse_procedure(RawProcedure(**raw) if isinstance(raw, dict) else raw, kind, "targets.yaml:1: b")
     given = {"elf": "/b c/r.elf", "script": "/s", "place": "+TOK", "coordinator": "lab:20408", "port": "/dev/ttyACM0"}
     assert procedure.bind(given) == wanted
 
 
 def test_the_jlink_script_loads_the_elf() -> None:
-    procedure = parse(RawProcedure(preset="jlink", chip="X"), "flash", "t")
+    procedure = parse_procedure(RawProcedure(preset="jlink", chip="X"), "flash", "t")
     assert [procedure.fill(line, {"elf": "/b c/r.elf"}) for line in procedure.script] == [
         "r", "h", 'loadfile "/b c/r.elf"', "r", "g", "qc",
     ]  # fmt: skip
 
 
 def test_a_boards_own_serial_number_goes_before_the_targets() -> None:
-    procedure = parse(RawProcedure(preset="pyocd", chip="c", serial_number="all"), "flash", "t")
+    procedure = parse_procedure(RawProcedure(preset="pyocd", chip="c", serial_number="all"), "flash", "t")
     assert "mine" in procedure.bind({"elf": "e", "serial_number": "mine"})[0]
 
 
@@ -115,7 +117,7 @@ def test_what_is_wrong_in_targets_yaml_is_said_with_its_place(kind: str, raw: An
     if isinstance(raw, dict):
         raw = RawProcedure.model_validate(raw)
     with pytest.raises(ConfigError, match=rf"targets.yaml:1: b: {kind}: .*{message}"):
-        parse(raw, kind, "targets.yaml:1: b")
+        parse_procedure(raw, kind, "targets.yaml:1: b")
 
 
 def test_a_tool_that_is_not_configured_is_a_config_error() -> None:
@@ -134,13 +136,13 @@ def test_a_tool_gets_its_words_as_they_are_and_never_a_shell(tmp_path: Path) -> 
 
 def test_a_script_is_a_file_with_its_lines_filled_in() -> None:
     raw = RawProcedure(command=["cat", "{script}"], script=["load {elf}", "go"])
-    assert CommandTools(parse(raw, "flash", "t")).flash(Path("/r.elf")) == "load /r.elf\ngo\n"
+    assert CommandTools(parse_procedure(raw, "flash", "t")).flash(Path("/r.elf")) == "load /r.elf\ngo\n"
 
 
 def test_a_missing_tool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ToolchainError, match=r"openocd is not on PATH.*\n.*apt-get install openocd"):
-        CommandTools(parse(RawProcedure(preset="openocd", config="x"), "flash", "t")).flash(Path("/r.elf"))
+        CommandTools(parse_procedure(RawProcedure(preset="openocd", config="x"), "flash", "t")).flash(Path("/r.elf"))
 
 
 def failing(command: str, **more: Any) -> FlashError:
@@ -182,7 +184,7 @@ def test_a_tool_whose_status_is_always_0_is_judged_by_what_it_says() -> None:
 
 
 def test_a_reset_that_fails_is_no_flash_error() -> None:
-    procedure = parse(["{python}", "-c", "raise SystemExit('boom')"], "reset", "t")
+    procedure = parse_procedure(["{python}", "-c", "raise SystemExit('boom')"], "reset", "t")
     with pytest.raises(LaunchError, match=r"reset: .* ended with status 1: boom"):
         CommandTools(resetting=procedure).reset()
 
@@ -218,7 +220,7 @@ for prompt in sys.argv[2:] or ["J-Link>"]:
 
 def commander(talk: list[dict[str, str]], *prompts: str, **more: Any) -> Any:
     raw = {"command": ["{python}", "-c", COMMANDER, "-", *prompts], "talk": talk, **more}
-    return parse(RawProcedure.model_validate(raw), "flash", "t")
+    return parse_procedure(RawProcedure.model_validate(raw), "flash", "t")
 
 
 def test_a_tool_that_must_be_talked_to() -> None:
@@ -250,7 +252,7 @@ def test_a_talk_that_goes_wrong(talk: list[Words], prompts: list[str], more: Wor
 def test_a_talk_with_a_tool_that_fails_in_the_end() -> None:
     raw = {"command": ["{python}", "-c", "input('>'); raise SystemExit(4)"], "talk": [{"expect": ">", "send": "x"}]}
     with pytest.raises(LaunchError, match="ended with status 4"):
-        run(parse(RawProcedure.model_validate(raw), "reset", "t"), {}, what="reset")
+        run(parse_procedure(RawProcedure.model_validate(raw), "reset", "t"), {}, what="reset")
 
 
 def test_openocd_itself_takes_what_the_preset_says(tmp_path: Path) -> None:
@@ -259,10 +261,10 @@ def test_openocd_itself_takes_what_the_preset_says(tmp_path: Path) -> None:
     elf.write_bytes(Path(sys.executable).read_bytes()[:64])
     raw = RawProcedure(preset="openocd", config="board/st_nucleo_f4.cfg", serial_number="066A")
     with pytest.raises(FlashError, match="openocd ended with status 1: Error: open failed") as caught:
-        CommandTools(parse(raw, "flash", "t")).flash(elf)
+        CommandTools(parse_procedure(raw, "flash", "t")).flash(elf)
     assert "OpenOCD init failed" in caught.value.log
     with pytest.raises(LaunchError, match="Error: open failed"):
-        CommandTools(resetting=parse(raw, "reset", "t")).reset()
+        CommandTools(resetting=parse_procedure(raw, "reset", "t")).reset()
 
 
 # --- tools that no test machine has: in their place programs that take nothing but what the manuals have ------
@@ -334,9 +336,9 @@ def arm_elf(folder: Path) -> Path:
 def test_stm32cubeprogrammer_gets_what_its_manual_has(fake: Any, tmp_path: Path) -> None:
     fake("STM32_Programmer_CLI", CUBE)
     tool = RawProcedure(preset="stm32cubeprogrammer", serial_number="066A", speed=4000)
-    assert "done" in CommandTools(parse(tool, "flash", "t")).flash(arm_elf(tmp_path))
-    assert "done" in CommandTools(resetting=parse(tool, "reset", "t")).reset()
-    assert "done" in CommandTools(parse("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
+    assert "done" in CommandTools(parse_procedure(tool, "flash", "t")).flash(arm_elf(tmp_path))
+    assert "done" in CommandTools(resetting=parse_procedure(tool, "reset", "t")).reset()
+    assert "done" in CommandTools(parse_procedure("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
 
 
 def test_what_stm32cubeprogrammer_says_is_an_error_whatever_its_status(fake: Any, tmp_path: Path) -> None:
@@ -348,12 +350,12 @@ def test_what_stm32cubeprogrammer_says_is_an_error_whatever_its_status(fake: Any
     ):
         (folder / "says").write_text(f"ST-LINK SN : 066A\n\x1b[31m{said}\x1b[0m\nDownload verified successfully\n")
         with pytest.raises(FlashError, match="flash: STM32_Programmer_CLI said ") as caught:
-            CommandTools(parse("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
+            CommandTools(parse_procedure("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
         assert said in caught.value.message
         assert "Download verified" in caught.value.log
         assert "try it by hand: " in caught.value.hint
         with pytest.raises(LaunchError, match="reset: STM32_Programmer_CLI said "):
-            CommandTools(resetting=parse("stm32cubeprogrammer", "reset", "t")).reset()
+            CommandTools(resetting=parse_procedure("stm32cubeprogrammer", "reset", "t")).reset()
 
 
 def test_setools_make_a_package_of_the_image_in_their_own_folder(fake: Any, tmp_path: Path) -> None:
@@ -371,7 +373,7 @@ def test_setools_make_a_package_of_the_image_in_their_own_folder(fake: Any, tmp_
 
 
 def test_what_goes_wrong_in_setools(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flash = parse(RawProcedure(preset="setools", chip="M55_HP", address="0x80008000"), "flash", "t")
+    flash = parse_procedure(RawProcedure(preset="setools", chip="M55_HP", address="0x80008000"), "flash", "t")
     elf = arm_elf(tmp_path)
     with monkeypatch.context() as bare:
         bare.setenv("PATH", "/usr/bin:/bin")

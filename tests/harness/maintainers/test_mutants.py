@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_sitter import Parser
 
-from cortex_m_hil.checks.elf import executed
+from cortex_m_hil.checks.elf import executed_digest
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
@@ -170,7 +170,7 @@ def test_refusals_are_told_apart() -> None:
 def test_what_is_executed_is_told_without_what_is_for_debuggers(tmp_path: Path) -> None:
     (tmp_path / "none").write_bytes(b"\x7fELF\2\1")
     with pytest.raises(ConfigError, match="cut short"):
-        executed(tmp_path / "none")
+        executed_digest(tmp_path / "none")
 
 
 # --- an ExecuTorch's kernels ---------------------------------------------------------------------------------

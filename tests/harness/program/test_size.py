@@ -19,7 +19,7 @@ from cortex_m_hil.maintainers.mutants.program_mutator import mutants
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
-from cortex_m_hil.program.size import PtePart, PteSection, Weight, weigh
+from cortex_m_hil.program.size import PtePart, PteSection, Weight, weigh_pte
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
 
@@ -70,7 +70,7 @@ def constants(weight: Weight) -> list[PtePart]:
 @pytest.mark.parametrize("name", FILES)
 def test_every_byte_belongs_to_one_part(name: str) -> None:
     file = parse_pte(FILES[name])
-    weight = weigh(file)
+    weight = weigh_pte(file)
     assert weight.nbytes == sum(weight.sections.values()) == len(FILES[name])
     assert PteSection.UNKNOWN not in weight.sections
     held = {value.constant for value in file.values if value.constant is not None}
@@ -86,7 +86,7 @@ def test_so_it_is_in_damaged_files(name: str) -> None:
     weighed = 0
     for mutant in islice(mutants(FILES[name], 20261122), 400):
         try:
-            weight = weigh(parse_pte(mutant.data))
+            weight = weigh_pte(parse_pte(mutant.data))
         except ProgramRejected:
             continue
         weighed += 1
@@ -96,8 +96,8 @@ def test_so_it_is_in_damaged_files(name: str) -> None:
 
 
 def test_what_nothing_refers_to_is_padding_or_unknown() -> None:
-    before = weigh(parse_pte(FILES["linear"])).sections
-    after = weigh(parse_pte(FILES["linear"] + bytes(7) + b"\1\0\2")).sections
+    before = weigh_pte(parse_pte(FILES["linear"])).sections
+    after = weigh_pte(parse_pte(FILES["linear"] + bytes(7) + b"\1\0\2")).sections
     assert after == {**before, PteSection.PADDING: before[PteSection.PADDING] + 8, PteSection.UNKNOWN: 2}
 
 
@@ -117,7 +117,7 @@ def test_sizes_are_of_the_installed_version() -> None:
 def test_a_linear_layer_has_a_bias_or_a_kernel_sum(isa: Isa) -> None:
     """MVE's kernel takes sums with the bias in them. The bias stays in the file all the same, and nobody takes it."""
     program = lowered("linear", isa)
-    weight = weigh(program.file)
+    weight = weigh_pte(program.file)
     assert len(program.pte) == weight.nbytes == SIZES["linear"][isa]
     assert {section.value: nbytes for section, nbytes in weight.sections.items()} == LINEAR[isa]
     taken = {part.argument: part for part in constants(weight) if part.operator}
@@ -134,7 +134,7 @@ def test_mlperf_tinys_networks(name: str) -> None:
     found = {isa: lowered(name, isa) for isa in Isa}
     assert {isa: len(program.pte) for isa, program in found.items()} == SIZES[name]
     for isa, program in found.items():
-        weight = weigh(program.file)
+        weight = weigh_pte(program.file)
         assert weight.nbytes == len(program.pte) and PteSection.UNKNOWN not in weight.sections
         assert all(bool(part.operator) == (part.section is PteSection.CONSTANTS) for part in constants(weight))
         assert weight.of(PteSection.UNUSED) == UNUSED[name][isa is not Isa.MVE]

@@ -13,8 +13,8 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.runner.elf_size import ElfWeight, weigh
-from cortex_m_hil.runner.elf_size import operators as operators_of
+from cortex_m_hil.runner.elf_size import ElfWeight, weigh_elf
+from cortex_m_hil.runner.elf_size import builtin_operators as operators_of
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 
@@ -28,12 +28,12 @@ def elf(name: str) -> Path:
 
 @pytest.fixture(scope="module", params=CORES)
 def weight(request: pytest.FixtureRequest) -> ElfWeight:
-    return weigh(elf(request.param))
+    return weigh_elf(elf(request.param))
 
 
 @pytest.mark.parametrize("name", [*CORES, "native"])
 def test_parts_sum_to_the_sections_that_binutils_tells(name: str) -> None:
-    found = weigh(elf(name))
+    found = weigh_elf(elf(name))
     tool = "size" if name == "native" else "arm-none-eabi-size"
     said = subprocess.run([tool, "-A", str(elf(name))], capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in said.splitlines()[2:]]
@@ -48,7 +48,9 @@ def test_parts_sum_to_the_sections_that_binutils_tells(name: str) -> None:
 
 def test_pools_are_symbols_of_their_size() -> None:
     pools = {
-        part.symbol.rpartition("::")[2]: part.nbytes for part in weigh(elf("m4-qemu")).parts if "pool" in part.section
+        part.symbol.rpartition("::")[2]: part.nbytes
+        for part in weigh_elf(elf("m4-qemu")).parts
+        if "pool" in part.section
     }
     assert pools == {"program": 8 << 20, "planned": 4 << 20, "method": 256 << 10}
 
@@ -107,7 +109,7 @@ def test_arbitrary_bytes_are_a_config_error_or_an_elf(tmp_path: Path) -> None:
             changed[draw.choice([draw.randrange(4, 64), draw.randrange(table, len(data))])] = draw.randrange(256)
         path.write_bytes(changed[: draw.choice([len(data), draw.randrange(len(data))])])
         try:
-            found = weigh(path)
+            found = weigh_elf(path)
         except ConfigError:
             refused += 1
         else:
@@ -118,6 +120,6 @@ def test_arbitrary_bytes_are_a_config_error_or_an_elf(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"\x7fELF\1\2" + bytes(80), b"\x7fELF\2\1" + bytes(20)])
 def test_no_elf(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.elf").write_bytes(data)
-    for read in (weigh, operators_of):
+    for read in (weigh_elf, operators_of):
         with pytest.raises(ConfigError, match="no whole ELF"):
             read(tmp_path / "a.elf")

@@ -16,7 +16,7 @@ from command_line import answers, running, spawn
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.runner import executorch_install
-from cortex_m_hil.runner.executorch_build import Order, install, installed
+from cortex_m_hil.runner.executorch_build import Order, install_prefix, selected_prefixes
 from cortex_m_hil.targets.load import load_targets
 
 CMAKE = """
@@ -109,33 +109,33 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:
-        executorch_install.find(M0, tmp_path / "cache")
+        executorch_install.find_prefix(M0, tmp_path / "cache")
     assert "hil executorch install --source CHECKOUT --cpu cortex-m0" in caught.value.hint
     told: list[str] = []
-    first = install(Order(checkout, "cortex-m0plus"), told.append)
+    first = install_prefix(Order(checkout, "cortex-m0plus"), told.append)
     assert first.built and [*dict.fromkeys(what.split()[0] for what in told)] == ["configures", "builds", "installs"]
     assert first.version == f"1.6.0 {git(checkout, 'rev-parse', '--short=12', 'HEAD').strip()}"
-    found = executorch_install.find(M0, tmp_path / "cache")  # whose code an M0+ library is
+    found = executorch_install.find_prefix(M0, tmp_path / "cache")  # whose code an M0+ library is
     assert found.directory.resolve() == first.directory and found.version.startswith(f"{first.version}, libraries ")
-    assert not install(Order(checkout, "cortex-m0plus")).built
-    assert [one.directory for one in installed()] == [first.directory]
+    assert not install_prefix(Order(checkout, "cortex-m0plus")).built
+    assert [one.directory for one in selected_prefixes()] == [first.directory]
 
 
 def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For commits that are bisected, one after the other."""
-    used = install(Order(checkout, "cortex-m0plus"))
+    used = install_prefix(Order(checkout, "cortex-m0plus"))
     (checkout / "core.cpp").write_text((checkout / "core.cpp").read_text() + "int two() { return 2; }\n")
     link = tmp_path / "prefix"
-    other = install(Order(checkout, "cortex-m0plus"), link=link)
+    other = install_prefix(Order(checkout, "cortex-m0plus"), link=link)
     assert link.resolve() == other.directory != used.directory
-    assert [one.directory for one in installed()] == [used.directory]
+    assert [one.directory for one in selected_prefixes()] == [used.directory]
     monkeypatch.setenv(executorch_install.VARIABLE, str(link))
-    assert executorch_install.find(M0, tmp_path / "cache").directory.resolve() == other.directory
+    assert executorch_install.find_prefix(M0, tmp_path / "cache").directory.resolve() == other.directory
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is there, and is no link"):
-        install(Order(checkout, "cortex-m0plus"), link=tmp_path / "file")
+        install_prefix(Order(checkout, "cortex-m0plus"), link=tmp_path / "file")
 
 
 def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
@@ -145,27 +145,30 @@ def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
         Order(checkout, "cortex-m4"),
         Order(checkout, "cortex-m4", None, options),
     ]
-    prefixes = [install(order).directory for order in orders]
+    prefixes = [install_prefix(order).directory for order in orders]
     (checkout / "core.cpp").write_text("int two() { return 2; }\n")
-    changed = install(orders[1])
+    changed = install_prefix(orders[1])
     assert len({*prefixes, changed.directory}) == 4 and changed.version.endswith("-dirty")
-    assert [one.directory for one in installed()] == [prefixes[0], changed.directory]  # the last one of each CPU
+    assert [one.directory for one in selected_prefixes()] == [
+        prefixes[0],
+        changed.directory,
+    ]  # the last one of each CPU
     assert git(checkout, "status", "--porcelain") == " M core.cpp\n"  # nothing is built in the checkout
 
 
 def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, tmp_path: Path) -> None:
     """Each is refused where the other is needed, with the command that installs that."""
     cache = tmp_path / "cache"
-    plain = install(Order(checkout, "cortex-m0plus"))
+    plain = install_prefix(Order(checkout, "cortex-m0plus"))
     with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed") as caught:
-        executorch_install.find(M0, cache, counts=True)
+        executorch_install.find_prefix(M0, cache, counts=True)
     assert "hil executorch install --source CHECKOUT --cpu cortex-m0 --coverage" in caught.value.hint
-    counting = install(Order(checkout, "cortex-m0plus", coverage=True))
+    counting = install_prefix(Order(checkout, "cortex-m0plus", coverage=True))
     assert counting.directory != plain.directory
     assert {path.name for path in (counting.directory / "notes").iterdir()} == {"nn.cpp.gcno", "op.cpp.gcno"}
-    assert executorch_install.find(M0, cache).directory.resolve() == plain.directory
-    assert executorch_install.find(M0, cache, counts=True).directory.resolve() == counting.directory
-    assert [(one.directory, one.coverage) for one in installed()] == [
+    assert executorch_install.find_prefix(M0, cache).directory.resolve() == plain.directory
+    assert executorch_install.find_prefix(M0, cache, counts=True).directory.resolve() == counting.directory
+    assert [(one.directory, one.coverage) for one in selected_prefixes()] == [
         (plain.directory, False),
         (counting.directory, True),
     ]
@@ -175,10 +178,10 @@ def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, t
 def test_a_prefix_of_the_other_kind_that_is_named_is_refused(
     counts: bool, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = install(Order(checkout, "cortex-m0plus", coverage=not counts))
+    named = install_prefix(Order(checkout, "cortex-m0plus", coverage=not counts))
     monkeypatch.setenv(executorch_install.VARIABLE, str(named.directory))
     with pytest.raises(ConfigError, match=r"its kernels count (no )?coverage") as caught:
-        executorch_install.find(M0, tmp_path / "cache", counts)
+        executorch_install.find_prefix(M0, tmp_path / "cache", counts)
     assert ("--cpu cortex-m0 --coverage;" in caught.value.hint) == counts
 
 
@@ -186,8 +189,8 @@ def test_options_that_keep_kernels_from_counting_are_an_error(checkout: Path, tm
     mine = tmp_path / "mine.cmake"
     mine.write_text("")
     with pytest.raises(BuildError, match="no kernel counts") as caught:
-        install(Order(checkout, "cortex-m0plus", None, (f"-DCMAKE_PROJECT_INCLUDE={mine}",), coverage=True))
-    assert "CMAKE_PROJECT_INCLUDE" in caught.value.hint and [one.coverage for one in installed()] == []
+        install_prefix(Order(checkout, "cortex-m0plus", None, (f"-DCMAKE_PROJECT_INCLUDE={mine}",), coverage=True))
+    assert "CMAKE_PROJECT_INCLUDE" in caught.value.hint and [one.coverage for one in selected_prefixes()] == []
 
 
 def missing_submodule(checkout: Path) -> Order:
@@ -215,9 +218,9 @@ def test_a_build_that_fails_says_where_and_what_is_missing(
     order: Callable[[Path], Order], said: str, hint: str, checkout: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(BuildError, match=said) as caught:
-        install(order(checkout))
+        install_prefix(order(checkout))
     assert caught.value.message.startswith(f"{checkout} ") and hint in caught.value.hint
-    assert installed() == ()
+    assert selected_prefixes() == ()
     assert [one.suffix for one in (tmp_path / "cache" / "executorch").glob("*/")] == [".unfinished"]
 
 
@@ -228,14 +231,14 @@ def test_all_submodules_that_are_missed_are_named_at_once(checkout: Path, tmp_pa
     git(checkout, "commit", "--quiet", "-m", "submodules")
     git(checkout, "submodule", "--quiet", "deinit", "--force", "--all")
     with pytest.raises(BuildError) as caught:
-        install(missing_submodule(checkout))
+        install_prefix(missing_submodule(checkout))
     wanted = ["backends/xnnpack/third-party/FXdiv", "third-party/flatcc", "third-party/json"]
     assert caught.value.message == f"{checkout} lacks 3 submodules: {', '.join(wanted)}"
     command = caught.value.hint.partition(";")[0]
     assert command == f"git -C {checkout} submodule update --init --depth 1 {' '.join(wanted)}"
     assert "CMake Error at CMakeLists.txt" in str(caught.value)
     git(checkout, *command.split()[3:])
-    assert install(missing_submodule(checkout)).built
+    assert install_prefix(missing_submodule(checkout)).built
 
 
 WAITS = """
@@ -259,10 +262,10 @@ def test_a_build_that_was_interrupted_goes_on(number: int, checkout: Path, tmp_p
         first.send_signal(number)
         first.wait(DEADLINE)
     home = tmp_path / "cache" / "executorch"
-    assert installed() == () and [one.suffix for one in home.glob("*/")] == [".unfinished"]
+    assert selected_prefixes() == () and [one.suffix for one in home.glob("*/")] == [".unfinished"]
     go.touch()
     told: list[str] = []
-    found = install(Order(checkout, "cortex-m0plus", None, options), told.append)
+    found = install_prefix(Order(checkout, "cortex-m0plus", None, options), told.append)
     assert found.built and [*told[:2], told[-1]] == ["goes on with what was built before", "builds", "installs"]
     log = found.directory.with_suffix(".log").read_text()
     assert "waited.cpp" in log and "nn.cpp" not in log and "Configuring done" not in log
@@ -273,12 +276,12 @@ def test_what_is_left_of_other_content_is_removed(checkout: Path, tmp_path: Path
     """By the next build of the same command; a build of another command is left to go on."""
     for order in (missing_submodule(checkout), Order(checkout, "cortex-m4", None, ("-DNEEDS_JSON=1",))):
         with pytest.raises(BuildError):
-            install(order)
+            install_prefix(order)
     home = tmp_path / "cache" / "executorch"
     before = {*home.glob("*.unfinished")}
     (checkout / "op.cpp").write_text("int op() { return 5; }\n")
     with pytest.raises(BuildError):
-        install(missing_submodule(checkout))
+        install_prefix(missing_submodule(checkout))
     assert len(before) == len({*home.glob("*.unfinished")}) == 2 and len(before & {*home.glob("*.unfinished")}) == 1
 
 
@@ -286,16 +289,16 @@ def test_a_cmsis_nn_of_ones_own(checkout: Path, tmp_path: Path) -> None:
     mine = tmp_path / "cmsis"
     mine.mkdir()
     with pytest.raises(ConfigError, match="is no CMSIS-NN checkout"):
-        install(Order(checkout, "cortex-m4", mine))
+        install_prefix(Order(checkout, "cortex-m4", mine))
     (mine / "CMakeLists.txt").write_text("file(WRITE ${CMAKE_BINARY_DIR}/mine)\n")
     git(mine, "init", "--quiet")
     git(mine, "add", ".")
     git(mine, "commit", "--quiet", "-m", "first")
-    first = install(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",)))
+    first = install_prefix(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",)))
     commit = git(mine, "rev-parse", "--short=12", "HEAD").strip()
     assert re.fullmatch(rf"1\.6\.0 [0-9a-f]{{12}}, CMSIS-NN {commit}", first.version)
     (mine / "kernel.c").write_text("int changed;\n")
-    assert install(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",))).directory != first.directory
+    assert install_prefix(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",))).directory != first.directory
 
 
 def without_preset(checkout: Path) -> Order:
@@ -315,7 +318,7 @@ MISTAKES: list[tuple[Callable[[Path], Order], str]] = [
 @pytest.mark.parametrize(("order", "said"), MISTAKES)
 def test_mistakes(order: Callable[[Path], Order], said: str, checkout: Path) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        install(order(checkout))
+        install_prefix(order(checkout))
     assert caught.value.hint
 
 

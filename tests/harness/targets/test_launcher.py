@@ -11,7 +11,7 @@ import pytest
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.targets.launcher import GROUP, SHIPPED, find
+from cortex_m_hil.targets.launcher import GROUP, SHIPPED, find_launcher
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Launcher
 from paths import IMPORT_ROOT
@@ -74,7 +74,7 @@ def write(folder: Path, launcher: str) -> Path:
 
 @pytest.mark.parametrize("key", SHIPPED)
 def test_each_of_this_package_is_one(key: str) -> None:
-    assert issubclass(find(key), Launcher)
+    assert issubclass(find_launcher(key), Launcher)
 
 
 def test_one_of_another_package_is_read_as_strictly(site: Path, tmp_path: Path) -> None:

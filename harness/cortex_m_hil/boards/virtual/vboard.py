@@ -42,7 +42,7 @@ from cortex_m_hil.runner.launchers.serial import SerialLauncher
 from cortex_m_hil.runner.links.uart import virtual_directory
 from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.model import Port
-from cortex_m_hil.targets.tool_commands import parse
+from cortex_m_hil.targets.tool_commands import parse_procedure
 
 QUEUE = 16384  # bytes on their way to the board before the terminal is no longer read
 ANSWER = 30.0  # seconds for a board to do what it is told
@@ -319,7 +319,7 @@ class VirtualBoard:
             self._to_board.cut()
             self._to_host.cut()
         if on and self._child is None:
-            self._child = subprocesses.start(self._machine.command(), env=native.environment())
+            self._child = subprocesses.start(self._machine.command(), env=native.sanitizer_environment())
             for stream in self._child.pipes[1:]:
                 self._selector.register(stream.fileno(), selectors.EVENT_READ)
 
@@ -375,8 +375,8 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
 def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
     """Return the launcher with which a target finds, flashes and resets this virtual board."""
     command = ["{python}", "-m", "cortex_m_hil.boards.virtual.vboard", "--name", name, machine]
-    flash = parse([*command, "flash", "{elf}"], "flash", name)
-    reset = parse([*command, "reset"], "reset", name)
+    flash = parse_procedure([*command, "flash", "{elf}"], "flash", name)
+    reset = parse_procedure([*command, "reset"], "reset", name)
     return SerialLauncher(f"vboard:{name}", baud, flash, reset, ports=(Port(f"vboard:{name}"),))
 
 

@@ -62,7 +62,7 @@ def install(
     def ask(name: str) -> Answer:
         order = Order(source, name, cmsis_nn, tuple(options or ()), coverage)
         with Progress(name) as told:
-            found = executorch_build.install(order, told, Path(link.replace("{cpu}", name)) if link else None)
+            found = executorch_build.install_prefix(order, told, Path(link.replace("{cpu}", name)) if link else None)
         state = "installed" if found.built else "was installed already"
         return Answer(f"{_line(found)} {state}", {**_fields(found), "built": found.built})
 
@@ -79,7 +79,7 @@ def install(
 )
 def list_installed() -> None:
     """List what is installed, for each CPU."""
-    found = executorch_build.installed()
+    found = executorch_build.selected_prefixes()
     if not found:
         nothing = {"cpu": None, "version": None, "directory": None, "coverage": None}
         tell(Answer("none: hil executorch install --source CHECKOUT --cpu NAME", nothing))

@@ -47,7 +47,7 @@ def _check_executorch(resolved: Resolved) -> None:
             target=resolved.display_name,
             hint="a QEMU target, or the runtime builtin",
         )
-    executorch_install.find(resolved.target, cache_directory(), counts=True)
+    executorch_install.find_prefix(resolved.target, cache_directory(), counts=True)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cortex_m_hil.campaigns.planner import ATTEMPTS
 from cortex_m_hil.campaigns.store import Plan, Run
 from cortex_m_hil.campaigns.workers import work
-from cortex_m_hil.checks.elf import executed
+from cortex_m_hil.checks.elf import executed_digest
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, InfraError, Mismatch
 from cortex_m_hil.flow.dut import Dut
@@ -109,7 +109,7 @@ class MutatedTarget:
         builtin = resolved.runtime == "builtin"
         self._tree = BuildTree(resolved.target, folder) if builtin else SourceTree(resolved.target, folder)
         elf = self._tree.build({})
-        self._digest = executed(elf.path)
+        self._digest = executed_digest(elf.path)
         copy = Path(shutil.copy2(elf.path, folder / "unmutated.elf"))
         self.unmutated = Dut(resolved, replace(elf, path=copy))
 
@@ -144,7 +144,7 @@ class MutatedTarget:
             elf = self._tree.build(self._kernels.changed(mutant))
         except BuildError as error:
             return MutantOutcome.NOT_BUILT, error.message.splitlines()[0], {}
-        if executed(elf.path) == self._digest:
+        if executed_digest(elf.path) == self._digest:
             return MutantOutcome.UNCHANGED, "", {}
         problem = ""
         for _ in range(ATTEMPTS):

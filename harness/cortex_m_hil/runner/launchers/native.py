@@ -51,7 +51,7 @@ class NativeLauncher(Simulator):
         return [str(elf), *arguments[1:]]
 
     def environment(self) -> dict[str, str]:
-        return environment()
+        return sanitizer_environment()
 
     def sandbox(self, elf: Path, directory: Path) -> Sandbox:
         """Return a sandbox with the executable, the files of /proc/self for sanitizers, and the wheel's libraries.
@@ -70,7 +70,7 @@ class NativeLauncher(Simulator):
         return None
 
 
-def environment() -> dict[str, str]:
+def sanitizer_environment() -> dict[str, str]:
     """Return this process's environment, with the sanitizers set to stop at the first report."""
     return {**os.environ, "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 

@@ -22,8 +22,7 @@ from cortex_m_hil.runner.links.protocol import RESPONSE, Request
 from cortex_m_hil.runner.links.uart import BITS, LABGRID, VIRTUAL, Uart, vanished
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.model import LEASE_WAIT, HardwareLauncher, Port, Resident, Strict, Target
-from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure
-from cortex_m_hil.targets.tool_commands import parse as parse_procedure
+from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure, parse_procedure
 
 PROBE = 1.0  # seconds for a board that may or may not run a runner
 BOOT = 10.0  # for one that has just been flashed or reset
@@ -306,7 +305,7 @@ def _inside(board: str) -> str:
             return "host"
         case "rp2040":
             return f"rp2040js {toolchain.RP2040JS}"
-    return f"QEMU {toolchain.find('qemu-system-arm').version}"
+    return f"QEMU {toolchain.find_tool('qemu-system-arm').version}"
 
 
 def _reopen(launcher: SerialLauncher) -> Uart:

@@ -354,7 +354,7 @@ def test_a_simulator_that_speaks_the_protocol_badly(bin_first: Path, tmp_path: P
 
 def test_an_executable_that_is_none(bin_first: Path) -> None:
     dut = fake_qemu(bin_first, "")
-    toolchain.find("qemu-system-arm")  # answers for its version, and is damaged afterwards
+    toolchain.find_tool("qemu-system-arm")  # answers for its version, and is damaged afterwards
     (bin_first / "qemu-system-arm").write_bytes(b"\x7fELF garbage")
     launch_fails(dut, "qemu-system-arm ended with status 12[67]")
 

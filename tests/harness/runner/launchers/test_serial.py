@@ -74,7 +74,7 @@ from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Clock, Port, Resident, Target
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.tool_commands import parse
+from cortex_m_hil.targets.tool_commands import parse_procedure
 from devices import need_rp2040js, tools
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
 from paths import REPOSITORY
@@ -99,7 +99,7 @@ class VirtualBoard:
         """The target's Dut; `launcher` replaces fields of its launcher."""
         assert isinstance(self.target.launcher, SerialLauncher)
         tools = {
-            kind: parse([str(word) for word in words], kind, "test") if words else None
+            kind: parse_procedure([str(word) for word in words], kind, "test") if words else None
             for kind, words in launcher.items()
             if isinstance(words, tuple)
         }
@@ -115,7 +115,7 @@ def opened_board(machine: str) -> Iterator[VirtualBoard]:
     base = TARGETS["native" if machine == "native" else f"vboard-{machine}"]
     launcher = vboard.launcher(machine, name, BAUD)
     if machine != "f405":  # the same, without the half second of CPU time that `hil board virtual` takes
-        quick = {kind: parse(words, kind, "test") for kind, words in tools(name).items()}
+        quick = {kind: parse_procedure(words, kind, "test") for kind, words in tools(name).items()}
         launcher = dataclasses.replace(launcher, flash=quick["flash"], reset=quick["reset"])
     target = dataclasses.replace(base, name=f"vboard-{machine}", launcher=launcher)
     with vboard.running(machine, name, BAUD):
