@@ -17,7 +17,7 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering import clear_cache, executorch_api, lower
 from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.disk_cache import disk
-from cortex_m_hil.lowering.named_modules import load
+from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.lowering.stages import seconds_by_stage, stage_of
 from cortex_m_hil.targets.cpu import Isa
 
@@ -60,7 +60,7 @@ def measure(modules: Sequence[str], repetitions: Iterable[int]) -> Measured:
     """Measure the seconds of imports and of each stage of lowering modules.
 
     Args:
-        modules: names as `named_modules.load` takes them.
+        modules: names as `named_modules.load_named_module` takes them.
         repetitions: for each of these, all is measured in a process of its own.
 
     Raises:
@@ -106,7 +106,7 @@ def _once(name: str) -> Counter[str]:
     The cache is cleared before, but not between ISA classes: work that they share is done once.
     """
     clear_cache()
-    module, inputs = load(name)
+    module, inputs = load_named_module(name)
     with seconds_by_stage() as seconds:
         programs = [lower(module, inputs, isa=isa) for isa in Isa]
         assert programs[0].reference is not None

@@ -19,7 +19,7 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.disk_cache import disk
-from cortex_m_hil.maintainers.executorch_suites import find as find_suite
+from cortex_m_hil.maintainers.executorch_suites import find_suite
 
 DEADLINE = 4 * 3600.0  # seconds for one run
 

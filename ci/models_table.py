@@ -80,9 +80,11 @@ class Model:
 def models() -> list[Model]:
     """Return all models, found by reading sources: nothing is imported."""
     ours = ("mobilenet_v2", "mobilenet_v3_small", "llama")
-    found = [Model(name, "MLPerf Tiny", functools.partial(networks.load, name)) for name in networks.NETWORKS]
+    found = [
+        Model(name, "MLPerf Tiny", functools.partial(networks.load_named_module, name)) for name in networks.NETWORKS
+    ]
     found += [Model(name, "tests/support/architectures.py", functools.partial(_own, name)) for name in ours]
-    for path in sorted((suite.find() / "models").glob("test_*.py")):
+    for path in sorted((suite.find_suite() / "models").glob("test_*.py")):
         name = path.stem.removeprefix("test_")
         if name not in (*_LAYERS, *networks.NETWORKS):
             load = functools.partial(_only_case, _of_cortex_m_tests(name))

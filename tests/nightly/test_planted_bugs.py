@@ -27,7 +27,7 @@ from cortex_m_hil.errors import Mismatch, OutOfTargetMemory, RedzoneViolation, T
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.submodules import ModulePart
-from cortex_m_hil.maintainers.mutation.kept_programs import Noticed, ReadyProgram, judge, kept_in, ordered
+from cortex_m_hil.maintainers.mutation.kept_programs import Noticed, ReadyProgram, judge_kept_program, kept_in, ordered
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.session.session import ResponseTimeout
 from cortex_m_hil.targets.cpu import Isa
@@ -127,7 +127,7 @@ def first_test(dut: Dut, programs: list[ReadyProgram]) -> Noticed | None:
     """What tells first; a program that the target has no room for is none of its tests."""
     for program in programs:
         try:
-            if (noticed := judge(dut, program)) is not None and noticed.type != OutOfTargetMemory.__name__:
+            if (noticed := judge_kept_program(dut, program)) is not None and noticed.type != OutOfTargetMemory.__name__:
                 return noticed
         except ResponseTimeout as stuck:
             return Noticed(program, "TargetHang", "no end", stuck.operator)

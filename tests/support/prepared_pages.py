@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.lowering.named_modules import load
+from cortex_m_hil.lowering.named_modules import load_named_module
 from documented import Shell, write
 from repositories import Repository
 from small_programs import small_program
@@ -101,7 +101,7 @@ def _data_sets(shell: Shell) -> None:
     assert kept.status == 0, kept.said
     (program,) = (shell.folder / "kept").glob("*.pte")
     shutil.copy(program, shell.folder / "program.pte")
-    module, (example,) = load("ds_cnn")
+    module, (example,) = load_named_module("ds_cnn")
     rows = []
     for number in range(KEYWORDS):
         sample = numbers.integers(-128, 128, (1, 49, 10), dtype="int8")

@@ -13,7 +13,7 @@ from pathlib import Path
 from cortex_m_hil.maintainers import executorch_suites as suite
 from paths import IMPORT_ROOT, REPOSITORY
 
-SUITE = suite.find()
+SUITE = suite.find_suite()
 DEADLINE = 600.0  # seconds, for a run that may have to build runners
 
 

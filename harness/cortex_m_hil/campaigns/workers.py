@@ -32,7 +32,7 @@ Answering = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Worker:
-    """A process that runs `work`; it ends with this process, and with it all that it has started."""
+    """A process that runs `answer_requests`; it ends with this process, and with it all that it has started."""
 
     def __init__(self, of: str, module: Sequence[str], log: Path) -> None:
         """Start the worker process.
@@ -151,7 +151,7 @@ class Workers:
             return self._all[-1]
 
 
-def work(settings: type[_Settings], make: Callable[[_Settings, ExitStack], Answering]) -> None:
+def answer_requests(settings: type[_Settings], make: Callable[[_Settings, ExitStack], Answering]) -> None:
     """Answer each request on standard input, until that ends; what the harness raises is an answer as well.
 
     The arguments of the process are the fields of the settings, and the file that gets all of its other output.

@@ -105,7 +105,7 @@ def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
 
 
 def _tool(name: str) -> str:
-    tool = toolchain.find_tool(name)
+    tool = toolchain.find(name)
     return f"{tool.version} ({tool.path})"
 
 
@@ -154,7 +154,7 @@ def _landlock() -> str:
 
 def _mve() -> str:
     compiler = "arm-none-eabi-g++"
-    path = toolchain.find_tool(compiler).path
+    path = toolchain.find(compiler).path
     with TemporaryFolder() as folder:
         source = folder / "mve.cpp"
         source.write_text(MVE_SOURCE)

@@ -10,7 +10,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.lowering import lower
-from cortex_m_hil.lowering.named_modules import check_name, load
+from cortex_m_hil.lowering.named_modules import check_name, load_named_module
 from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
@@ -70,7 +70,7 @@ def check_model(model: str) -> None:
 
 def program_of(model: str, isa: Isa) -> Program:
     """Return a known network, or what `package.module:function` gives, lowered. `cli.files` reads program files."""
-    module, inputs = load(model)
+    module, inputs = load_named_module(model)
     return lower(module, inputs, isa=isa, name=model)
 
 

@@ -112,7 +112,7 @@ class EndedModel:
         return f"the last line is {lines[-1]!r}" if lines else "it printed nothing"
 
 
-def find(name: str, targets: Mapping[str, Target]) -> Target:
+def target_of_model(name: str, targets: Mapping[str, Target]) -> Target:
     """Return the target of that name, or the first target that uses the model of that name."""
     users = {target.name: target for target in targets.values() if isinstance(target.launcher, fvp.FvpLauncher)}
     by_model = {target.launcher.program: target for target in reversed(users.values())}
@@ -137,7 +137,7 @@ class FvpSession:
         path = _folder().path / f"{self.target.name}-{kind.name.lower()}.elf"
         pools = self.target.board.pools
         sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
-        compiler = toolchain.find_tool("arm-none-eabi-g++").path
+        compiler = toolchain.find("arm-none-eabi-g++").path
         command = [str(compiler), "-x", "c", "-std=gnu11", f"-mcpu={self.target.cpu}", "-mthumb", "-mfloat-abi=soft"]
         command += ["-O1", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-nostdlib", f"-DPROBE={kind.value}"]
         command += [f"-D{name}={size}" for name, size in sizes.items()]

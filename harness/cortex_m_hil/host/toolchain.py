@@ -206,7 +206,7 @@ def locate(name: str) -> Path:
     return Path(path).absolute()  # PATH may name folders from where we are; an empty entry is one
 
 
-def find_tool(name: str) -> Tool:
+def find(name: str) -> Tool:
     """Return a program on PATH with its version.
 
     Raises:

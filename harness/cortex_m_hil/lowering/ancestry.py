@@ -34,7 +34,7 @@ def ancestors(nodes: Sequence[str], dialect: Any, exported: Any) -> tuple[str, .
     return tuple("" if node is None else next((one for one in names(node) if one in known), "") for node in found)
 
 
-def lines(ancestors: Sequence[str], exported: Any) -> tuple[str, ...]:
+def source_lines(ancestors: Sequence[str], exported: Any) -> tuple[str, ...]:
     """Return the user's `file:line` of each ancestor, or "" where it is unknown."""
     by_name = {node.name: user_line(node.meta.get("stack_trace") or "") for node in exported.nodes}
     return tuple(by_name.get(name, "") for name in ancestors)

@@ -53,7 +53,7 @@ def passing_key(*parts: object) -> str | None:
 def passing_key_or_reason(*parts: object) -> tuple[str | None, str]:
     """Return the key as `passing_key` does and "", or None and the reason why there is no key."""
     try:
-        return digest(parts, _ambient(), installed()), ""
+        return digest(parts, _ambient(), compiler_digest()), ""
     except NoContent as error:
         _logger.debug("not remembered, for lack of a key: %s", error)
         return None, str(error)
@@ -78,7 +78,7 @@ def _ambient() -> tuple[object, ...]:
     )
 
 
-def installed() -> str:
+def compiler_digest() -> str:
     """Return a digest of the installed compiler.
 
     It covers versions, the kind of machine, and the contents of the files that people edit or rebuild.

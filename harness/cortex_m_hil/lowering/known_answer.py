@@ -37,16 +37,16 @@ def inputs() -> tuple[Any, ...]:
     return (executorch_api().torch.from_numpy(values.astype(np.float32)[None]),)
 
 
-def build(isa: Isa) -> Program:
+def known_answer_program(isa: Isa) -> Program:
     """Return the self-test's program of an ISA class, with its reference."""
     return lower(module(), inputs(), isa=isa, name=f"self-test-{isa.value.lower()}")
 
 
-def write(folder: Path) -> None:
+def write_known_answers(folder: Path) -> None:
     """Write a `.pte` for each ISA class, and one JSON with the input and expected output (dialect) that all share."""
     data: dict[str, dict[str, list[float]]] = {}
     for isa in Isa:
-        program = build(isa)
+        program = known_answer_program(isa)
         assert program.reference is not None
         expected = program.reference(program.inputs).dialect
         assert expected is not None
@@ -60,4 +60,4 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(known_answer.__file__).parent)
+    write_known_answers(Path(known_answer.__file__).parent)

@@ -31,13 +31,13 @@ def network(name: str) -> tuple[Any, Inputs]:
 
 
 def check_name(name: str) -> None:
-    """Raise ConfigError for a name that `load` does not know; import nothing."""
+    """Raise ConfigError for a name that `load_named_module` does not know; import nothing."""
     module, _, function = name.partition(":")
     if name not in NETWORKS and not (module and function):
         raise ConfigError(f"no network {name!r}", hint=f"{did_you_mean(name, NETWORKS)}; or package.module:function")
 
 
-def load(name: str) -> tuple[Any, Inputs]:
+def load_named_module(name: str) -> tuple[Any, Inputs]:
     """Load a module and its inputs: one of NETWORKS, or the result of the function in `package.module:function`.
 
     It is the same each time: torch's generator starts at 0, and is restored afterwards.

@@ -284,7 +284,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
             return host.stream(frames, state, floats)
 
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
-    sources = ancestry.lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
+    sources = ancestry.source_lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
     references = RememberedReferences(key, source.exported, structure, models)
     return Program(
         pte, file, isa, nodes, source.title, inputs, references, at_instructions,

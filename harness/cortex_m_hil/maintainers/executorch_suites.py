@@ -47,7 +47,7 @@ _SHARED: Final = frozenset({"QUANTIZE", "EXPORT", "TO_EDGE"})
 stages: Final[Lru[dict[str, Any]]] = Lru(8)
 
 
-def find() -> Path:
+def find_suite() -> Path:
     """Return the folder of the Cortex-M tests, in a wheel or in an editable checkout.
 
     This imports neither torch nor ExecuTorch.
@@ -68,7 +68,7 @@ def find() -> Path:
 
 def find_backend_suite() -> Path:
     """Return the folder of the backend suite. Raise ToolchainError where it has no Cortex-M flow."""
-    folder = find().parents[1] / "test" / "suite"
+    folder = find_suite().parents[1] / "test" / "suite"
     if not (folder / "flows" / "cortex_m.py").is_file():
         raise ToolchainError("no backend suite with a Cortex-M flow: this ExecuTorch is older than 1.5", hint=INSTALL)
     return folder

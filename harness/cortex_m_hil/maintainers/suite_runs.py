@@ -7,7 +7,7 @@ import sys
 
 from cortex_m_hil.cli.pytest_runs import Suite, plugin_options
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.maintainers.executorch_suites import find, find_backend_suite
+from cortex_m_hil.maintainers.executorch_suites import find_backend_suite, find_suite
 
 # Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
 _WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
@@ -19,7 +19,7 @@ def upstream_command(*, backend_suite: bool = False) -> list[str]:
     The command ignores configuration files in the suite's folder or above it, and writes nothing into that folder. A
     module that is broken does not stop the others.
     """
-    folder = find_backend_suite() if backend_suite else find()
+    folder = find_backend_suite() if backend_suite else find_suite()
     command = [
         sys.executable,
         "-m",
@@ -35,4 +35,4 @@ def upstream_command(*, backend_suite: bool = False) -> list[str]:
 
 def upstream_suite() -> Suite:
     """Return ExecuTorch's Cortex-M tests. Raise ToolchainError where there are none."""
-    return Suite(upstream_command(), find())
+    return Suite(upstream_command(), find_suite())

@@ -102,8 +102,8 @@ def _digest(folder: Path) -> bytes:
 def compiler(target: Target) -> toolchain.Tool:
     """Return the compiler for the target's CPU. Raises ToolchainError where it is too old to know the CPU."""
     if target.cpu == HOST.name:
-        return toolchain.find_tool("g++")
-    found, cpu = toolchain.find_tool("arm-none-eabi-g++"), cpus()[target.cpu]
+        return toolchain.find("g++")
+    found, cpu = toolchain.find("arm-none-eabi-g++"), cpus()[target.cpu]
     if int(found.version.partition(".")[0]) < cpu.gcc:
         raise ToolchainError(
             f"{found.path} is GCC {found.version}, which does not know {cpu.name}",
@@ -299,8 +299,8 @@ class BuildTree:
 
 def _commands(work: Path, board: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:
     firmware = work / "firmware"
-    cmake = str(toolchain.find_tool("cmake").path)
-    toolchain.find_tool("ninja")
+    cmake = str(toolchain.find("cmake").path)
+    toolchain.find("ninja")
     flatbuffers = toolchain.flatbuffers()
     configure = [cmake, "-S", str(firmware), "-B", str(work / "build"), "-G", "Ninja"]
     if target.cpu != "host":

@@ -141,7 +141,7 @@ def _check(order: Order) -> None:
 
 
 def _key(order: Order) -> str:
-    compiler = toolchain.find_tool("arm-none-eabi-g++").banner
+    compiler = toolchain.find("arm-none-eabi-g++").banner
     digest = hashlib.sha256(f"{compiler}\0{order.cpu}\0{_OPTIONS}\0{order.options}\0".encode())
     for path in _counting() if order.coverage else ():
         digest.update(path.read_bytes() + b"\0")
@@ -263,8 +263,8 @@ def _version(order: Order) -> str:
 
 def _commands(order: Order, work: Path) -> tuple[list[str], list[str], list[str]]:
     """Return the commands that configure, build and install."""
-    cmake, build = str(toolchain.find_tool("cmake").path), str(work / "build")
-    toolchain.find_tool("ninja")
+    cmake, build = str(toolchain.find("cmake").path), str(work / "build")
+    toolchain.find("ninja")
     given = [f"-DTARGET_CPU={order.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
     if order.cmsis_nn is not None:
         given.append(f"-DCMSIS_NN_LOCAL_PATH={order.cmsis_nn.absolute()}")

@@ -18,7 +18,7 @@ def built_for(path: Path) -> str:
     It is read from the build attributes that the compiler leaves (Addenda to the ABI for the Arm Architecture, 3.3.5).
     For other code the text begins with "no Cortex-M".
     """
-    tool = toolchain.find_tool("arm-none-eabi-readelf").path
+    tool = toolchain.find("arm-none-eabi-readelf").path
     said = toolchain.ask([str(tool), "-A", str(path)], 60).out
     first = said.split("\nFile: ")[0 if not said.startswith("\n") else 1]
     tags = dict(re.findall(r"^\s*(Tag_\w+): (.*)$", first, re.MULTILINE))

@@ -42,11 +42,11 @@ def test_a_worker_killed_while_it_flashes_leaves_the_flash_incomplete(start: Sta
 from pathlib import Path
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import flash
-from cortex_m_hil.boards.run_tools import Tools
-from cortex_m_hil.targets.tool_commands import parse
+from cortex_m_hil.boards.run_tools import CommandTools
+from cortex_m_hil.targets.tool_commands import parse_procedure
 lease = leases.acquire(["a:1"], what="test")
 code = "import time; time.sleep(60)"
-tools = Tools(parse(["{python}", "-c", code, "{elf}"], "flash", "t"))
+tools = CommandTools(parse_procedure(["{python}", "-c", code, "{elf}"], "flash", "t"))
 print("flashing", flush=True)
 flash(lease, tools, Path("x"), "build1")
 """)

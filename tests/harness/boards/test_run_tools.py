@@ -194,10 +194,10 @@ def test_a_tool_dies_with_who_uses_it(start: Start, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     user = start(f"""
 from pathlib import Path
-from cortex_m_hil.boards.run_tools import Tools
-from cortex_m_hil.targets.tool_commands import parse
+from cortex_m_hil.boards.run_tools import CommandTools
+from cortex_m_hil.targets.tool_commands import parse_procedure
 code = "import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-Tools(parse(["{{python}}", "-c", code, "{{elf}}"], "flash", "t")).flash(Path("x"))
+CommandTools(parse_procedure(["{{python}}", "-c", code, "{{elf}}"], "flash", "t")).flash(Path("x"))
 """)
     deadline = Deadline.after(30)
     while not (pid.exists() and pid.read_text()):

@@ -22,7 +22,7 @@ import tasks
 from command_line import CANNOT_TELL, NO, OK, Done, answer, answers, call, descendant, running
 from cortex_m_hil.checks.accuracy import detections_in_stream
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.lowering.named_modules import load
+from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.targets.cpu import Isa
 
 Evaluate = Callable[..., Done]
@@ -104,7 +104,7 @@ def test_a_layout_of_another_class_is_a_collapse(evaluate: Evaluate, folder: Pat
     """The bias that is folded away for MVE is dropped elsewhere. The lint says so; run all the same, the data does."""
     signs = np.load("signs.npz")
     np.savez("shifted.npz", inputs=signs["inputs"][:100] + 10, labels=signs["labels"][:100])
-    module, inputs = load("signs:shifted")
+    module, inputs = load_named_module("signs:shifted")
     calibration = [(torch.tensor(one[None], dtype=torch.float32),) for one in signs["inputs"][100:200] + 10]
     made = lower(module, inputs, isa=Isa.MVE, options=LoweringOptions(calibration=calibration))
     (folder / "mve.pte").write_bytes(made.pte)

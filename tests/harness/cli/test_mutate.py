@@ -129,7 +129,7 @@ def test_what_was_killed_goes_on_and_tells_the_same(mutate: Mutate, folder: Path
 def test_executorchs_own_tests_judge_as_well(mutate: Mutate, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its suite one test, where `hil dev mutate` runs all. It alone has the layer that is broken."""
     (folder / "test_one.py").write_text(ADD)
-    one = [f"{suite.find()}/ops/test_linear.py::test_implementation_linear", "-k", "linear_bias"]
+    one = [f"{suite.find_suite()}/ops/test_linear.py::test_implementation_linear", "-k", "linear_bias"]
     monkeypatch.setattr(command, "upstream_command", lambda: [*upstream_command(), *one])
     seed = seed_of_deletions((*OPERATORS, "cortex_m::quantized_add.out"))
     words = ("-t", "native", "--count", 1, "--seed", seed, "--localize", "--jobs", 2, "--json")

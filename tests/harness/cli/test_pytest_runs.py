@@ -60,7 +60,7 @@ def test_what_is_not_there_is_told_with_what_is_near(word: str, said: str, hint:
 
 
 def test_a_path_may_begin_at_executorchs_suite() -> None:
-    folders = [Path(), suite.find()]
+    folders = [Path(), suite.find_suite()]
     assert named_tests(["ops/test_add.py", "tests/test_it.py"], folders) == ["ops/test_add.py", "tests/test_it.py"]
     with pytest.raises(ConfigError, match=r"did you mean 'ops/test_add\.py'"):
         named_tests(["ops/test_adds.py"], folders)

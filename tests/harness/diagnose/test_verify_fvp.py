@@ -167,7 +167,7 @@ def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
 
 
 def examined(name: str) -> dict[str, verify.ExaminedAssumption]:
-    session = verify.FvpSession(verify.find(name, TARGETS))
+    session = verify.FvpSession(verify.target_of_model(name, TARGETS))
     return {one.text: one.examine() for one in verify.assumptions(session)}
 
 
@@ -177,7 +177,9 @@ def test_all_that_is_relied_on_holds_for_the_shim(name: str) -> None:
     assert [finding for finding in found.values() if finding.state is verify.AssumptionState.FAILS] == []
     other = [text for text, finding in found.items() if finding.state is verify.AssumptionState.DIFFERS]
     assert other == ([] if name == "m4-fvp" else ["the core is a cortex-m0plus, by its CPUID"])
-    page = verify.assumptions_as_markdown(verify.FvpSession(verify.find(name, TARGETS)), list(found.values()))
+    page = verify.assumptions_as_markdown(
+        verify.FvpSession(verify.target_of_model(name, TARGETS)), list(found.values())
+    )
     assert "**This is a shim and not Arm's model" in page and str(Path.home()) not in page
 
 
@@ -199,5 +201,5 @@ def test_a_model_unlike_our_idea_of_it_fails(models: Path, monkeypatch: pytest.M
 
 def test_a_name_that_no_target_uses() -> None:
     with pytest.raises(ConfigError, match="no target runs on") as caught:
-        verify.find("FVP_MPS2_Cortex-M5", TARGETS)
+        verify.target_of_model("FVP_MPS2_Cortex-M5", TARGETS)
     assert "FVP_MPS2_Cortex-M4" in caught.value.hint

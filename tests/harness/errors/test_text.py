@@ -82,7 +82,7 @@ def test_the_names_in_a_program_are_escaped() -> None:
 # A runner between the harness and the real one: its first words are a LOG event, and its handshake may lie.
 RUNNER = """
 import os, struct, subprocess, sys, threading
-from cortex_m_hil.runner.links.framing import Decoder, Frame, encode
+from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 HOSTILE = {hostile!r}.encode()
 child = subprocess.Popen([{runner!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
 
@@ -100,7 +100,7 @@ def text(value):
 
 threading.Thread(target=pass_on, daemon=True).start()
 sys.stderr.write({hostile!r} + "\\n")
-say(encode(Frame(0x40, 0, b"\\2" + text(HOSTILE))))
+say(encode(ProtocolFrame(0x40, 0, b"\\2" + text(HOSTILE))))
 decoder = Decoder()
 while data := child.stdout.read(65536):
     for frame in decoder.feed(data):
@@ -108,7 +108,7 @@ while data := child.stdout.read(65536):
             config = 4 + struct.unpack_from("<H", frame.payload, 2)[0]  # behind the status and the build id
             (length,) = struct.unpack_from("<H", frame.payload, config)
             payload = frame.payload[:config] + text(HOSTILE) + frame.payload[config + 2 + length :]
-            frame = Frame(frame.type, frame.seq, payload)
+            frame = ProtocolFrame(frame.type, frame.seq, payload)
         say(encode(frame))
 """
 CONFTEST = """

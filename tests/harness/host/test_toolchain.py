@@ -56,7 +56,7 @@ def test_a_tool_that_does_not_say_its_version(first: Path, body: str, said: str,
     tool(first, body, name)
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ToolchainError, match=f"bin/{name} --version: .*({said})"):
-        toolchain.find_tool(name) if name == "cmake" else FvpLauncher(MODEL).engine()
+        toolchain.find(name) if name == "cmake" else FvpLauncher(MODEL).engine()
     assert time.monotonic() - began < BOUND
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10  # KiB
 
@@ -64,17 +64,17 @@ def test_a_tool_that_does_not_say_its_version(first: Path, body: str, said: str,
 def test_a_tool_that_is_no_program(first: Path) -> None:
     (first / tool(first, "")).write_bytes(b"\x7fELF garbage")
     with pytest.raises(ToolchainError, match=r"cmake --version: .*Exec format error"):
-        toolchain.find_tool("cmake")
+        toolchain.find("cmake")
 
 
 def test_a_version_that_is_not_utf8_is_read_all_the_same(first: Path) -> None:
     tool(first, r"printf 'cmake\377\376 version 3.25.1 \033[0m\n\377\n'")
-    assert toolchain.find_tool("cmake").version == "3.25.1"
+    assert toolchain.find("cmake").version == "3.25.1"
 
 
 def test_a_line_without_end_is_cut(first: Path) -> None:
     tool(first, "printf 'cmake version 3.25.1 %0100000d' 1")
-    assert len(toolchain.find_tool("cmake").banner) <= 200
+    assert len(toolchain.find("cmake").banner) <= 200
 
 
 def test_a_model_without_a_licence_is_still_said_to_be_one(first: Path) -> None:
@@ -90,7 +90,7 @@ def test_an_entry_of_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.Mo
         tool(tmp_path / entry, f"echo {name} 1.2.3", name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{entry}{os.pathsep}/nonexistent")
-    assert toolchain.find_tool("cmake").path == (tmp_path / entry / "cmake")
-    assert toolchain.find_tool("cmake").version == "1.2.3"
+    assert toolchain.find("cmake").path == (tmp_path / entry / "cmake")
+    assert toolchain.find("cmake").version == "1.2.3"
     with pytest.raises(ToolchainError, match=f"no flatc with headers .*{tmp_path / entry / 'flatc'} 1.2.3"):
         toolchain.flatbuffers()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.lowering.named_modules import load
+from cortex_m_hil.lowering.named_modules import load_named_module
 
 SOURCE = """\
 import torch
@@ -65,7 +65,7 @@ def _source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_a_function_that_fails_is_told_with_its_line(tmp_path: Path, function: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        load(f"networks_of_mine:{function}")
+        load_named_module(f"networks_of_mine:{function}")
     told = said.format(file=tmp_path / "networks_of_mine.py")
     assert raised.value.message == f"networks_of_mine:{function}: {told}"
     assert "call it yourself" in raised.value.hint and "Traceback" in raised.value.log
@@ -81,11 +81,11 @@ def test_a_function_that_fails_is_told_with_its_line(tmp_path: Path, function: s
 )
 def test_a_function_that_is_not_found(name: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as raised:
-        load(name)
+        load_named_module(name)
     assert raised.value.hint == "package.module:function, from the working folder"
 
 
 def test_inputs_may_be_a_list() -> None:
     """As those of `hil.check`."""
-    module, inputs = load("networks_of_mine:gives_list")
+    module, inputs = load_named_module("networks_of_mine:gives_list")
     assert module(*inputs).shape == (1, 2)

@@ -100,7 +100,7 @@ def test_a_hang_of_a_busy_machine_is_no_verdict(mutated: MutatedTarget, monkeypa
     def stuck(dut: Dut, program: ready.ReadyProgram) -> None:
         raise ResponseTimeout(Request.EXECUTE, "", "")
 
-    monkeypatch.setattr(ready, "judge", stuck)
+    monkeypatch.setattr(ready, "judge_kept_program", stuck)
     run = mutated.judge(FIRST, {"known.hil.zip": 0.01}, localized=False)
     assert run.verdict == MutantOutcome.INFRA.value and "the unmutated runner does not answer either" in run.error
 

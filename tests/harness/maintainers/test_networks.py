@@ -27,8 +27,8 @@ from cortex_m_hil.errors import LaunchError, LintError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering.submodules import ModulePart
 from cortex_m_hil.maintainers.networks import network_judge as models
-from cortex_m_hil.maintainers.networks.answers import _row, answer, begun
-from cortex_m_hil.maintainers.networks.compiler_lines import lines, lower_and_trace
+from cortex_m_hil.maintainers.networks.answers import _row, begun, campaign_answer
+from cortex_m_hil.maintainers.networks.compiler_lines import lower_and_trace, reachable_lines
 from cortex_m_hil.maintainers.networks.generator import EXACT, ROUND, Generator
 from cortex_m_hil.maintainers.networks.kernel_lines import KernelLines
 from cortex_m_hil.maintainers.networks.network_campaign import NetworkPlan, NetworkWorkers, Programs
@@ -193,7 +193,7 @@ def test_what_the_compiler_does_is_traced_and_the_same_from_the_cache() -> None:
     assert first == again
     assert "CortexMLinearCheck.check_quantization_config: True" in first
     numbers = {int(one.rpartition(":")[2]) for one in first if one.startswith("aten_to_cortex_m_pass.py:")}
-    assert numbers and numbers <= lines()["aten_to_cortex_m_pass.py"]
+    assert numbers and numbers <= reachable_lines()["aten_to_cortex_m_pass.py"]
 
 
 def test_lines_of_kernels_follow_from_the_program_alone() -> None:
@@ -404,14 +404,14 @@ def test_refusals_are_counted_by_kind_and_told_by_the_first_of_it() -> None:
         _run("refused", "LintError: a dilation of [2, 4] (cortex_m::pool.out)", 1),
         _run("refused", "LintError: a stride (cortex_m::pool.out)", 2),
     ]
-    told = answer(PLAN, runs, 0, {})
+    told = campaign_answer(PLAN, runs, 0, {})
     assert told.fields["refusals"] == {
         "LintError: a dilation of 3 (cortex_m::pool.out)": 2,
         "LintError: a stride (cortex_m::pool.out)": 1,
     }
     assert told.status == CANNOT_TELL
     assert "none was run, for the reasons above" in told.text
-    one_passed = answer(PLAN, [*runs, _run("passed", "", 3)], 0, {})
+    one_passed = campaign_answer(PLAN, [*runs, _run("passed", "", 3)], 0, {})
     assert one_passed.status == OK
     assert "none was run" not in one_passed.text
 
@@ -420,7 +420,7 @@ def test_one_refusal_by_the_passes_for_several_classes_is_counted_once() -> None
     refused = {f"{isa}-qemu builtin": f"LoweringError: Cortex-M passes for {isa}: no rank 6" for isa in ("MVE", "DSP")}
     run = _run("refused", "", 0)
     both = dataclasses.replace(run, figures={**run.figures, "refused": refused})
-    told = answer(PLAN, [both], 0, {})
+    told = campaign_answer(PLAN, [both], 0, {})
     assert told.fields["refusals"] == {"LoweringError: Cortex-M passes for MVE: no rank 6": 1}
 
 
@@ -434,7 +434,7 @@ def test_one_refusal_of_several_tensors_is_counted_once_wherever_it_is_cut() -> 
     )
     runs = [_run("refused", f"{problem}: {one} {operator}", number) for number, one in enumerate(tensors)]
     runs.append(_run("refused", f"LintError: instruction 2, minimum_default: {tensors[0]}, no kernel {operator}", 3))
-    told = answer(PLAN, runs, 0, {}).fields["refusals"]
+    told = campaign_answer(PLAN, runs, 0, {}).fields["refusals"]
     assert list(told.values()) == [3, 1]
     assert next(iter(told)) == f"{problem}: {tensors[0]} {operator}"
 
@@ -448,7 +448,7 @@ def test_lines_of_kernels_are_told_with_a_column_for_each_class() -> None:
     }
     run = _run("passed", "", 0)
     reached = packed(frozenset({"aten_to_cortex_m_pass.py:2", "MVE dot.cpp:1", "MVE dot.cpp:3"}))
-    told = answer(PLAN, [dataclasses.replace(run, figures={**run.figures, "reached": reached})], 0, possible)
+    told = campaign_answer(PLAN, [dataclasses.replace(run, figures={**run.figures, "reached": reached})], 0, possible)
     lines = [line.split() for line in told.text.splitlines()]
     assert ["aten_to_cortex_m_pass.py", "1/2"] in lines
     assert ["dot.cpp", "2/3", "0/1"] in lines
@@ -459,7 +459,7 @@ def test_a_network_that_is_refused_on_some_places_only_is_counted_and_told_so() 
     run = _run("passed", "LintError: a stride", 0)
     recipe = {"relation": "", "steps": [{"kind": "conv"}]}
     partly = dataclasses.replace(run, figures={**run.figures, "passed": ["m4-qemu builtin"], "recipe": recipe})
-    told = answer(PLAN, [partly], 0, {})
+    told = campaign_answer(PLAN, [partly], 0, {})
     assert (told.status, told.fields["partly"]) == (OK, 1)
     assert "1 passed, 1 of these not everywhere" in told.text
     assert "not on native builtin: LintError: a stride" in _row(partly, PLAN, 1)

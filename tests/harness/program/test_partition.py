@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.lowering.named_modules import NETWORKS, load
+from cortex_m_hil.lowering.named_modules import NETWORKS, load_named_module
 from cortex_m_hil.maintainers.mutants.program_mutator import mutants
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.partition import Partition, PartitionKind, planned_in_int8
@@ -120,7 +120,7 @@ def test_macs_of_the_explicit_layout_are_the_same() -> None:
 @pytest.mark.first_only
 @pytest.mark.parametrize("name", NETWORKS)
 def test_mlperf_tinys_networks_are_all_on_cortex_m_kernels(name: str) -> None:
-    module, inputs = load(name)
+    module, inputs = load_named_module(name)
     found = lowered(module, inputs).partition
     assert (found.cortex_m_macs, found.cortex_m_nodes, found.islands, found.elsewhere) == (1.0, 1.0, (), ())
     assert found.macs == counted_by_torch(module, inputs)

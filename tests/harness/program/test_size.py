@@ -14,7 +14,7 @@ import torch
 
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.lowering import lower
-from cortex_m_hil.lowering.named_modules import NETWORKS, load
+from cortex_m_hil.lowering.named_modules import NETWORKS, load_named_module
 from cortex_m_hil.maintainers.mutants.program_mutator import mutants
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
@@ -54,7 +54,7 @@ FILES = {
 
 def lowered(name: str, isa: Isa) -> Program:
     if name in NETWORKS:
-        return lower(*load(name), isa=isa, name=name)
+        return lower(*load_named_module(name), isa=isa, name=name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return lower(torch.nn.Linear(512, 10), (torch.rand(1, 512),), isa=isa, name=name)

@@ -542,7 +542,7 @@ LINE = re.compile(r"^ *[0-9a-f]+:\t(?P<code>[0-9a-f ]+?)\s*\t(?P<name>\S+)(?P<re
 
 def disassembly(elf: Elf, *options: str) -> Iterator[tuple[int, str, str]]:
     """(bytes of code, mnemonic, line) of everything in executable sections."""
-    tool = toolchain.find_tool("arm-none-eabi-objdump").path
+    tool = toolchain.find("arm-none-eabi-objdump").path
     done = subprocess.run([tool, "-d", *options, elf.path], capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
         if found := LINE.match(line):

@@ -395,7 +395,7 @@ def test_the_adapter_compiles_with_the_wheels_headers(name: str, source: str, tm
     firmware = package_data("firmware")
     include = toolchain.executorch_package() / "include"
     command = [
-        str(toolchain.find_tool("arm-none-eabi-g++").path), "-mthumb", *FLAGS[name], "-std=c++17", "-O2",
+        str(toolchain.find("arm-none-eabi-g++").path), "-mthumb", *FLAGS[name], "-std=c++17", "-O2",
         "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wno-deprecated-declarations", "-Wno-psabi",
         "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
         "-DC10_USING_CUSTOM_GENERATED_MACROS", '-DHIL_EXECUTORCH_VERSION="x"',

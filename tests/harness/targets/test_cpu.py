@@ -65,7 +65,7 @@ def test_the_compiler_makes_what_the_handshake_will_be_held_against(
     done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         assert f"unrecognized -mcpu target: {cpu}" in done.stderr
-        assert int(toolchain.find_tool("arm-none-eabi-g++").version.split(".")[0]) < cpus()[cpu].gcc
+        assert int(toolchain.find("arm-none-eabi-g++").version.split(".")[0]) < cpus()[cpu].gcc
         return
     said = done.stdout.rpartition("architecture =")[2].replace('"', "").replace(";", "").split()
     assert "".join(said) == architecture(cpu, isa, fpu)
@@ -91,7 +91,7 @@ def test_what_is_no_spelling_of_a_cpu(cpu: str, tmp_path: Path) -> None:
 
 def test_a_compiler_older_than_the_cpu_is_a_toolchain_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gcc = toolchain.Tool("arm-none-eabi-g++", Path("/usr/bin/arm-none-eabi-g++"), "arm-none-eabi-g++ (Debian) 12.2.1")
-    monkeypatch.setattr(toolchain, "find_tool", lambda name: gcc)
+    monkeypatch.setattr(toolchain, "find", lambda name: gcc)
     newer = [cpu for cpu in cpus().values() if cpu.gcc > 12]
     assert {cpu.name for cpu in newer} == {"cortex-m52", "cortex-m85"}
     for cpu in newer:

@@ -54,7 +54,7 @@ class F405:
 
     def command(self) -> list[str]:
         """Return the command line: sandboxed, no semihosting; USART2, the second serial port, is on standard I/O."""
-        path = toolchain.find_tool("qemu-system-arm").path
+        path = toolchain.find("qemu-system-arm").path
         quiet = [*qemu.QUIET, "-serial", "null", "-serial", "stdio"]
         image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
         command = [str(path), "-M", "netduinoplus2", *quiet, *qemu.SANDBOX, "-device", image]

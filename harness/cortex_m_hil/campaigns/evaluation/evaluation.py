@@ -26,7 +26,7 @@ from cortex_m_hil.checks.quanta import quanta_apart
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError
 from cortex_m_hil.host import files
 from cortex_m_hil.lowering import LoweringOptions, export, lower
-from cortex_m_hil.lowering.named_modules import load
+from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.lowering.options import DEFAULT
 from cortex_m_hil.program.bundled import SUFFIXES, read_program
 from cortex_m_hil.program.program import Program, References
@@ -90,7 +90,7 @@ class EvaluatedModel:
             inputs = [Taken.of(self._file.file, number) for number in range(len(self._file.file.inputs))]
         else:
             chosen: Any = layout or DEFAULT.layout
-            self._exported = export(*load(name), chosen)
+            self._exported = export(*load_named_module(name), chosen)
             inputs = _taken(self._exported.inputs)
         if len(inputs) != 1 or inputs[0].spec.kind is not ValueKind.TENSOR:
             what = f"{name} takes ({', '.join(map(str, inputs))})"

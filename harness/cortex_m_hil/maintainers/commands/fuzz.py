@@ -141,7 +141,7 @@ def _networks(asked: Options) -> Answer:
     if asked.ptes:
         raise ConfigError("--models generates its programs, and takes none", hint="leave out --models, or the programs")
     count = asked.number or (0 if asked.seconds else NETWORKS)
-    plan = generated.plan_of(asked.target, asked.runtime, count, asked.seed, asked.targets_file)
+    plan = generated.network_plan(asked.target, asked.runtime, count, asked.seed, asked.targets_file)
     with opened(asked.store_file) as kept:
         under_way = generated.begun(kept, plan, reset=asked.reset)
         out = (asked.corpus or Path("fuzzed")).absolute()

@@ -15,7 +15,7 @@ from cortex_m_hil.cli.options import RuntimeOptions
 from cortex_m_hil.cli.output import label_of
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.maintainers.commands.group import dev
-from cortex_m_hil.maintainers.executorch_suites import find as find_suite
+from cortex_m_hil.maintainers.executorch_suites import find_suite
 from cortex_m_hil.maintainers.fvp_shim import shim as fvp_shim
 from cortex_m_hil.runner.build import WITHOUT_PORTABLE, build_runner
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher

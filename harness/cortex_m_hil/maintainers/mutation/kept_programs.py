@@ -94,7 +94,7 @@ def ordered(programs: Sequence[ReadyProgram], operators: frozenset[str]) -> list
     return sorted(programs, key=lambda one: (not one.operators & operators, one.seconds, one.name))
 
 
-def judge(dut: Dut, program: ReadyProgram) -> Noticed | None:
+def judge_kept_program(dut: Dut, program: ReadyProgram) -> Noticed | None:
     """Return what the program's test would have noticed on this target, None for nothing.
 
     Raises:
@@ -132,7 +132,7 @@ def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]
     """
     for program in programs:
         try:
-            if (noticed := judge(mutated, program)) is not None:
+            if (noticed := judge_kept_program(mutated, program)) is not None:
                 return noticed
         except ResponseTimeout as stuck:
             mutated.restart()
@@ -144,7 +144,7 @@ def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]
 def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
     """Raise LaunchError where the unmutated runner does not pass either, as this machine is too busy or broken."""
     try:
-        noticed = judge(unmutated, program)
+        noticed = judge_kept_program(unmutated, program)
     except InfraError as error:
         unmutated.restart()
         raise LaunchError(
@@ -160,7 +160,7 @@ def timed(unmutated: Dut, programs: Sequence[ReadyProgram]) -> Iterator[tuple[Re
         program = ReadyProgram(one.path, LONGEST_EXECUTION)
         began = time.monotonic()
         try:
-            noticed = judge(unmutated, program)
+            noticed = judge_kept_program(unmutated, program)
         except ResponseTimeout:
             unmutated.restart()
             yield one, None

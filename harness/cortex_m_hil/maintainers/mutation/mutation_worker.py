@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.planner import ATTEMPTS
 from cortex_m_hil.campaigns.store import Plan, Run
-from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.checks.elf import executed_digest
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, InfraError, Mismatch
@@ -206,4 +205,4 @@ class _Server:
 
 
 if __name__ == "__main__":
-    work(MutationWorkerSettings, lambda settings, stack: _Server(settings, stack).answer)
+    answer_requests(MutationWorkerSettings, lambda settings, stack: _Server(settings, stack).answer)

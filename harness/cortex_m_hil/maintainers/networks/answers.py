@@ -19,7 +19,7 @@ from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.maintainers.networks.generator import identity
+from cortex_m_hil.maintainers.networks.generator import generator_digest
 from cortex_m_hil.maintainers.networks.kernel_lines import counting
 from cortex_m_hil.maintainers.networks.network_campaign import (
     Defect,
@@ -38,7 +38,7 @@ KIND: Final = "fuzz models"
 SHRINKING: Final = 120.0  # seconds for each defect
 
 
-def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None) -> NetworkPlan:
+def network_plan(target: str, runtime: str, count: int, seed: int, file: Path | None) -> NetworkPlan:
     """Return the plan that the command's options ask for.
 
     Raises:
@@ -52,7 +52,7 @@ def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None)
             if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
                 raise ConfigError(f"{name} is a board", hint="a simulator of its class; a board by the tests it writes")
     targets_file = str(file.absolute()) if file else ""
-    return NetworkPlan(tuple(choice.names), runtimes, count, seed, targets_file, identity())
+    return NetworkPlan(tuple(choice.names), runtimes, count, seed, targets_file, generator_digest())
 
 
 def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
@@ -92,16 +92,16 @@ def run(campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
         left = programs.left(runs)
         if not left:
             campaign.end()
-    return answer(plan, runs, left, possible_lines(plan))
+    return campaign_answer(plan, runs, left, possible_lines(plan))
 
 
 def possible_lines(plan: NetworkPlan) -> dict[str, frozenset[int]]:
     """Return the lines that can be reached, by file: of the compiler, and of the kernels of each ISA class."""
-    from cortex_m_hil.maintainers.networks.compiler_lines import lines
+    from cortex_m_hil.maintainers.networks.compiler_lines import reachable_lines
 
     with ExitStack() as stack:
         kernels = counting(plan.settings.resolved(), stack).values()
-        return dict(chain(lines().items(), *(one.possible().items() for one in kernels)))
+        return dict(chain(reachable_lines().items(), *(one.possible().items() for one in kernels)))
 
 
 def _row_of_shrunk(run: Run) -> str:
@@ -128,7 +128,9 @@ def _why(figures: Mapping[str, Any]) -> Iterator[str]:
 # --- what was found ------------------------------------------------------------------------------------------
 
 
-def answer(plan: NetworkPlan, runs: Sequence[Run], left: int, possible: Mapping[str, frozenset[int]]) -> Answer:
+def campaign_answer(
+    plan: NetworkPlan, runs: Sequence[Run], left: int, possible: Mapping[str, frozenset[int]]
+) -> Answer:
     """Return the answer of a campaign.
 
     Args:

@@ -124,7 +124,7 @@ def _files() -> Mapping[str, str]:
     return {str(path): path.name for folder in _FOLDERS for path in sorted((root / folder).glob("[!_]*.py"))}
 
 
-def lines() -> Mapping[str, frozenset[int]]:
+def reachable_lines() -> Mapping[str, frozenset[int]]:
     """Return the lines in functions that can be reached, by the name of their file."""
     return {
         name: frozenset(_lines(compile(Path(path).read_bytes(), path, "exec"), inside=False))

@@ -36,7 +36,7 @@ T = TypeVar("T")
 Choice = tuple[str, str]
 
 
-def identity() -> str:
+def generator_digest() -> str:
     """Return a digest of this generator's source files: another generator makes other networks from the same seed."""
     folder = Path(values.__file__).parent
     files = (Path(__file__), folder / "recipe.py", folder / "recipe_part.py")

@@ -27,8 +27,8 @@ class NetworkPlan(store.Plan):
     Attributes:
         count: how many programs are drawn; 0: as many as there is time for.
         seed: the seed from which the programs are drawn.
-        generator: `generator.identity` of the generator that draws them: with another one the same seed and number give
-            another program.
+        generator: `generator.generator_digest` of the generator that draws them: with another one the same seed and
+            number give another program.
     """
 
     targets: tuple[str, ...]

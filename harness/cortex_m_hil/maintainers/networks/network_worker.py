@@ -14,7 +14,6 @@ from typing import Any
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.planner import ATTEMPTS
 from cortex_m_hil.campaigns.store import Plan, Run
-from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.errors import HarnessError, InfraError
 from cortex_m_hil.maintainers.networks.kernel_lines import counting
 from cortex_m_hil.maintainers.networks.network_judge import Checks, Disagreement, Judged, ModelJudge, place_of
@@ -123,4 +122,4 @@ def _outcome(judged: Judged) -> NetworkOutcome:
 
 
 if __name__ == "__main__":
-    work(NetworkWorkerSettings, lambda settings, stack: _Server(settings, stack).answer)
+    answer_requests(NetworkWorkerSettings, lambda settings, stack: _Server(settings, stack).answer)

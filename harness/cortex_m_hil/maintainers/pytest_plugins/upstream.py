@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _suite(options: argparse.Namespace) -> Path:
-    return suite.find_backend_suite() if options.hil_backend_suite else suite.find()
+    return suite.find_backend_suite() if options.hil_backend_suite else suite.find_suite()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,7 +84,7 @@ def _explain(file: str, folder: Path, options: argparse.Namespace) -> None:
     """Raise UsageError where a missing file can be meant otherwise; pytest itself reports any other."""
     is_backend = options.hil_backend_suite
     with contextlib.suppress(HarnessError):  # that suite is not there
-        if ((suite.find if is_backend else suite.find_backend_suite)() / file).exists():
+        if ((suite.find_suite if is_backend else suite.find_backend_suite)() / file).exists():
             of, how = ("Cortex-M", "without") if is_backend else ("backend", "with")
             raise pytest.UsageError(f"{file} is of ExecuTorch's {of} tests: {how} --backend-suite")
     if there := sorted(str(path.relative_to(folder)) for path in folder.rglob(Path(file).name)):

@@ -74,7 +74,7 @@ class QemuLauncher(Simulator):
 
     def engine(self, board: str) -> str:
         core = f" ({self.core})" if self.core else ""
-        return f"QEMU {toolchain.find_tool(self.program).version}{core}"
+        return f"QEMU {toolchain.find(self.program).version}{core}"
 
     @property
     def clock(self) -> Clock:
@@ -110,11 +110,11 @@ class QemuLauncher(Simulator):
         counting = () if _icount(self.args) else ICOUNT
         machine = ["-M", self.machine, *counting, *self.args]
         quiet = [*QUIET, "-serial", serial, *self._network()]
-        path = str(toolchain.find_tool(self.program).path)
+        path = str(toolchain.find(self.program).path)
         return [path, *machine, *quiet, *SANDBOX, "-semihosting-config", semihosting, "-kernel", str(elf)]
 
     def memory(self) -> Sequence[range]:
-        return _memory(str(toolchain.find_tool(self.program).path), self.machine, self.args)
+        return _memory(str(toolchain.find(self.program).path), self.machine, self.args)
 
     def _network(self) -> tuple[str, str]:
         """Return options for a network that does nothing.
@@ -129,7 +129,7 @@ class QemuLauncher(Simulator):
 
         The guest's file accesses are observed, as QEMU's virtual processors have threads of their own.
         """
-        return around(toolchain.find_tool(self.program).path, directory, elf, observed=True)
+        return around(toolchain.find(self.program).path, directory, elf, observed=True)
 
     def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
         if "qemu: Unsupported SemiHosting SWI" in log:

@@ -305,7 +305,7 @@ def _inside(board: str) -> str:
             return "host"
         case "rp2040":
             return f"rp2040js {toolchain.RP2040JS}"
-    return f"QEMU {toolchain.find_tool('qemu-system-arm').version}"
+    return f"QEMU {toolchain.find('qemu-system-arm').version}"
 
 
 def _reopen(launcher: SerialLauncher) -> Uart:

@@ -102,7 +102,7 @@ def symbol(elf: Path | None, address: int) -> str:
     if elf is None:
         return ""
     try:
-        tool = toolchain.find_tool("arm-none-eabi-addr2line").path
+        tool = toolchain.find("arm-none-eabi-addr2line").path
         command = [str(tool), "-f", "-C", "-e", str(elf), hex(address & ~1)]
         lines = toolchain.ask(command, SYMBOL_TIMEOUT).out.splitlines()
     except ToolchainError:

@@ -342,9 +342,10 @@ def test_a_simulator_that_prints_garbage_and_ends(bin_first: Path, body: str) ->
 def test_a_simulator_that_speaks_the_protocol_badly(bin_first: Path, tmp_path: Path) -> None:
     """Good frames with payloads that are cut short."""
     source = (
-        "import sys\nfrom cortex_m_hil.runner.links.framing import Decoder, Frame, encode\nout = sys.stdout.buffer\n"
+        "import sys\nfrom cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode\n"
+        "out = sys.stdout.buffer\n"
         "for frame in Decoder().feed(sys.stdin.buffer.raw.read(4096)):\n"
-        "    out.write(encode(Frame(frame.type | 0x80, frame.seq, b'\\0\\0\\x40\\0short')))\n"
+        "    out.write(encode(ProtocolFrame(frame.type | 0x80, frame.seq, b'\\0\\0\\x40\\0short')))\n"
     )
     (tmp_path / "liar.py").write_text(source)
     dut = fake_qemu(bin_first, f"PYTHONPATH={IMPORT_ROOT} exec {sys.executable} {tmp_path}/liar.py")
@@ -354,7 +355,7 @@ def test_a_simulator_that_speaks_the_protocol_badly(bin_first: Path, tmp_path: P
 
 def test_an_executable_that_is_none(bin_first: Path) -> None:
     dut = fake_qemu(bin_first, "")
-    toolchain.find_tool("qemu-system-arm")  # answers for its version, and is damaged afterwards
+    toolchain.find("qemu-system-arm")  # answers for its version, and is damaged afterwards
     (bin_first / "qemu-system-arm").write_bytes(b"\x7fELF garbage")
     launch_fails(dut, "qemu-system-arm ended with status 12[67]")
 

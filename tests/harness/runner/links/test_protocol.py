@@ -518,7 +518,7 @@ def test_a_log_without_end_takes_no_more_memory_than_its_limit() -> None:
 _PEER = f"""
 import itertools, os, struct, sys, time
 sys.path.insert(0, {str(IMPORT_ROOT)!r})
-from cortex_m_hil.runner.links.framing import Decoder, Frame, encode
+from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 def say(data):
     os.write(1, data)
 def asked():
@@ -528,8 +528,8 @@ def asked():
 def flood(data):
     while True:
         say(data)
-LOG = encode(Frame(0x40, 0, bytes([0]) + struct.pack("<H", 4000) + bytes(4000)))
-REPLY = lambda frame, seq, payload: encode(Frame(frame.type | 0x80, seq, payload))
+LOG = encode(ProtocolFrame(0x40, 0, bytes([0]) + struct.pack("<H", 4000) + bytes(4000)))
+REPLY = lambda frame, seq, payload: encode(ProtocolFrame(frame.type | 0x80, seq, payload))
 """
 PEERS = {
     "drips": "for _ in itertools.count(): say(b'x'); time.sleep(0.001)",
@@ -541,12 +541,12 @@ PEERS = {
     "errors-beside": "while True: os.write(2, b'x' * 65536)",
     "endless-frame": "say(bytes(1)); flood(b'\\x01' * 65536)",
     "wrong-seq": "for frame in asked(): say(REPLY(frame, frame.seq + 1, b'')); time.sleep(60)",
-    "wrong-type": "for frame in asked(): say(encode(Frame(0xFF, frame.seq, b''))); time.sleep(60)",
+    "wrong-type": "for frame in asked(): say(encode(ProtocolFrame(0xFF, frame.seq, b''))); time.sleep(60)",
     "twice": "for frame in asked(): say(REPLY(frame, frame.seq, bytes(2)) * 2)",
     "half-a-frame": "for frame in asked(): say(REPLY(frame, frame.seq, bytes(40))[:20]); time.sleep(60)",
     "half-a-frame-and-ends": "for frame in asked(): say(REPLY(frame, frame.seq, bytes(40))[:20]); sys.exit(3)",
-    "version-2": "for frame in asked(): say(encode(Frame(0x81, frame.seq, b'', 2))); time.sleep(60)",
-    "version-0-event": "say(encode(Frame(0x43, 0, b'', 0))); time.sleep(60)",
+    "version-2": "for frame in asked(): say(encode(ProtocolFrame(0x81, frame.seq, b'', 2))); time.sleep(60)",
+    "version-0-event": "say(encode(ProtocolFrame(0x43, 0, b'', 0))); time.sleep(60)",
     "never-anything": "time.sleep(60)",
     "ends-at-once": "",
 }

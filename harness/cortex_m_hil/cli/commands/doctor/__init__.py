@@ -71,7 +71,7 @@ def _examine(targets: dict[str, Target], quick: bool) -> Answer:
 def _verify_fvp(name: str, targets: dict[str, Target]) -> Answer:
     from cortex_m_hil.diagnose import verify_fvp
 
-    target = verify_fvp.find(name, targets)
+    target = verify_fvp.target_of_model(name, targets)
     fvp_session = verify_fvp.FvpSession(target)
     assumptions = list(verify_fvp.assumptions(fvp_session))
     findings = list(
