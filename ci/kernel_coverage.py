@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.values import Instruction
 
 OPERATORS: Final = Path(__file__).parent.parent / "firmware" / "runtime" / "builtin" / "operators.inc"
 

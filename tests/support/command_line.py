@@ -22,7 +22,6 @@ import typer.main
 
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.cli.answers import SCHEMA_VERSION
-from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array
 from hints import check_hints
@@ -90,7 +89,7 @@ class Files:
 
     def moved(self, quanta: int) -> Array:
         """The right answer, one element of it so many quanta away."""
-        quantization = output_quantization(Program.from_bytes(self.pte.read_bytes()).file, 0)
+        quantization = Program.from_bytes(self.pte.read_bytes()).file.dataflow.output_quantizations[0]
         assert quantization is not None
         array = self.expected.copy()
         array[0, 3] += np.float32(quanta * quantization.scale)

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.program.values import Instruction
 
 Order = tuple[int, ...]
 CHANNELS_LAST: Mapping[int, Order] = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
@@ -157,7 +157,7 @@ def without(program: Program, excluded: Collection[int], wrong: Collection[int] 
     unknown = set(wrong)
     kept = []
     for one in file.instructions:
-        outs = tensors(file, written(file, one)) if one.kind is InstructionKind.KERNEL else set()
+        outs = tensors(file, file.dataflow.written[one.index]) if one.kind is InstructionKind.KERNEL else set()
         reads = tensors(file, one.args) - outs
         if one.index in excluded or _with_bases(reads, bases) & unknown:
             unknown |= outs
@@ -177,7 +177,7 @@ def up_to(program: Program, last: int) -> Part:
     needed = {last}
     wanted = _with_bases(tensors(file, file.instructions[last].args), bases)
     for one in reversed(file.instructions[:last]):
-        if one.kind is InstructionKind.KERNEL and tensors(file, written(file, one)) & wanted:
+        if one.kind is InstructionKind.KERNEL and tensors(file, file.dataflow.written[one.index]) & wanted:
             needed.add(one.index)
             wanted |= _with_bases(tensors(file, one.args), bases)
     return without(program, {one.index for one in file.instructions} - needed)

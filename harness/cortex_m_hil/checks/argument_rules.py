@@ -7,8 +7,8 @@ from typing import Final
 
 from cortex_m_hil.checks.operator_signature import OfArguments, OperatorCall, Relation, of_arguments
 from cortex_m_hil.errors import known_bug
-from cortex_m_hil.program.model import Value
 from cortex_m_hil.program.schema import SCALAR_TYPES, ValueKind
+from cortex_m_hil.program.values import Value
 
 _INTEGERS: Final = {"int8": 1 << 7, "int32": 1 << 31, "int64": 1 << 31}
 """Limits of the numbers that builtin takes beside a tensor, as distances from 0; 32 bits beside a tensor of 64, too."""

@@ -17,7 +17,6 @@ from cortex_m_hil.checks.integer_findings import integer_findings
 from cortex_m_hil.checks.mismatch_advice import advice_about
 from cortex_m_hil.checks.output_findings import other_shape, output_findings
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.program.dataflow import computing_operator, output_quantization, quantised_outputs
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -47,12 +46,12 @@ def compare(
     is_expected = references.expected is not None
     if is_expected:
         references = References(dialect=references.expected, eager=references.eager)
-    quanta = quantised_outputs(program_file)
+    quanta = program_file.dataflow.quantised_outputs
     compared = [
         ComparedOutput(
             number=number,
             array=outputs[number].array(),
-            quantization=output_quantization(program_file, number),
+            quantization=program_file.dataflow.output_quantizations[number],
             is_quanta=number in quanta,
             tolerance=tolerance,
             is_expected=is_expected,
@@ -68,12 +67,11 @@ def compare(
     with np.errstate(over="ignore", invalid="ignore"):
         results = [_compared(output) for output in compared]
         advice = [advice_about(program_file, *one) for one in zip(compared, *zip(*results, strict=True), strict=True)]
-    made_by = [computing_operator(program_file, number) for number in range(wanted)]
     return Comparison(
         findings=tuple(finding for found, _ in results for finding in found),
         outputs=tuple(figures for _, figures in results),
         advice=tuple(advice),
-        operators=tuple(instruction.operator if instruction is not None else "" for instruction in made_by),
+        operators=tuple(one.operator if one is not None else "" for one in program_file.dataflow.computed_by),
     )
 
 

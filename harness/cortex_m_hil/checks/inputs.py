@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.program.dataflow import InputQuantization, input_quantization
+from cortex_m_hil.program.dataflow import InputQuantization
 from cortex_m_hil.program.dimensions import SIZES, misfit
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
@@ -34,7 +34,7 @@ class Taken:
     @classmethod
     def of(cls, file: PteFile, number: int) -> Taken:
         """Return what the input of that number takes. Raise ProgramRejected as `PteFile.input_specs` does."""
-        return cls(file.input_specs()[number], input_quantization(file, number))
+        return cls(file.input_specs()[number], file.dataflow.input_quantizations[number])
 
     def __str__(self) -> str:
         known = self.quantization

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.targets.cpu import Isa
 
 

@@ -12,12 +12,10 @@ from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.layout import wrong_layout
 from cortex_m_hil.checks.signatures import blind_to_scales, operator_misfits, takes
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
-from cortex_m_hil.program.dataflow import arguments, quantised_arguments, scratch_values, written
-from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.memory_shortage import Shortage
-from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
 
@@ -100,15 +98,14 @@ def lint(
             installed.
         runtime: what will execute the program.
     """
-    lifetimes = Lifetimes(program.file)
     return (
         *_layout(program, target),
         *_isa_class(program, target),
         *_outputs(program),
-        *_views(program, lifetimes),
+        *_views(program),
         *_signatures(program, target.isa, runtime),
         *_scratch(program, target, scratch, runtime),
-        *_overlaps(program, lifetimes),
+        *_overlaps(program),
         *_operators(program, operators, runtime),
         *_left_in_float(program),
         *_state(program),
@@ -142,7 +139,7 @@ def _layout(program: Program, target: Target) -> Iterator[LintFinding]:
 
 
 def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFinding]:
-    quantised = quantised_arguments(program.file)
+    quantised = program.file.dataflow.quantised_arguments
     for instruction in program.file.instructions:
         found = list(operator_misfits(program.file, instruction, runtime, isa))
         for misfit in found or blind_to_scales(program.file, instruction, quantised[instruction.index]):
@@ -192,11 +189,10 @@ def _activation_apart(program: Program, layer: Instruction) -> str:
 
 def _reader(program: Program, instruction: Instruction) -> Instruction | None:
     """Return the first instruction that reads what another writes; None where none does."""
-    values = set(written(program.file, instruction))
+    data = program.file.dataflow
+    values = set(data.written[instruction.index])
     later = program.file.instructions[instruction.index + 1 :]
-    return next(
-        (one for one in later if values & ({*arguments(program.file, one)} - {*written(program.file, one)})), None
-    )
+    return next((one for one in later if values & ({*data.arguments[one.index]} - {*data.written[one.index]})), None)
 
 
 def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], runtime: str) -> Iterator[LintFinding]:
@@ -219,25 +215,24 @@ def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], run
             yield _finding(Rule.SCRATCH_NOTE, text, program, instruction, need.value)
 
 
-def _overlaps(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
-    scratch = scratch_values(program.file)
-    for overlap in lifetimes.overlaps():
+def _overlaps(program: Program) -> Iterator[LintFinding]:
+    for overlap in program.lifetimes.overlaps():
         laid, victim = (program.file.values[value] for value in (overlap.value, overlap.victim))
         text = f"the memory plan lays value {laid.index}, {laid.spec}, over value {victim.index}, {victim.spec}"
         instruction = program.file.instructions[overlap.instruction]
         cause = "the lifetime of the second ends too early in the plan: it is read after the first is written"
-        if overlap.value in scratch:
+        if overlap.value in program.file.dataflow.scratch:
             cause = "the first is scratch, and the second is still needed while or after the operator works in it"
         yield _finding(Rule.OVERLAP, text, program, instruction, overlap.value, cause)
 
 
-def _views(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
+def _views(program: Program) -> Iterator[LintFinding]:
     """Yield the views whose elements are in another order than those of the value they view.
 
     ExecuTorch makes a view without a copy, whatever the dim orders (find 24 in docs/known_bugs.md).
     """
     values = program.file.values
-    for view in dict.fromkeys(lifetimes.views):
+    for view in dict.fromkeys(program.lifetimes.views):
         of, base = values[view.value].spec, values[view.base].spec
         if of is None or base is None or (of.numel, of.dtype) != (base.numel, base.dtype) or base.reads_as(of):
             continue

@@ -14,7 +14,6 @@ from cortex_m_hil.checks.comparison import WARNINGS, Figures, Finding, FindingKi
 from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.rounding_bound import is_rounding
 from cortex_m_hil.checks.tolerance import GOOD_SQNR
-from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.model import PteFile
 
 LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
@@ -62,7 +61,7 @@ def _agrees_with_dialect(output: ComparedOutput) -> bool:
 
 def _likely_cause(file: PteFile, number: int) -> str:
     """Return the most frequent cause of a collapsed output of this program, "" where none is known."""
-    made_by = computing_operator(file, number)
+    made_by = file.dataflow.computed_by[number]
     if made_by is None:
         return ""
     folded = has_kernel_sum(file, made_by)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.program.dataflow import OutputQuantization, output_quantization
+from cortex_m_hil.program.dataflow import OutputQuantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -65,7 +65,7 @@ def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Arr
         return None
     if given.dtype in QUANTISED:
         return distance(given, wanted)
-    quantization = output_quantization(file, number)
+    quantization = file.dataflow.output_quantizations[number]
     if given.dtype.kind != "f" or quantization is None:
         return None
     found, expected = (to_quanta(finite(one), quantization) for one in (given, wanted))

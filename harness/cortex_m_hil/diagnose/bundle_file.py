@@ -27,7 +27,6 @@ from cortex_m_hil.diagnose.bundle_description import (
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import printable, printable_lines, shown
 from cortex_m_hil.host import archives, arrays, files
-from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec, npy
@@ -200,7 +199,7 @@ class _Reader:
             name: self._array(f"{folder}/{name}.npy") if getattr(said, name) else None
             for name in ("quantized", "eager")
         }
-        places = written(program.file, program.file.instructions[number])
+        places = program.file.dataflow.written[number]
         specs = [program.file.values[place].spec for place in places]
         if dialect and [one.spec for one in dialect] != specs:
             raise self._error(f"{folder}: it is not of the types and shapes that instruction {number} writes")

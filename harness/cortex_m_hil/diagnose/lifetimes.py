@@ -13,8 +13,7 @@ from cortex_m_hil.diagnose.redzones import RedZones, role
 from cortex_m_hil.errors import LifetimeViolation
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
-from cortex_m_hil.program.dataflow import written_tensors
-from cortex_m_hil.program.lifetimes import Extent, Lifetimes
+from cortex_m_hil.program.lifetimes import Extent
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
@@ -64,7 +63,7 @@ class _Passes:
 
     def __init__(self, dut: Device, program: Program, inputs: Sequence[HostTensor]) -> None:
         self._dut, self._program, self._inputs = dut, program, inputs
-        self._lifetimes = Lifetimes(program.file)
+        self._lifetimes, self._written = program.lifetimes, program.file.dataflow.written_tensors
 
     def run(self, fill: Fill) -> list[tuple[int, ...]]:
         """Return digests of what each instruction writes; those that are jumped over write nothing."""
@@ -85,13 +84,13 @@ class _Passes:
 
         So it is if they are equal once the memory that it writes has the same content before both.
         """
-        own = [extent for value in self._written(position) if (extent := self._lifetimes.extent(value)) is not None]
+        own = [extent for value in self._written[position] if (extent := self._lifetimes.extent(value)) is not None]
         runs = [self.run(_fill(poison, own)) for poison in (POISON, COUNTER_POISON)]
         return runs[0][position] == runs[1][position]
 
     def culprit(self, reader: int, expected: tuple[int, ...]) -> int | None:
         """Return the dead tensor that alone, filled otherwise, changes what `reader` writes; None without one."""
-        alive = {*self._lifetimes.live(reader - 1), *self._written(reader)}
+        alive = {*self._lifetimes.live(reader - 1), *self._written[reader]}
         for value in self._program.file.values:
             extent = self._lifetimes.extent(value.index)
             if extent is None or value.index in alive:
@@ -99,9 +98,6 @@ class _Passes:
             if self.run(_fill(POISON, [extent], COUNTER_POISON))[reader] != expected:
                 return value.index
         return None
-
-    def _written(self, position: int) -> list[int]:
-        return written_tensors(self._program.file, position)
 
     def _fill(self, session: Session, fill: Fill, position: int) -> None:
         for dead in self._lifetimes.dead(position):

@@ -26,8 +26,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import align
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.stepping import steps
-from cortex_m_hil.program.dataflow import arguments, memory_of, written
-from cortex_m_hil.program.lifetimes import Lifetimes
+from cortex_m_hil.program.dataflow import Memory
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.schema import ValueKind
@@ -335,7 +334,7 @@ class _Stepper:
         self._inputs = inputs
         self._expected = expected
         self._tolerance = tolerance
-        self._lifetimes = Lifetimes(program.file)
+        self._data = program.file.dataflow
         self.outputs_right = True  # at the end of the last pass, where the dialect's are known
 
     def rows(self, repair: bool) -> Iterator[Row]:
@@ -357,43 +356,43 @@ class _Stepper:
                 worst = _worst(read, len(set(self._read(done.index))))
                 for row in self._look(done.session, done.index, live, repair):
                     yield replace(row, inputs_right=right, inputs_db=worst)
-        outputs = [live[memory] for memory in {memory_of(self._file, one) for one in self._file.outputs} & live.keys()]
+        outputs = [live[memory] for memory in {self._data.memory[one] for one in self._file.outputs} & live.keys()]
         session = self._dut.session()
         self.outputs_right = all(_digest(session, one) == one.crc for one in outputs)
 
-    def _live_inputs(self) -> dict[object, _Live]:
+    def _live_inputs(self) -> dict[Memory, _Live]:
         pairs = zip(self._file.inputs, self._inputs, strict=True)
-        return {memory_of(self._file, value): _of(value, -1, tensor, math.inf) for value, tensor in pairs}
+        return {self._data.memory[value]: _of(value, -1, tensor, math.inf) for value, tensor in pairs}
 
-    def _known_inputs(self, position: int, live: Mapping[object, _Live]) -> list[_Live]:
-        places = [memory_of(self._file, value) for value in self._read(position)]
+    def _known_inputs(self, position: int, live: Mapping[Memory, _Live]) -> list[_Live]:
+        places = [self._data.memory[value] for value in self._read(position)]
         return [live[memory] for memory in places if memory in live]
 
     def _read(self, position: int) -> list[int]:
-        own = written(self._file, self._file.instructions[position])
+        own = self._data.written[position]
         return [value for value in _read(self._file, position) if value not in own]
 
-    def _look(self, session: Session, position: int, live: dict[object, _Live], repair: bool) -> Iterator[Row]:
-        places = written(self._file, self._file.instructions[position])
+    def _look(self, session: Session, position: int, live: dict[Memory, _Live], repair: bool) -> Iterator[Row]:
+        places = self._data.written[position]
         expected = self._expected[position]
-        needed = self._lifetimes.live(position)
+        needed = self._program.lifetimes.live(position)
         for memory in [memory for memory, one in live.items() if one.value not in needed]:
             del live[memory]
         damaged = self._damaged(session, places, live) if repair else ()
         for number, value in enumerate(places):
-            live.pop(memory_of(self._file, value), None)
+            live.pop(self._data.memory[value], None)
             tensor = expected.dialect[number] if expected.dialect else None
             row, got = self._row(session, position, value, tensor)
             if tensor is not None:
                 row = self._judged(row, expected, tensor, got)
-                live[memory_of(self._file, value)] = _of(value, position, tensor, row.dialect_db)
+                live[self._data.memory[value]] = _of(value, position, tensor, row.dialect_db)
                 if repair and got is not None:
                     session.write(MemoryRegion.VALUE, value, tensor.data)
             yield replace(row, damaged=damaged)
 
-    def _damaged(self, session: Session, places: Sequence[int], live: Mapping[object, _Live]) -> tuple[int, ...]:
+    def _damaged(self, session: Session, places: Sequence[int], live: Mapping[Memory, _Live]) -> tuple[int, ...]:
         """Restore the values that an instruction changed and does not own; return the instructions that wrote them."""
-        own = {memory_of(self._file, value) for value in places}
+        own = {self._data.memory[value] for value in places}
         wrong = [one for memory, one in live.items() if memory not in own and _digest(session, one) != one.crc]
         for one in wrong:
             session.write(MemoryRegion.VALUE, one.value, one.tensor.data)
@@ -462,7 +461,7 @@ def _digest(session: Session, one: _Live) -> int:
 
 def _read(file: PteFile, position: int) -> Iterator[int]:
     """Yield the tensors that an instruction reads, except for constants."""
-    for value in arguments(file, file.instructions[position]):
+    for value in file.dataflow.arguments[position]:
         spec = file.values[value].spec
         if spec is not None and spec.kind is ValueKind.TENSOR and file.values[value].constant is None:
             yield value

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from cortex_m_hil.errors import RedzoneViolation
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
-from cortex_m_hil.program.dataflow import scratch_values, written
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session
 
@@ -240,7 +240,7 @@ def _victim(file: PteFile, violation: Violation) -> tuple[int | None, bool]:
     mine: set[int] = set()
     if violation.instruction >= 0:
         writer = file.instructions[violation.instruction]
-        mine = {*_outs(file, writer), *scratch_of(file, writer)}
+        mine = {*file.dataflow.outs[writer.index], *scratch_of(file, writer)}
     before = [value for value in zone.before if value in mine] or list(zone.before)
     after = [value for value in zone.after if value in mine] or list(zone.after)
     if not before or not after:
@@ -264,7 +264,7 @@ def role(program: Program, value: int, writer: int = -1) -> str:
     """
     file = program.file
     spec = file.values[value].spec
-    makers = [instruction.index for instruction in file.instructions if value in _outs(file, instruction)]
+    makers = [at for at, outs in enumerate(file.dataflow.outs) if value in outs]
     users = [instruction.index for instruction in file.instructions if value in scratch_of(file, instruction)]
     if value in file.inputs:
         name = f"input {file.inputs.index(value)}"
@@ -286,12 +286,7 @@ def scratch_of(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
     """Return the values that an operator is given as scratch."""
     if instruction.kind is not InstructionKind.KERNEL:
         return ()
-    scratch = scratch_values(file)
-    return tuple(value for value in dict.fromkeys(instruction.args) if value in scratch)
-
-
-def _outs(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
-    return written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
+    return tuple(value for value in dict.fromkeys(instruction.args) if value in file.dataflow.scratch)
 
 
 def _node(program: Program, instruction: int) -> str:

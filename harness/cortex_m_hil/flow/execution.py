@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from cortex_m_hil.errors import HarnessError, ProtocolError
 from cortex_m_hil.flow.state import fill_around, is_set_by_loading, write_state
-from cortex_m_hil.program.dataflow import written_tensors
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
@@ -174,7 +173,7 @@ def operator_that_keeps_its_size(session: Session, program: Program) -> str:
     It looks at the sizes that the last run left in tensors of dynamic shape: there each kernel has to set the size of
     what it writes.
     """
-    values = program.file.values
+    values, written = program.file.values, program.file.dataflow.written_tensors
     sized: dict[int, bool] = {}
 
     def is_smaller(value: int) -> bool:
@@ -183,7 +182,7 @@ def operator_that_keeps_its_size(session: Session, program: Program) -> str:
         return sized[value]
 
     for instruction in program.file.instructions:
-        outputs = [one for one in written_tensors(program.file, instruction.index) if values[one].is_dynamic]
+        outputs = [one for one in written[instruction.index] if values[one].is_dynamic]
         inputs = [one for one in instruction.args if one not in outputs and values[one].is_dynamic]
         if any(map(is_smaller, inputs)) and not all(map(is_smaller, outputs)):
             return operator_at(program, instruction.index)

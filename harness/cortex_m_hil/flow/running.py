@@ -21,7 +21,6 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guard, Guards, execute, execute_loaded, load
 from cortex_m_hil.flow.hang import explain_silence
 from cortex_m_hil.host import files
-from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.results import RunResult
@@ -152,7 +151,7 @@ def require_lint(dut: Dut, program: Program, excluded: Sequence[str] = ()) -> No
 def _refuse_unwritten(program: Program, unwritten: Sequence[Array], target: str, log: str) -> None:
     for number, mask in enumerate(unwritten):
         if mask.any():
-            made_by = computing_operator(program.file, number)
+            made_by = program.file.dataflow.computed_by[number]
             hint = "its kernel leaves elements out; hil compare-runtimes tells whether ExecuTorch's does too"
             raise Mismatch(
                 f"{int(mask.sum())} of {mask.size} elements of output {number} were never written",

@@ -6,7 +6,6 @@ from typing import Final
 
 from cortex_m_hil.errors import LaunchError, SelfTestFailed
 from cortex_m_hil.flow.execution import Device, execute
-from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.known_answer import KnownAnswer, known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.results import RunResult
@@ -32,7 +31,7 @@ def selftest(dut: Device) -> RunResult:
     for number, (got, wanted) in enumerate(zip(result.outputs, known.expected, strict=True)):
         if got.data != wanted.data:
             again = _once(dut, program, known).outputs[number]
-            made_by = computing_operator(program.file, number)
+            made_by = program.file.dataflow.computed_by[number]
             raise SelfTestFailed(
                 f"the self-test's output is {got.array().tolist()}, expected {wanted.array().tolist()}",
                 target=dut.target.name,

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from cortex_m_hil.flow.execution import POISON, Device, Guard, load, operator_at, prepare
 from cortex_m_hil.flow.hang import explain_silence
-from cortex_m_hil.program.dataflow import written, written_tensors
-from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 
@@ -48,11 +47,11 @@ class Executed:
     @property
     def written(self) -> tuple[int, ...]:
         """Return the values that a kernel has written; none of what is no kernel."""
-        return written(self.program.file, self.instruction) if self.is_kernel else ()
+        return self.program.file.dataflow.outs[self.index]
 
     def digests(self) -> tuple[int, ...]:
         """Return the CRC-32 of each tensor that it wrote, computed on the target."""
-        values = written_tensors(self.program.file, self.index)
+        values = self.program.file.dataflow.written_tensors[self.index]
         return tuple(self.session.digest(MemoryRegion.VALUE, value) for value in values)
 
 

@@ -19,7 +19,6 @@ from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, l
 from cortex_m_hil.flow.hang import explain_silence
 from cortex_m_hil.flow.running import require_lint
 from cortex_m_hil.flow.state import State, digest_state, is_set_by_loading, read_state, require_state, write_state
-from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -173,8 +172,7 @@ def _is_no_number(array: Array) -> bool:
 
 def _is_quantised(file: PteFile) -> bool:
     """Tell whether all outputs and states are quantised: then they are either the dialect's bits, or wrong."""
-    everything = _with_states_as_outputs(file)
-    return all(output_quantization(everything, number) is not None for number in range(len(everything.outputs)))
+    return None not in _with_states_as_outputs(file).dataflow.output_quantizations
 
 
 def _with_states_as_outputs(file: PteFile) -> PteFile:
@@ -189,6 +187,6 @@ def _judged_by(file: PteFile, references: References) -> References:
     """
     if references.dialect is None or references.quantized is None:
         return references
-    pairs = enumerate(zip(references.dialect, references.quantized, strict=True))
-    kept = (exact if output_quantization(file, at) is not None else fake for at, (exact, fake) in pairs)
+    found = zip(references.dialect, references.quantized, file.dataflow.output_quantizations, strict=True)
+    kept = (fake if quantization is None else exact for exact, fake, quantization in found)
     return References(references.dialect, tuple(kept))

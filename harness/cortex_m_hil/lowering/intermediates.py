@@ -18,10 +18,10 @@ from torch.utils import _pytree as pytree
 from cortex_m_hil.lowering.ancestry import names
 from cortex_m_hil.lowering.mutable_buffers import state_kept
 from cortex_m_hil.lowering.reference import HostModels, integers, to_torch
-from cortex_m_hil.program.dataflow import written
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate
 from cortex_m_hil.program.tensor import Array, HostTensor
+from cortex_m_hil.program.values import Instruction
 
 _FUSED: Final = 4  # nodes at most from an operator's origin to the quantise behind it: convolution, batch norm, relu, …
 _TO_NHWC: Final = (0, 2, 3, 1)
@@ -133,7 +133,7 @@ def _intermediate(
 def _fitting(file: PteFile, instruction: Instruction, value: Any) -> tuple[HostTensor, ...]:
     """Return a node's values laid out as the program has them, or an empty tuple where they do not fit."""
     items = value if isinstance(value, (tuple, list)) else (value,)
-    places = written(file, instruction)
+    places = file.dataflow.written[instruction.index]
     if len(items) != len(places):
         return ()
     found = []

@@ -17,8 +17,9 @@ from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.capability import feature, require_sizes
 from cortex_m_hil.lowering.compiler_files import contents
 from cortex_m_hil.lowering.disk_cache import disk
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, ScratchNeed
+from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.targets.cpu import Isa
 
 __all__ = ["ScratchNeed", "required_scratch", "scratch_of"]

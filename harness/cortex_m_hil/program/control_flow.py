@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from cortex_m_hil.program.dataflow import written
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.values import Instruction
 
 
 class ControlFlow:
@@ -19,7 +19,7 @@ class ControlFlow:
     """
 
     def __init__(self, file: PteFile) -> None:
-        made = {value for instruction in file.instructions for value in written(file, instruction)}
+        made = {value for written in file.dataflow.written for value in written}
         self.following = [*(_next(file, instruction, made) for instruction in file.instructions), ()]
         preceding: list[list[int]] = [[] for _ in self.following]
         for at, ones in enumerate(self.following):

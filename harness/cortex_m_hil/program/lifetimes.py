@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from cortex_m_hil.program.control_flow import ControlFlow, bits
-from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, arguments, in_place, memory_of, scratch_values, written
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, Memory, in_place
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.schema import InstructionKind
+from cortex_m_hil.program.values import Instruction
 
 
 @dataclass(frozen=True, order=True)
@@ -82,7 +83,7 @@ class Lifetimes:
         self.size = file.planned_bytes
         self.views: list[View] = []
         self._replaced: list[Overlap] = []
-        self._scratch = scratch_values(file)
+        self._data = file.dataflow
         self._flow = ControlFlow(file)
         self._given = (*file.inputs, *file.states)
         self._made = {*self._given, *(value for one in file.instructions for value in self._outs(one))}
@@ -143,7 +144,7 @@ class Lifetimes:
         for instruction in self._file.instructions:
             outs = self._outs(instruction)
             for value in outs:
-                scratch = value in self._scratch
+                scratch = value in self._data.scratch
                 victims = self._during(instruction.index) if scratch else self.live(instruction.index)
                 for victim in victims:
                     if (scratch or victim not in outs) and victim != value and self._overlap(value, victim):
@@ -190,13 +191,12 @@ class Lifetimes:
 
     def _outs(self, instruction: Instruction) -> tuple[int, ...]:
         """Return the values that an instruction writes, and its scratch; none for a view in the place of its base."""
-        file = self._file
         if instruction.kind is not InstructionKind.KERNEL:
             return ()
-        outs = written(file, instruction)
-        if instruction.operator in VIEWS and len(outs) == 1 and _same_memory(file, outs[0], instruction.args[0]):
+        outs, memory = self._data.outs[instruction.index], self._data.memory
+        if instruction.operator in VIEWS and len(outs) == 1 and memory[outs[0]] == memory[instruction.args[0]]:
             return ()
-        return (*outs, *(value for value in dict.fromkeys(instruction.args) if value in self._scratch))
+        return (*outs, *(value for value in dict.fromkeys(instruction.args) if value in self._data.scratch))
 
     def _follow(self) -> None:
         """Follow the program's control flow, and note by which instructions each written value may be read.
@@ -206,7 +206,7 @@ class Lifetimes:
         """
         given = [_Written(value, -1) for value in self._given]
         self._reads.update(dict.fromkeys(given, 0))
-        arriving = {0: _State({memory_of(self._file, one.value): frozenset({one}) for one in given}, {})}
+        arriving = {0: _State(self._data.memory, {self._data.memory[one.value]: frozenset({one}) for one in given}, {})}
         waiting, end = [0], len(self._file.instructions)
         joints = {
             one for at, ones in enumerate(self._flow.following[:-1]) if ones != (at + 1,) for one in (*ones, at + 1)
@@ -222,7 +222,7 @@ class Lifetimes:
                 at += 1
             for one in self._flow.following[at]:
                 before = arriving.get(one)
-                arriving[one] = state.copy() if before is None else before.joined(state, self._file)
+                arriving[one] = state.copy() if before is None else before.joined(state)
                 if arriving[one] != before:
                     waiting.append(one)
             if at == end:
@@ -230,29 +230,29 @@ class Lifetimes:
                     self._read(state, value, at)
 
     def _step(self, state: _State, instruction: Instruction) -> None:
-        file, at = self._file, instruction.index
+        at = instruction.index
         if instruction.kind is InstructionKind.FREE:
             return
         if instruction.kind is InstructionKind.MOVE:  # the value is another's from now on; no byte is moved
             source, to = instruction.args
-            state.moved[to] = state.held(file, source)
+            state.moved[to] = state.held(source)
             return
         outs = self._outs(instruction)
-        for value in arguments(file, instruction):
+        for value in self._data.arguments[at]:
             if value not in outs or (in_place(instruction) and instruction.operator != COPY_IN_PLACE):
                 self._read(state, value, at)
         for value in outs:
             one = _Written(value, at)
             self._reads.setdefault(one, 0)
-            state.places[memory_of(file, value)] = frozenset({one})
+            state.places[self._data.memory[value]] = frozenset({one})
             state.moved.pop(value, None)
 
     def _read(self, state: _State, value: int, at: int) -> None:
-        for one in state.held(self._file, value):
+        for one in state.held(value):
             self._reads[one] |= 1 << at
             if value in state.moved or one.value == value:
                 continue
-            if value in self._made or one.value in self._scratch:
+            if value in self._made or one.value in self._data.scratch:
                 self._replaced.append(Overlap(one.at, one.value, value))
             else:
                 self.views.append(View(value, one.value, one.at))
@@ -271,29 +271,27 @@ class _State:
     """The content of memory before an instruction.
 
     Attributes:
+        memory: the memory of each value.
         places: by memory, what may have been written there last, on one way to the instruction or another.
         moved: the values that a MoveCall made others, and what those held.
     """
 
-    places: dict[object, frozenset[_Written]]
+    memory: Sequence[Memory]
+    places: dict[Memory, frozenset[_Written]]
     moved: dict[int, frozenset[_Written]]
 
-    def held(self, file: PteFile, value: int) -> frozenset[_Written]:
+    def held(self, value: int) -> frozenset[_Written]:
         moved = self.moved.get(value)
-        return self.places.get(memory_of(file, value), frozenset()) if moved is None else moved
+        return self.places.get(self.memory[value], frozenset()) if moved is None else moved
 
     def copy(self) -> _State:
-        return _State(dict(self.places), dict(self.moved))
+        return _State(self.memory, dict(self.places), dict(self.moved))
 
-    def joined(self, other: _State, file: PteFile) -> _State:
+    def joined(self, other: _State) -> _State:
         nothing: frozenset[_Written] = frozenset()
         places = {
             place: self.places.get(place, nothing) | other.places.get(place, nothing)
             for place in {**self.places, **other.places}
         }
-        moved = {value: self.held(file, value) | other.held(file, value) for value in {**self.moved, **other.moved}}
-        return _State(places, moved)
-
-
-def _same_memory(file: PteFile, value: int, other: int) -> bool:
-    return memory_of(file, value) == memory_of(file, other)
+        moved = {value: self.held(value) | other.held(value) for value in {**self.moved, **other.moved}}
+        return _State(self.memory, places, moved)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from cortex_m_hil.errors.text import counted, percent
-from cortex_m_hil.program.dataflow import producer
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.partition import Partition, planned_in_int8
@@ -166,7 +165,7 @@ def _peak(file: PteFile, named: Named) -> Iterator[tuple[str, str]]:
 def _written_by(file: PteFile, value: int, before: int, named: Named) -> str:
     if value in file.inputs:
         return f", input {file.inputs.index(value)}"
-    one = producer(file, value, before + 1)
+    one = file.dataflow.producer(value, before + 1)
     return f" of {_at(one.index, named)}" if one is not None else ""
 
 

@@ -1,81 +1,18 @@
-"""The content of a `.pte`, as frozen dataclasses."""
+"""The content of a `.pte`, as a frozen dataclass."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from cortex_m_hil.errors import ProgramRejected
-from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.dataflow import Dataflow
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.program.values import Instruction, Value
 
 MAX_RANK: Final = 16  # kTensorDimensionLimit of ExecuTorch's runtime
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The place of a tensor in the memory plan: bytes within planned buffer ``memory_id``."""
-
-    memory_id: int
-    offset: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An EValue of a program.
-
-    Attributes:
-        spec: for tensors and numeric scalars.
-        scalar: for Int, Bool, Double and String.
-        items: for lists: value indices for IntList, TensorList and OptionalTensorList (-1: none), the numbers
-            themselves
-            for DoubleList and BoolList.
-        constant: (offset, bytes) in the file, for a constant tensor.
-        initial: (offset, bytes) in the file of what a planned tensor holds after loading.
-        is_dynamic: the shape of the tensor is an upper bound.
-    """
-
-    index: int
-    kind: ValueKind
-    spec: TensorSpec | None = None
-    scalar: int | float | bool | str | None = None
-    items: tuple[int | float | bool, ...] = ()
-    planned: Planned | None = None
-    constant: tuple[int, int] | None = None
-    initial: tuple[int, int] | None = None
-    is_dynamic: bool = False
-
-    def spec_of(self, shape: tuple[int, ...]) -> TensorSpec | None:
-        """Return the spec with this shape: the value's own, or a smaller one if it is dynamic; None for others."""
-        if self.spec is None or shape == self.spec.shape:
-            return self.spec
-        return replace(self.spec, shape=shape) if self.is_dynamic and self.spec.within(shape) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """A step of the program's chain.
-
-    Attributes:
-        operator: ``ns::name.overload``, a delegate's id, or empty.
-        args: of a kernel its schema's arguments, the out tensors, and the returned values again; of a move from and to;
-            of
-            a jump its condition.
-        destination: the instruction that a jump goes to, -1 for others.
-    """
-
-    index: int
-    kind: InstructionKind
-    operator: str
-    args: tuple[int, ...]
-    destination: int = -1
-
-    @property
-    def name(self) -> str:
-        """Return the operator, or the kind of an instruction that calls none."""
-        return self.operator or self.kind.name.lower()
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +32,11 @@ class PteFile:
     """Bytes of each planned buffer; entry 0 is a placeholder, as in the file."""
     states: tuple[int, ...] = ()
     """Values that a program keeps from one call to the next, in the order of the file."""
+
+    @cached_property
+    def dataflow(self) -> Dataflow:
+        """Return which instruction writes and reads what, and in which quantisation."""
+        return Dataflow(self.values, self.instructions, self.inputs, self.outputs, self.states)
 
     @property
     def size(self) -> int:

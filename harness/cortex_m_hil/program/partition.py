@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from cortex_m_hil.program.dataflow import COPY_IN_PLACE, QUANTISED, VIEWS, arguments, memory_of, written
+from cortex_m_hil.program.dataflow import COPY_IN_PLACE, QUANTISED, VIEWS, Memory
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
+from cortex_m_hil.program.values import Instruction
 
 
 class PartitionKind(str, Enum):
@@ -144,7 +145,7 @@ def _scalar(file: PteFile, instruction: Instruction, at: int) -> object:
 
 def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
     """Yield the specs of what an instruction reads, constants too, its scratch, and what it writes, each value once."""
-    for value in sorted({*arguments(file, instruction), *written(file, instruction)}):
+    for value in sorted({*file.dataflow.arguments[instruction.index], *file.dataflow.written[instruction.index]}):
         spec = file.values[value].spec
         if spec is not None and spec.kind is ValueKind.TENSOR:
             yield spec
@@ -394,7 +395,7 @@ def _step(
     nbytes = sum(spec.nbytes for spec in _tensors(file, instruction))
     reason = why if kind is PartitionKind.FLOAT else None
     macs = macs_of(file, instruction)
-    outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
+    outs = file.dataflow.outs[instruction.index]
     results = tuple(spec.dtype for out in outs if (spec := file.values[out].spec) is not None)
     return PartitionStep(
         instruction.index, instruction.name, kind, macs, nbytes, node or "", source or "", reason or "", executed,
@@ -405,20 +406,20 @@ def _step(
 def _connected(file: PteFile, kinds: Sequence[PartitionKind]) -> list[list[int]]:
     """Return the instructions that compute in float, or move floats, in groups that are connected by floats."""
     groups: dict[int, set[int]] = {}  # by instruction, the group that it is in
-    writer: dict[object, int] = {}  # by memory, the instruction that wrote the floats in it
-    for instruction, kind in zip(file.instructions, kinds, strict=True):
-        outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
+    writer: dict[Memory, int] = {}  # by memory, the instruction that wrote the floats in it
+    data = file.dataflow
+    for instruction, kind, outs in zip(file.instructions, kinds, data.outs, strict=True):
         moves = kind is PartitionKind.MOVEMENT and any(map(_is_float, _tensors(file, instruction)))
         belongs = moves or kind is PartitionKind.FLOAT
         if belongs:
-            read = {memory_of(file, value) for value in arguments(file, instruction) if value not in outs}
+            read = {data.memory[value] for value in data.arguments[instruction.index] if value not in outs}
             group = {instruction.index}.union(*(groups[writer[memory]] for memory in read if memory in writer))
             groups.update(dict.fromkeys(group, group))
         for value in outs:
-            writer.pop(memory_of(file, value), None)
+            writer.pop(data.memory[value], None)
             spec = file.values[value].spec
             if belongs and spec is not None and _is_float(spec):
-                writer[memory_of(file, value)] = instruction.index
+                writer[data.memory[value]] = instruction.index
     return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
 
 
@@ -431,19 +432,19 @@ def planned_in_int8(file: PteFile, found: Partition) -> int:
     That is the peak of what is held at one time, with the tensors of such islands at a byte an element and without the
     conversions at their ends. No plan takes less, and few take more.
     """
-    lifetimes = Lifetimes(file)
+    data, lifetimes = file.dataflow, Lifetimes(file)
     base = {view.value: view.base for view in lifetimes.views}
     islands = [one for one in found.islands if any(step.left_in_float for step in one.steps)]
-    inside = [file.instructions[step.instruction] for one in islands for step in one.steps]
-    made = {value for one in inside for value in written(file, one)}
-    taken = {base.get(value, value) for one in inside for value in arguments(file, one)} - made
+    inside = [step.instruction for one in islands for step in one.steps]
+    made = {value for at in inside for value in data.written[at]}
+    taken = {base.get(value, value) for at in inside for value in data.arguments[at]} - made
     edges = {base.get(value, value) for value in (*file.inputs, *file.outputs, *file.states)}
     copies, gone = set(), set()
-    for one in (file.instructions[step.instruction] for step in found.steps if step.kind is PartitionKind.CONVERSION):
-        if entering := taken.intersection(written(file, one)) - edges:
+    for at in (step.instruction for step in found.steps if step.kind is PartitionKind.CONVERSION):
+        if entering := taken.intersection(data.written[at]) - edges:
             copies.update(entering)
-        if entering or (made - edges).intersection(base.get(value, value) for value in arguments(file, one)):
-            gone.add(one.index)
+        if entering or (made - edges).intersection(base.get(value, value) for value in data.arguments[at]):
+            gone.add(at)
 
     def size(value: int, nbytes: int) -> int:
         spec = file.values[value].spec

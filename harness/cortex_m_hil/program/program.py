@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.dimensions import Dimension
+from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.partition import Partition
 from cortex_m_hil.program.pte import parse_pte
@@ -144,6 +145,11 @@ class Program:
     def partition(self) -> Partition:
         """Return the partition: what runs each instruction, on Cortex-M kernels, on portable ones or in float."""
         return Partition.of(self.file, self.nodes, self.sources, self.left_out)
+
+    @cached_property
+    def lifetimes(self) -> Lifetimes:
+        """Return the lifetimes of the planned values."""
+        return Lifetimes(self.file)
 
     def named(self, instruction: int) -> str:
         """Return the name of an instruction, as far as known: `aten::add.out, aten_add_tensor (block), model.py:12`."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from cortex_m_hil.program.dataflow import states
 from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
-from cortex_m_hil.program.model import MAX_RANK, Instruction, Planned, PteFile, Value
+from cortex_m_hil.program.model import MAX_RANK, PteFile
 from cortex_m_hil.program.schema import (
     DTYPES,
     DYNAMIC_UNBOUND,
@@ -27,6 +27,7 @@ from cortex_m_hil.program.schema import (
     ValueKind,
 )
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
+from cortex_m_hil.program.values import Instruction, Planned, Value
 
 
 class Layout(NamedTuple):

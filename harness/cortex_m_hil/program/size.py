@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
-from cortex_m_hil.program.model import PteFile, Value
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.pte import Layout, read_header
 from cortex_m_hil.program.schema import (
     FIELDS,
@@ -23,6 +23,7 @@ from cortex_m_hil.program.schema import (
     LISTS_OF_TENSORS,
     UNIONS,
 )
+from cortex_m_hil.program.values import Value
 
 
 class PteSection(str, Enum):

@@ -17,7 +17,6 @@ from cortex_m_hil.checks.advice import LOCALIZE, Advice
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, Figures, FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
@@ -43,7 +42,7 @@ def unquantised(file: PteFile) -> PteFile:
 
 FILE = parse_pte(known_answer(Isa.MVE).program)
 DSP_FILE = parse_pte(known_answer(Isa.DSP).program)
-QUANTIZATION = output_quantization(FILE, 0)
+QUANTIZATION = FILE.dataflow.output_quantizations[0]
 assert QUANTIZATION is not None
 SCALE, ZERO = np.float32(QUANTIZATION.scale), QUANTIZATION.zero_point
 

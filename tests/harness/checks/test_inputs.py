@@ -25,7 +25,7 @@ from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.diagnose import bundle_file
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected
 from cortex_m_hil.program.bundled import read_program
-from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization, input_quantization
+from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec, npy
 from networks import Apply
@@ -340,8 +340,8 @@ def test_the_zero_point_of_an_integer_input_is_the_one_that_was_quantised_by(nam
     whole = Program.from_bytes((SEEDS / name).read_bytes()).file
     zero_point = whole.values[whole.instructions[0].args[2]].scalar
     assert isinstance(zero_point, int)
-    assert input_quantization(quantised_at_its_entry(name).file, 0) == InputQuantization(None, zero_point)
-    assert input_quantization(whole, 0) is None
+    assert quantised_at_its_entry(name).file.dataflow.input_quantizations[0] == InputQuantization(None, zero_point)
+    assert whole.dataflow.input_quantizations[0] is None
 
 
 @pytest.mark.parametrize(

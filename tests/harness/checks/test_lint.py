@@ -29,14 +29,13 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.maintainers.mutants.program_mutator import FieldEdit, Site, sites
-from cortex_m_hil.program.dataflow import quantised_arguments, quantised_outputs
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.memory_shortage import Shortage
-from cortex_m_hil.program.model import Instruction, Value
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.program.values import Instruction, Value
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
@@ -545,9 +544,11 @@ def test_what_is_made_of_quantised_integers_is_quantised() -> None:
     copied = replace(join, operator="aten::clone.out", args=(joined, int(one)))
     filled = replace(join, operator="aten::full.out", args=(int(one),))
     chain = tuple(replace(it, index=at) for at, it in enumerate((quantise, join, copied, join, filled, join)))
-    found = quantised_arguments(replace(made.file, instructions=chain))
+    found = replace(made.file, instructions=chain).dataflow.quantised_arguments
     assert found == [frozenset(), {int(one)}, {joined}, {int(one)}, frozenset(), frozenset()]
-    at_end = [quantised_outputs(replace(made.file, instructions=chain[:end], outputs=(joined,))) for end in (4, 6)]
+    at_end = [
+        replace(made.file, instructions=chain[:end], outputs=(joined,)).dataflow.quantised_outputs for end in (4, 6)
+    ]
     assert at_end == [{0}, set()]
 
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.checks.quanta import histograms
-from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -18,7 +17,7 @@ FILE = Program.from_bytes(known_answer(Isa.SCALAR).program).file
 
 def outputs(integers: list[int]) -> Array:
     """Of the known program, as if it had computed these."""
-    quantization = output_quantization(FILE, 0)
+    quantization = FILE.dataflow.output_quantizations[0]
     assert quantization is not None
     values = (np.array([integers]) - quantization.zero_point) * np.float32(quantization.scale)
     return values.astype(np.float32)

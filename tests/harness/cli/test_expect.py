@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expect
-from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array
 from paths import REPOSITORY
@@ -59,7 +58,7 @@ def test_what_the_dialect_is_granted_is_not_granted_to_a_file(hil: Hil, tmp_path
     """An average pool may be a quantum off ExecuTorch's Python operators, and never off what a user expects."""
     shutil.copy(SEEDS / "conv.pte", tmp_path / "conv.pte")
     program = Program.from_bytes((tmp_path / "conv.pte").read_bytes())
-    quantization = output_quantization(program.file, 0)
+    quantization = program.file.dataflow.output_quantizations[0]
     assert quantization is not None and "cortex_m::quantized_avg_pool2d.out" in program.file.operators
     np.save("x.npy", np.linspace(-1, 1, 32, dtype=np.float32).reshape(1, 2, 4, 4))
     assert hil("run", "conv.pte", "-t", "m0-qemu", "-i", "x.npy", "-o", "y.npy").status == OK

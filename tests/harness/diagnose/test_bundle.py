@@ -188,10 +188,9 @@ def test_intermediates_come_back(native: Dut, bundle: Bundle, folder: Path) -> N
 
 
 def intermediates(program: Program) -> Iterator[Intermediate]:
-    from cortex_m_hil.program.dataflow import written
 
     for instruction in program.file.instructions:
-        specs = [program.file.values[place].spec for place in written(program.file, instruction)]
+        specs = [program.file.values[place].spec for place in program.file.dataflow.written[instruction.index]]
         values = tuple(HostTensor(spec, bytes(spec.nbytes)) for spec in specs if spec is not None)
         floats = np.ones(values[0].spec.shape, np.float32)
         yield Intermediate(values, floats, floats, 0.5, -3, 1, "model.py:3")

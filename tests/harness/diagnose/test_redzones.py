@@ -26,10 +26,11 @@ from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import RED_ZONE, Layout, clear_cache
 from cortex_m_hil.lowering.redzone_planning import spread
 from cortex_m_hil.program.known_answer import known_answer
-from cortex_m_hil.program.model import Planned, PteFile, Value
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
+from cortex_m_hil.program.values import Planned, Value
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

@@ -29,7 +29,6 @@ from cortex_m_hil.lowering.capability import feature, require_sizes
 from cortex_m_hil.lowering.module_export import stage
 from cortex_m_hil.lowering.pipeline import cache as remembered
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
-from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.known_answer import file_name, known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
@@ -159,7 +158,7 @@ def test_without_quantisation() -> None:
         nn.Conv2d(2, 3, 3), (torch.randn(1, 2, 6, 6),), isa=Isa.SCALAR, options=LoweringOptions(quantize=False)
     )
     found = references(program)
-    assert found.quantized is None and output_quantization(program.file, 0) is None
+    assert found.quantized is None and program.file.dataflow.output_quantizations[0] is None
     np.testing.assert_allclose(found.dialect[0], found.eager[0], atol=1e-5)
     assert "aten::convolution.out" in program.file.operators
 
@@ -174,7 +173,7 @@ def test_a_program_without_constants_has_no_extended_header() -> None:
 def test_output_quantisation_through_a_final_view(last: Any) -> None:
     seed(4)
     program = lower(nn.Sequential(nn.Linear(16, 8), last), (torch.randn(1, 16),), isa=Isa.DSP)
-    found = output_quantization(program.file, 0)
+    found = program.file.dataflow.output_quantizations[0]
     assert found is not None and found.dtype == "int8"
     comparison = compare(program.file, dialect_outputs(program), references(program), Tolerance())
     assert comparison.ok and comparison.outputs[0].max_quanta == 0

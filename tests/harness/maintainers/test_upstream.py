@@ -166,7 +166,6 @@ import dataclasses
 import pytest
 
 from cortex_m_hil.flow import checking
-from cortex_m_hil.program.dataflow import output_quantization
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +177,7 @@ def wrong(monkeypatch):
         result = run(dut, program, *args, **options)
         (output,) = result.outputs
         array = output.array().copy()
-        array.flat[0] -= output_quantization(program.file, 0).scale
+        array.flat[0] -= program.file.dataflow.output_quantizations[0].scale
         return dataclasses.replace(result, outputs=(type(output).from_array(array, output.spec.dim_order),))
 
     monkeypatch.setattr(checking, "run", off_by_one)

@@ -12,12 +12,12 @@ from torch import nn
 
 from cortex_m_hil.checks.lint import Rule, lint
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.program.dataflow import arguments, scratch_values
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.lifetimes import Extent, Lifetimes
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from networks import Apply
@@ -70,7 +70,7 @@ def test_indices_in_a_list_with_holes_are_read() -> None:
     last = lowered.file.instructions[-1]
     assert last.operator == "aten::index.Tensor_out"
     (indices,) = (one.args[-1] for one in lowered.file.instructions if one.operator == "aten::add.out")
-    assert indices in arguments(lowered.file, last)
+    assert indices in lowered.file.dataflow.arguments[last.index]
     first = next(one.args[-1] for one in lowered.file.instructions if one.operator == "aten::exp.out")
     assert list(Lifetimes(moved(lowered.file, first, indices, 0)).overlaps())
 
@@ -115,7 +115,7 @@ def branched() -> Program:
 
 def last_scratch(file: PteFile) -> tuple[int, Instruction]:
     """That of the last convolution, and this."""
-    scratch = scratch_values(file)
+    scratch = file.dataflow.scratch
     convolution = [one for one in file.instructions if one.operator.startswith("cortex_m::quantized_conv2d")][-1]
     (value,) = (value for value in convolution.args if value in scratch)
     return value, convolution

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, ProgramRejected
-from cortex_m_hil.program import dataflow, model, schema, tensor
+from cortex_m_hil.program import schema, tensor
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.program.values import Instruction, Planned, Value
 from cortex_m_hil.targets.cpu import Isa
 
 FILES = [known_answer(isa).program for isa in Isa]
@@ -99,12 +100,12 @@ def test_a_real_file(isa: Isa) -> None:
     assert (bias is ValueKind.TENSOR) == (isa is not Isa.MVE)
     assert len(file.ints(linear.args[7])) == 1
     assert file.planned_bytes >= sum(16 * 4 for _ in file.inputs)
-    assert dataflow.computing_operator(file, 0) == linear
-    assert dataflow.producer(file, file.inputs[0]) is None
+    assert file.dataflow.computed_by[0] == linear
+    assert file.dataflow.producer(file.inputs[0]) is None
 
 
 def test_output_quantization_is_the_final_dequantize() -> None:
-    found = dataflow.output_quantization(parse_pte(FILES[0]), 0)
+    found = parse_pte(FILES[0]).dataflow.output_quantizations[0]
     assert found is not None and (found.qmin, found.qmax, found.dtype) == (-128, 127, "int8")
     expected = known_answer(Isa.MVE).expected[0].array()
     quanta = expected / np.float32(found.scale)
@@ -117,32 +118,32 @@ def view_chain(kind: str) -> PteFile:
     flat = TensorSpec.contiguous("float32", (6,))
     numbers = [0.5, 3, -128, 127, 1]
     scalars = tuple(
-        model.Value(4 + n, ValueKind.DOUBLE if isinstance(x, float) else ValueKind.INT, scalar=x)
+        Value(4 + n, ValueKind.DOUBLE if isinstance(x, float) else ValueKind.INT, scalar=x)
         for n, x in enumerate(numbers)
     )
-    kept = model.Planned(1, 64, 24)
+    kept = Planned(1, 64, 24)
     values = (
-        model.Value(0, ValueKind.TENSOR, int8, planned=model.Planned(1, 0, 6)),
-        model.Value(1, ValueKind.TENSOR, f32, planned=kept),
-        model.Value(2, ValueKind.TENSOR, flat, planned=kept if kind == "alias" else model.Planned(1, 128, 24)),
-        model.Value(3, ValueKind.NULL),
+        Value(0, ValueKind.TENSOR, int8, planned=Planned(1, 0, 6)),
+        Value(1, ValueKind.TENSOR, f32, planned=kept),
+        Value(2, ValueKind.TENSOR, flat, planned=kept if kind == "alias" else Planned(1, 128, 24)),
+        Value(3, ValueKind.NULL),
         *scalars,
     )
     call = schema.InstructionKind.KERNEL
-    instructions = [model.Instruction(0, call, "cortex_m::dequantize_per_tensor.out", (0, 4, 5, 6, 7, 8, 1, 1))]
+    instructions = [Instruction(0, call, "cortex_m::dequantize_per_tensor.out", (0, 4, 5, 6, 7, 8, 1, 1))]
     if kind != "alias":
-        instructions.append(model.Instruction(1, call, kind, (1, 3, 2, 2)))
+        instructions.append(Instruction(1, call, kind, (1, 3, 2, 2)))
     names = tuple(i.operator for i in instructions)
     return PteFile(b"", "", "forward", values, (0,), (2,), tuple(instructions), names, (), (0, 256))
 
 
 @pytest.mark.parametrize("kind", ["alias", "aten::view_copy.out", "dim_order_ops::_clone_dim_order.out"])
 def test_quantization_is_followed_through_views(kind: str) -> None:
-    assert dataflow.output_quantization(view_chain(kind), 0) == (0.5, 3, -128, 127, "int8")
+    assert view_chain(kind).dataflow.output_quantizations[0] == (0.5, 3, -128, 127, "int8")
 
 
 def test_quantization_stops_at_arithmetic() -> None:
-    assert dataflow.output_quantization(view_chain("aten::mul.out"), 0) is None
+    assert view_chain("aten::mul.out").dataflow.output_quantizations[0] is None
 
 
 # --- bad files -------------------------------------------------------------------------------------------
@@ -188,10 +189,8 @@ def inspect_all(data: bytes) -> None:
     """Parse, and look at everything a parsed file offers."""
     file = parse_pte(data)
     file.input_specs()
-    for number, spec in enumerate(file.output_specs()):
-        assert spec.nbytes >= 0
-        dataflow.output_quantization(file, number)
-        dataflow.computing_operator(file, number)
+    assert all(spec.nbytes >= 0 for spec in file.output_specs())
+    assert len(file.dataflow.output_quantizations) == len(file.dataflow.computed_by) == len(file.outputs)
     for value in file.values:
         file.constant(value.index)
         file.ints(value.index) if value.kind is ValueKind.INT_LIST else None

@@ -20,7 +20,6 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.flow.state import write_state
 from cortex_m_hil.maintainers.mutants.program_mutator import MOST_ITEMS, Mutator, ProgramMutant
-from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
@@ -132,8 +131,8 @@ class Fuzzer:
             program = Program.from_bytes(data, "mutant.pte")
             flow.findings(program, self.dut.target, self.dut.session().identity.operators, self.dut.resolved.runtime)
             program.file.input_specs()
-            for number in range(len(program.file.output_specs())):
-                output_quantization(program.file, number)
+            program.file.output_specs()
+            _ = program.file.dataflow.output_quantizations
         except ProgramRejected as error:
             return None, error.message
         except Exception as error:
