@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil import flow, load_program
+from cortex_m_hil.flow.checking import kept_input
 from cortex_m_hil.flow.coverage import gcov
 from cortex_m_hil.flow.coverage.counts import Files, Share, total
-from cortex_m_hil.flow.running import kept_input
 from cortex_m_hil.host import toolchain
 
 SECONDS: Final = 60.0  # for one program

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import shown
 from cortex_m_hil.program.dataflow import InputQuantization
 from cortex_m_hil.program.dimensions import SIZES, misfit
 from cortex_m_hil.program.model import PteFile
@@ -149,6 +150,46 @@ def _quantise(taken: Taken) -> str:
 # --- inputs of a program -------------------------------------------------------------------------------------
 
 
+def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
+    """Return arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants.
+
+    No value is changed; `require_fit` checks whether dtypes and shapes are the program's.
+    """
+    specs = program.file.input_specs()
+    orders = [specs[number].dim_order if number < len(specs) else () for number in range(len(arrays))]
+    return tuple(_sent(number, *both) for number, both in enumerate(zip(arrays, orders, strict=True)))
+
+
+def _sent(number: int, value: Any, order: tuple[int, ...]) -> HostTensor:
+    try:
+        if isinstance(value, HostTensor):
+            return value
+        if isinstance(value, (bool, int, float)):
+            return HostTensor.from_scalar(value)
+        array = _array(value)
+        return HostTensor.from_array(array, order if len(order) == array.ndim else None)
+    except ConfigError as error:
+        error.message = f"input {number}: {error.message}"
+        raise
+
+
+def _array(value: Any) -> Array:
+    """Return a value with a dtype as an array; raise ConfigError for others.
+
+    NumPy would choose the dtype of a list, which may not hold its values.
+    """
+    if isinstance(value, (list, tuple)):
+        raise ConfigError(f"{shown(value)} has no dtype", hint="an array: numpy.array(values), or torch.tensor(values)")
+    try:
+        array: Array = np.asanyarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise ConfigError(f"{shown(value)} is no array: {first}", hint="x.detach().numpy()") from error
+    if array.dtype.kind not in "biufc":
+        raise ConfigError(f"{shown(value)} is no tensor, array or number", hint="an array of numbers: numpy.array(…)")
+    return array
+
+
 def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, str]]:
     """Yield each misfit of the inputs, in number, kind, dtype, shape or dim order, with what to do about it."""
     specs = program.file.input_specs()
@@ -163,11 +204,11 @@ def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tu
         value, spec = program.file.values[index], specs[number]
         fitting = value.spec_of(given.spec.shape)
         if fitting is None or not fitting.same_memory(given.spec):
-            most, taken = "at most " if value.is_dynamic else "", Taken.of(program.file, number)
+            array, taken, most = given.array(), Taken.of(program.file, number), "at most " if value.is_dynamic else ""
             shown = taken if given.spec.dtype != spec.dtype else spec
             what = f"input {number}: the program takes {most}{shown}, not {given.spec}"
             of_one_kind = given.spec.kind is spec.kind is ValueKind.TENSOR
-            yield what + (lost(taken, given.array()) if of_one_kind else ""), _fix(fitting, taken, given)
+            yield what + (lost(taken, array) if of_one_kind else ""), _fix(fitting, taken, given, array)
             alike = False
         elif not isinstance(own := value.scalar, str | None) and HostTensor.from_scalar(own) != given:
             what = f"input {number} is {given.item()}, and the program was lowered with {own}, which is built into it"
@@ -188,14 +229,14 @@ def require_fit(program: Program, inputs: Sequence[HostTensor], target: str, run
             raise ConfigError(what, target=target, hint=hint)
 
 
-def _fix(fitting: TensorSpec | None, taken: Taken, given: HostTensor) -> str:
+def _fix(fitting: TensorSpec | None, taken: Taken, given: HostTensor, array: Array) -> str:
     spec = fitting or taken.spec
     if spec.kind is not given.spec.kind:
         if ValueKind.TENSOR not in (spec.kind, given.spec.kind):
             return f"a number as the program was lowered with: {scalar_example(spec.kind)} for one"
         return "numbers are for scalars, tensors and arrays for tensors; each as the program was lowered with"
     if spec.dtype != given.spec.dtype:
-        return dtype_advice(taken, given.array())
+        return dtype_advice(taken, array)
     if spec.shape != given.spec.shape:
         return "a program has the shapes that it was lowered with: lower the module with inputs like these for others"
     return f"the bytes would mean another tensor: {_relayout(spec)}"

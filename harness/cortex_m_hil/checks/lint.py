@@ -307,7 +307,7 @@ def _state(program: Program) -> Iterator[LintFinding]:
             "" if file.values[index].initial is not None else ", without an initial value: it begins with zeros here"
         )
         found.append(f"{name}, {file.values[index].spec}{unset}")
-    nbytes = sum(one.spec.nbytes for one in file.initial_state())
+    nbytes = sum(spec.nbytes for index in file.states if (spec := file.values[index].spec) is not None)
     yield LintFinding(Rule.STATE_NOTE, f"the program has state, {nbytes} bytes: {'; '.join(found)}")
 
 

@@ -1,118 +1,31 @@
-"""Checking a module or a program on a target: lower, lint, run, compare."""
+"""Checking a program on a target: lint it, run it, and compare its outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
 
-import numpy as np
-
-from cortex_m_hil import lowering
 from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, FindingKind
+from cortex_m_hil.checks.inputs import require_fit
+from cortex_m_hil.checks.lint import UNLINTED, LintFinding, lint, next_step, raise_findings
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.errors import ConfigError, VerdictError
-from cortex_m_hil.errors.text import shown
+from cortex_m_hil.errors import InfraError, Mismatch, ToolchainError, VerdictError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import Guards, operator_that_keeps_its_size
-from cortex_m_hil.flow.running import run, telling_what_lint_knows
-from cortex_m_hil.host.calls import checked_call, warn
-from cortex_m_hil.lowering import Exported, Inputs, Layout, LoweringOptions
-from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.flow.execution import Guards, execute, execute_loaded, load, operator_that_keeps_its_size
+from cortex_m_hil.flow.hang import silence_explained
+from cortex_m_hil.host import files
+from cortex_m_hil.program.program import Program, References, ScratchNeed
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.cpu import Isa
-
-
-@checked_call("hil.export")
-def export(
-    module: Any,
-    inputs: Inputs | list[Any] | None = None,
-    *,
-    layout: Layout = LoweringOptions.layout,
-    dynamic_shapes: Any = None,
-) -> Exported:
-    """Export a module as it is now, to lower and check it for any number of targets without a new export for each.
-
-    Args:
-        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
-            `torch.export.ExportedProgram`, which is exported anew, with its dynamic shapes.
-        inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
-            become the program's. None: those of the exported program.
-        layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous.
-        dynamic_shapes: as `torch.export.export` takes them; each dimension has to have an upper bound. None: the shapes
-            of the inputs are fixed.
-
-    Returns:
-        What `lower` and `check` take in place of module and inputs. The module may change afterwards: what it gave for
-        the inputs is the reference `eager`.
-
-    Raises:
-        LoweringError: the module cannot be exported.
-        ConfigError: an argument is wrong, or the module itself fails on these inputs.
-    """
-    return lowering.export(module, inputs, layout, dynamic_shapes)
-
-
-@checked_call("hil.lower")
-def lower(
-    module: Any,
-    inputs: Inputs | list[Any] | None = None,
-    *,
-    isa: Isa,
-    calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
-    quantize: bool = LoweringOptions.quantize,
-    quantizer: Any = LoweringOptions.quantizer,
-    layout: Layout = LoweringOptions.layout,
-    redzones: bool = LoweringOptions.redzones,
-    dynamic_shapes: Any = None,
-) -> Program:
-    """Lower a module for an ISA class.
-
-    Args:
-        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
-            `torch.export.ExportedProgram`, as `export` takes it; or what `export` gave: its layout is that of
-            the export, and so are its inputs where none are given. What PT2E has converted already is lowered with
-            `quantize=False`.
-        inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
-            become the program's; their values calibrate it, unless `calibration` does.
-        isa: the path that it is lowered for.
-        calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
-        quantize: to int8; False lowers the float module.
-        quantizer: such as `prepare_pt2e` takes, a `CortexMQuantizer` for one; it is not changed. None: ExecuTorch's for
-            Cortex-M, for the layout.
-        layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the compiler
-            insert transposes (ExecuTorch 1.5 or newer).
-        redzones: plan memory that no tensor owns around every tensor.
-        dynamic_shapes: as `export` takes them.
-
-    Returns:
-        The program, with the inputs and with what computes its references. Equal exports give the same program, from
-        a cache.
-
-    Raises:
-        LoweringError: the module cannot be exported, quantised or lowered, or not with dynamic shapes.
-        ConfigError: an argument is wrong, or the module itself fails on these inputs.
-        ToolchainError: the installed ExecuTorch lacks something.
-    """
-    options = LoweringOptions(calibration, quantize, layout, redzones, quantizer)
-    program = lowering.lower(module, inputs, isa=isa, options=options, dynamic_shapes=dynamic_shapes)
-    warn_of_training(program)
-    return program
-
-
-def warn_of_training(program: Program) -> None:
-    """Issue a HilWarning where the module is in eval mode and a submodule whose results depend on the mode is not.
-
-    Someone has set that mode. A module that is wholly in training mode may just be as torch made it: there is no
-    warning then, only a line in a bad verdict.
-    """
-    training = program.training
-    if training is not None and training.is_in_part:
-        warn(f"{program.name}: {training}; module.eval() puts all of it in that mode, and silences this")
+from cortex_m_hil.targets.model import Target
 
 
 @dataclass(frozen=True)
@@ -149,28 +62,139 @@ def verify(
     Raises:
         InfraError, VerdictError: what `run` raises, and the verdict of the comparison.
     """
-    with nullcontext() if linted else telling_what_lint_knows(dut, program):
-        return _verified(dut, program, tolerance, linted, excluded, guards, observe)
-
-
-def _verified(
-    dut: Dut, program: Program, tolerance: Tolerance, linted: bool, excluded: Sequence[str], guards: Guards | None,
-    observe: Callable[[Checked], None],
-) -> Checked:  # fmt: skip
-    result = run(dut, program, linted=linted, excluded=excluded, guards=guards, complete=False)
-    references = program.reference(program.inputs) if program.reference else References()
-    comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
-    if any(finding.kind is FindingKind.SHAPE for finding in comparison.findings):
-        comparison = _naming_what_keeps_its_size(dut, program, comparison)
-    checked = Checked(program, result, comparison, references)
-    observe(checked)
-    try:
-        comparison.raise_for_verdict(dut.resolved.display_name)
-    except VerdictError as error:
-        if program.training is not None:
-            error.details = (*error.details, ("mode", str(program.training)))
-        raise
+    with _lint_told(dut, program, linted):
+        result = _result(dut, program, program.inputs, linted, excluded, guards)
+        references = program.reference(program.inputs) if program.reference else References()
+        comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
+        if any(finding.kind is FindingKind.SHAPE for finding in comparison.findings):
+            comparison = _naming_what_keeps_its_size(dut, program, comparison)
+        checked = Checked(program, result, comparison, references)
+        observe(checked)
+        try:
+            comparison.raise_for_verdict(dut.resolved.display_name)
+        except VerdictError as error:
+            if program.training is not None:
+                error.details = (*error.details, ("mode", str(program.training)))
+            raise
     return checked
+
+
+def run(
+    dut: Dut,
+    program: Program,
+    inputs: tuple[HostTensor, ...] | None = None,
+    *,
+    linted: bool = True,
+    excluded: Sequence[str] = (),
+    guards: Guards | None = None,
+    complete: bool = True,
+) -> RunResult:
+    """Run a program once (twice where an output looks unwritten, or under a guard).
+
+    Args:
+        dut: the target.
+        program: the program.
+        inputs: None: the program's own.
+        linted: False skips the lint; inputs that do not fit the program are a ConfigError all the same.
+        excluded: patterns of operators that lint takes for absent, though the runner has them.
+        guards: makes the program's guard, for instance `diagnose.lifetimes.WatchedMemory`; None: no memory is watched.
+        complete: an unwritten element of an output is a Mismatch; False: `RunResult.unwritten` has a mask of them.
+
+    Raises:
+        ConfigError: the inputs do not fit the program.
+        InfraError: the target or its tools fail.
+        VerdictError: the program is refused, or fails. A program that does not end is TargetHang only if the target
+            passes its self-test afterwards.
+    """
+    given = program.inputs if inputs is None else inputs
+    with _lint_told(dut, program, linted):
+        result = _result(dut, program, given, linted, excluded, guards)
+        if complete:
+            _refuse_unwritten(program, result.unwritten, dut.target.name, result.log)
+    return result
+
+
+def _result(
+    dut: Dut, program: Program, inputs: tuple[HostTensor, ...], linted: bool, excluded: Sequence[str],
+    guards: Guards | None,
+) -> RunResult:  # fmt: skip
+    """Return the result of a program on inputs that fit it, after the lint; raise what `run` does."""
+    require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
+    keep(dut, program, inputs)
+    session = dut.session()
+    if linted:
+        require_lint(dut, program, excluded)
+    with silence_explained(dut, program, inputs):
+        result = execute(dut, session, program, inputs, guards(program) if guards else None)
+    return result
+
+
+def stream(
+    dut: Dut, program: Program, samples: Iterable[tuple[HostTensor, ...]], *, linted: bool = True
+) -> Iterator[tuple[HostTensor, ...]]:
+    """Yield the outputs of a program for each sample; it is loaded once. Raises what `run` does."""
+    session = dut.session()
+    if linted:
+        require_lint(dut, program)
+    loaded = False
+    for inputs in samples:
+        require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
+        with silence_explained(dut, program, inputs):
+            if not loaded:
+                load(session, program)
+                loaded = True
+            outputs, unwritten, _ = execute_loaded(dut, session, inputs)
+        _refuse_unwritten(program, unwritten, dut.target.name, session.log)
+        yield tuple(outputs)
+
+
+# --- lint ----------------------------------------------------------------------------------------------------
+
+
+def require_lint(dut: Dut, program: Program, excluded: Sequence[str] = ()) -> None:
+    """Lint a program for a target and its runner.
+
+    Raises:
+        LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit.
+    """
+    offered = [name for name in dut.session().identity.operators if not any(map(partial(fnmatch, name), excluded))]
+    found = findings(program, dut.target, offered, dut.resolved.runtime)
+    raise_findings(found, dut.target.name)
+
+
+def findings(
+    program: Program, target: Target, operators: Sequence[str] | None, runtime: str
+) -> tuple[LintFinding, ...]:
+    """Return all findings of the lint; `operators` is the runner's list, None if unknown."""
+    return lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa), runtime=runtime)
+
+
+def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
+    """Return the scratch sizes that the program knows, else those of the wheel's CMSIS-NN; none without either."""
+    if program.scratch is not None:
+        return program.scratch(isa)
+    from cortex_m_hil.lowering.scratch import scratch_of
+
+    with contextlib.suppress(ToolchainError):
+        return scratch_of(program, isa)
+    return ()
+
+
+@contextlib.contextmanager
+def _lint_told(dut: Dut, program: Program, linted: bool) -> Iterator[None]:
+    """Add to a bad verdict of a run without lint what lint would have refused, and the next step."""
+    try:
+        yield
+    except VerdictError as error:
+        known = () if linted else findings(program, dut.target, None, dut.resolved.runtime)
+        if grave := [finding for finding in known if not finding.is_note]:
+            more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+            error.hint = next_step(grave[0]).partition(f"; {UNLINTED}")[0]
+            error.details = (*error.details, ("lint", f"{grave[0].message}{more}; not asked before ({UNLINTED})"))
+        raise
+
+
+# --- what the sequence needs ---------------------------------------------------------------------------------
 
 
 def _naming_what_keeps_its_size(dut: Dut, program: Program, comparison: Comparison) -> Comparison:
@@ -182,41 +206,40 @@ def _naming_what_keeps_its_size(dut: Dut, program: Program, comparison: Comparis
     return replace(comparison, operators=(keeps,) * count, advice=(SIZE,) * count)
 
 
-def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
-    """Return arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants.
+def _refuse_unwritten(program: Program, unwritten: Sequence[Array], target: str, log: str) -> None:
+    for number, mask in enumerate(unwritten):
+        if mask.any():
+            made_by = program.file.dataflow.computed_by[number]
+            hint = "its kernel leaves elements out; hil compare-runtimes tells whether ExecuTorch's does too"
+            raise Mismatch(
+                f"{int(mask.sum())} of {mask.size} elements of output {number} were never written",
+                target=target,
+                operator=made_by.operator if made_by is not None else "",
+                hint=hint if made_by is not None else "no operator of the program writes it: lower the module again",
+                log=log,
+            )
 
-    No value is changed; `require_fit` checks whether dtypes and shapes are the program's.
+
+def kept_input(pte: Path, number: int) -> Path:
+    """Return the path of an input of a program that was kept."""
+    return pte.with_suffix(f".{number}.npy")
+
+
+def keep(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> None:
+    """Write a program with its inputs, once, to the target's folder for kept programs, if it has one.
+
+    Raises:
+        InfraError: it cannot be written.
     """
-    specs = program.file.input_specs()
-    orders = [specs[number].dim_order if number < len(specs) else () for number in range(len(arrays))]
-    return tuple(_sent(number, *both) for number, both in enumerate(zip(arrays, orders, strict=True)))
-
-
-def _sent(number: int, value: Any, order: tuple[int, ...]) -> HostTensor:
+    if (folder := dut.keep) is None:
+        return
+    content = hashlib.sha256(b"".join([program.pte, *(value.data for value in inputs)])).hexdigest()
+    path = folder / f"{files.name_for(dut.what)}-{content[:8]}.pte"
     try:
-        if isinstance(value, HostTensor):
-            return value
-        if isinstance(value, (bool, int, float)):
-            return HostTensor.from_scalar(value)
-        array = _array(value)
-        return HostTensor.from_array(array, order if len(order) == array.ndim else None)
-    except ConfigError as error:
-        error.message = f"input {number}: {error.message}"
-        raise
-
-
-def _array(value: Any) -> Array:
-    """Return a value with a dtype as an array; raise ConfigError for others.
-
-    NumPy would choose the dtype of a list, which may not hold its values.
-    """
-    if isinstance(value, (list, tuple)):
-        raise ConfigError(f"{shown(value)} has no dtype", hint="an array: numpy.array(values), or torch.tensor(values)")
-    try:
-        array: Array = np.asanyarray(value)
-    except (RuntimeError, TypeError, ValueError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise ConfigError(f"{shown(value)} is no array: {first}", hint="x.detach().numpy()") from error
-    if array.dtype.kind not in "biufc":
-        raise ConfigError(f"{shown(value)} is no tensor, array or number", hint="an array of numbers: numpy.array(…)")
-    return array
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, value in enumerate(inputs):
+            kept_input(path, number).write_bytes(value.npy())
+        path.write_bytes(program.pte)
+    except OSError as error:
+        what = f"cannot keep the program in {folder}: {error.strerror}"
+        raise InfraError(what, hint="another --keep-programs") from error

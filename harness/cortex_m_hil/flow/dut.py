@@ -53,6 +53,7 @@ class Dut:
         self.counting: Counting | None = None  # where the coverage goes, if the runner counts
         self.recovered_by = ""  # the recovery step since the last restart
         self._identity: Identity | None = None  # of the last runner that answered
+        self._clock = Clock.HOST  # its
         self._session: Session | None = None
         self._folder: TemporaryFolder | None = None
         self._leased: LeasedBoard | None = None
@@ -92,7 +93,7 @@ class Dut:
             launchers.engine(self.target),
             identity.runtime,
             identity.runtime_version,
-            Clock.INSTRUMENTED if self.elf.counts else identity.clock(self.target.launcher.clock),
+            self._clock,
         )
 
     def restart(self) -> None:
@@ -195,7 +196,7 @@ class Dut:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
             session = Session(self.target, self.elf, process)
-            self._identity = session.identity
+            self._identity, self._clock = session.identity, session.clock
             return session
         except ResponseTimeout as stuck:
             process.close()

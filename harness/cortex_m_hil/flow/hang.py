@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from cortex_m_hil.errors import BoardWedged, HarnessError, LaunchError, LinkError, TargetHang
 from cortex_m_hil.flow.execution import Device, execute
@@ -14,30 +15,28 @@ from cortex_m_hil.runner.session.session import ResponseTimeout
 from cortex_m_hil.targets.model import HardwareLauncher
 
 
-def explain_silence(
-    dut: Device, program: Program, inputs: Sequence[HostTensor], stuck: ResponseTimeout, log: str
-) -> HarnessError:
-    """Return the error of a run that was not answered in time: of the program, or of the target.
+@contextmanager
+def silence_explained(dut: Device, program: Program, inputs: Sequence[HostTensor]) -> Iterator[None]:
+    """Raise, for a run that is not answered in time, an error of the program or of the target.
 
-    Args:
-        dut: the target; it has been restarted afterwards.
-        program: the program that ran.
-        inputs: its inputs.
-        stuck: the timeout, with the operator that was being executed.
-        log: what the target had said.
+    The target has been restarted then.
 
-    Returns:
-        TargetHang where the target passes its self-test after a restart, and on a board hangs a second time; an infra
-        error otherwise.
+    Raises:
+        TargetHang: the target passes its self-test after a restart, and on a board hangs a second time.
+        InfraError: otherwise.
     """
-    problem = _tested_hang(dut, stuck, log)
+    try:
+        yield
+        return
+    except ResponseTimeout as stuck:
+        problem = _tested_hang(dut, stuck)
     if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
-        return _hangs_again(dut, program, inputs, problem)
-    return problem
+        problem = _hangs_again(dut, program, inputs, problem)
+    raise problem from problem.__cause__
 
 
-def _tested_hang(dut: Device, stuck: ResponseTimeout, log: str) -> HarnessError:
-    name = dut.target.name
+def _tested_hang(dut: Device, stuck: ResponseTimeout) -> HarnessError:
+    name, log = dut.target.name, stuck.log
     dut.restart()
     try:
         selftest(dut)

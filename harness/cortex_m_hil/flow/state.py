@@ -20,11 +20,6 @@ State = tuple[HostTensor, ...]
 """The content of each state, in the order of `PteFile.states`."""
 
 
-def is_set_by_loading(file: PteFile) -> bool:
-    """Tell whether the file has an initial value for every state."""
-    return all(file.values[value].initial is not None for value in file.states)
-
-
 def write_state(session: Session, file: PteFile, state: State) -> None:
     for value, tensor in zip(file.states, state, strict=True):
         session.write(MemoryRegion.VALUE, value, tensor.data)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cortex_m_hil.flow.execution import POISON, Device, Guard, load, operator_at, prepare
-from cortex_m_hil.flow.hang import explain_silence
+from cortex_m_hil.flow.hang import silence_explained
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.runner.links.protocol import MemoryRegion
-from cortex_m_hil.runner.session.session import ResponseTimeout, Session
+from cortex_m_hil.runner.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,7 @@ def steps(
     index, done = 0, not program.file.instructions
     while not done:
         before(session, index)
-        try:
+        with silence_explained(device, program, inputs):
             step = session.step(1, device.seconds)
-        except ResponseTimeout as stuck:
-            problem = explain_silence(device, program, inputs, stuck, session.log)
-        else:
-            yield Executed(index, step.ticks, program, session)
-            index, done = step.next, step.done
-            continue
-        raise problem
+        yield Executed(index, step.ticks, program, session)
+        index, done = step.next, step.done

@@ -14,16 +14,16 @@ from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, Mismatch
+from cortex_m_hil.flow.checking import require_lint
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
-from cortex_m_hil.flow.hang import explain_silence
-from cortex_m_hil.flow.running import require_lint
-from cortex_m_hil.flow.state import State, digest_state, is_set_by_loading, read_state, require_state, write_state
+from cortex_m_hil.flow.hang import silence_explained
+from cortex_m_hil.flow.state import State, digest_state, read_state, require_state, write_state
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.results import Frame, Streamed
-from cortex_m_hil.runner.session.session import ResponseTimeout, Session
+from cortex_m_hil.runner.session.session import Session
 
 Inputs = tuple[HostTensor, ...]
 
@@ -71,7 +71,7 @@ def stream_frames(
     references = program.stream(frames, first, not _is_quantised(program.file)) if program.stream is not None else ()
     guard = guards(program) if guards else None
     one = _Stream(dut, dut.session(), program, references, tolerance, guard)
-    return one.run(frames, None if state is None and is_set_by_loading(program.file) else first)
+    return one.run(frames, None if state is None and program.file.state_is_loaded else first)
 
 
 class _Stream:
@@ -107,10 +107,8 @@ class _Stream:
     def _frame(self, number: int, inputs: Inputs) -> Frame:
         poison = COUNTER_POISON if number % 2 else POISON
         session, program = self._session, self._program
-        try:
-            outputs, ticks = one_pass(self._dut, session, program, inputs, poison, self._guard, keep_state=True)
-        except ResponseTimeout as stuck:
-            raise explain_silence(self._dut, program, inputs, stuck, session.log) from None
+        with silence_explained(self._dut, program, inputs):
+            outputs, ticks = one_pass(self._dut, session, inputs, poison, self._guard, keep_state=True)
         frame = Frame(tuple(outputs), digest_state(session, program.file), ticks)
         if self._references:
             self._compare(number, frame, self._references[number])

@@ -53,6 +53,11 @@ class PteFile:
         """Return the bytes of the planned arena: its buffers one after another, aligned to 16 (docs/protocol.md)."""
         return self.planned_bases[-1]
 
+    @property
+    def state_is_loaded(self) -> bool:
+        """Tell whether a load sets every state: the file has an initial value for it."""
+        return all(self.values[value].initial is not None for value in self.states)
+
     def input_specs(self) -> tuple[TensorSpec, ...]:
         """Return the specs of the inputs.
 

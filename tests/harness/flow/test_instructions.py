@@ -14,7 +14,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import prepare
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
-from cortex_m_hil.runner.session.session import Session
+from cortex_m_hil.runner.links import protocol
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import resolve
@@ -62,8 +62,8 @@ def test_the_number_of_instructions_is_the_same_each_time(dut: Dut) -> None:
 @pytest.mark.parametrize(("name", "is_an_error"), [("m55-qemu", True), ("native", False)])
 def test_a_counter_that_stands_still_is_an_error(name: str, is_an_error: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where instructions are counted; by a clock of the host a program may well take no time. ExecuTorch #21833."""
-    execute = Session.execute
-    monkeypatch.setattr(Session, "execute", lambda self, seconds: execute(self, seconds) and 0)
+    ticks = protocol.ticks
+    monkeypatch.setattr(protocol, "ticks", lambda reader: ticks(reader) and 0)
     with flow.open_dut(resolve(name, load_targets())) as dut:
         program = lowered(dut, torch.nn.Linear(9, 5), 2, 9)
         if is_an_error:

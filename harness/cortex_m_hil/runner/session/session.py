@@ -22,6 +22,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.program.memory_shortage import Shortage, region_of
 from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.runner.launchers import assertion, explain_end
 from cortex_m_hil.runner.links import protocol
@@ -39,7 +40,7 @@ from cortex_m_hil.runner.results import STATISTICS, Identity, Usage
 from cortex_m_hil.runner.session.events import Events, parse_all
 from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
 from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.model import Clock, Target
 
 HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
 REQUEST = 30.0  # seconds for a request that executes no program
@@ -207,12 +208,25 @@ class Session:
         spec = self._ask(Request.DESCRIBE, asked, lambda reader: protocol.output_spec(reader, said))
         return HostTensor(spec, self.read(MemoryRegion.OUTPUT, number, spec.nbytes))
 
+    def outputs(self) -> list[HostTensor]:
+        """Read all outputs of a program whose `file` `load` was given."""
+        assert self.file is not None
+        return [self.get_output(number) for number in range(len(self.file.outputs))]
+
     def execute(self, seconds: float) -> int:
         """Run the program from its first instruction to its end; return the ticks.
 
-        Raises ResponseTimeout after `seconds` of engine time.
+        Raises ResponseTimeout after `seconds` of engine time, and ProtocolError where operators of the `file` that
+        `load` was given were executed and a counter of instructions or cycles stands at 0: such a program would seem to
+        cost nothing (ExecuTorch #21833).
         """
-        return self._ask(Request.EXECUTE, b"", protocol.ticks, seconds)
+        ticks = self._ask(Request.EXECUTE, b"", protocol.ticks, seconds)
+        instructions = self.file.instructions if self.file is not None else ()
+        operators = sum(one.kind is InstructionKind.KERNEL for one in instructions)
+        if operators and not ticks and self.clock in (Clock.INSTRUCTIONS, Clock.CORE):
+            what = f"the runner counted 0 {self.clock.value} while {operators} operators were executed"
+            raise ProtocolError(what, target=self.target.name)
+        return ticks
 
     def step(self, count: int, seconds: float) -> Stepped:
         """Execute `count` more instructions. Raises ResponseTimeout after `seconds` of engine time."""
@@ -245,6 +259,11 @@ class Session:
             return protocol.coverage(PayloadReader(MemoryRegion.COVERAGE.name, content))
 
     # --- life ---------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock that the runner's ticks follow."""
+        return Clock.INSTRUMENTED if self._elf.counts else self.identity.clock(self.target.launcher.clock)
 
     @property
     def log(self) -> str:

@@ -1,0 +1,100 @@
+"""Exporting and lowering a module, as the public API offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cortex_m_hil import lowering
+from cortex_m_hil.host.calls import checked_call, warn
+from cortex_m_hil.lowering import Exported, Inputs, Layout, LoweringOptions
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.cpu import Isa
+
+
+@checked_call("hil.export")
+def export(
+    module: Any,
+    inputs: Inputs | list[Any] | None = None,
+    *,
+    layout: Layout = LoweringOptions.layout,
+    dynamic_shapes: Any = None,
+) -> Exported:
+    """Export a module as it is now, to lower and check it for any number of targets without a new export for each.
+
+    Args:
+        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
+            `torch.export.ExportedProgram`, which is exported anew, with its dynamic shapes.
+        inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
+            become the program's. None: those of the exported program.
+        layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous.
+        dynamic_shapes: as `torch.export.export` takes them; each dimension has to have an upper bound. None: the shapes
+            of the inputs are fixed.
+
+    Returns:
+        What `lower` and `check` take in place of module and inputs. The module may change afterwards: what it gave for
+        the inputs is the reference `eager`.
+
+    Raises:
+        LoweringError: the module cannot be exported.
+        ConfigError: an argument is wrong, or the module itself fails on these inputs.
+    """
+    return lowering.export(module, inputs, layout, dynamic_shapes)
+
+
+@checked_call("hil.lower")
+def lower(
+    module: Any,
+    inputs: Inputs | list[Any] | None = None,
+    *,
+    isa: Isa,
+    calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
+    quantize: bool = LoweringOptions.quantize,
+    quantizer: Any = LoweringOptions.quantizer,
+    layout: Layout = LoweringOptions.layout,
+    redzones: bool = LoweringOptions.redzones,
+    dynamic_shapes: Any = None,
+) -> Program:
+    """Lower a module for an ISA class.
+
+    Args:
+        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
+            `torch.export.ExportedProgram`, as `export` takes it; or what `export` gave: its layout is that of
+            the export, and so are its inputs where none are given. What PT2E has converted already is lowered with
+            `quantize=False`.
+        inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
+            become the program's; their values calibrate it, unless `calibration` does.
+        isa: the path that it is lowered for.
+        calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
+        quantize: to int8; False lowers the float module.
+        quantizer: such as `prepare_pt2e` takes, a `CortexMQuantizer` for one; it is not changed. None: ExecuTorch's for
+            Cortex-M, for the layout.
+        layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the compiler
+            insert transposes (ExecuTorch 1.5 or newer).
+        redzones: plan memory that no tensor owns around every tensor.
+        dynamic_shapes: as `export` takes them.
+
+    Returns:
+        The program, with the inputs and with what computes its references. Equal exports give the same program, from
+        a cache.
+
+    Raises:
+        LoweringError: the module cannot be exported, quantised or lowered, or not with dynamic shapes.
+        ConfigError: an argument is wrong, or the module itself fails on these inputs.
+        ToolchainError: the installed ExecuTorch lacks something.
+    """
+    options = LoweringOptions(calibration, quantize, layout, redzones, quantizer)
+    program = lowering.lower(module, inputs, isa=isa, options=options, dynamic_shapes=dynamic_shapes)
+    warn_of_training(program)
+    return program
+
+
+def warn_of_training(program: Program) -> None:
+    """Issue a HilWarning where the module is in eval mode and a submodule whose results depend on the mode is not.
+
+    Someone has set that mode. A module that is wholly in training mode may just be as torch made it: there is no
+    warning then, only a line in a bad verdict.
+    """
+    training = program.training
+    if training is not None and training.is_in_part:
+        warn(f"{program.name}: {training}; module.eval() puts all of it in that mode, and silences this")
