@@ -17,7 +17,7 @@ from cortex_m_hil.targets.model import HardwareLauncher
 
 @contextmanager
 def silence_explained(dut: Device, program: Program, inputs: Sequence[HostTensor]) -> Iterator[None]:
-    """Raise, for a run that is not answered in time, an error of the program or of the target.
+    """Explain a run that is not answered in time: raise an error of the program or of the target.
 
     The target has been restarted then.
 
