@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -52,13 +52,9 @@ def build_runner(
         BuildError: the build fails, with the end of its log, or another process does not finish it.
     """
     check_runtime(runtime)
-    sources = firmware or package_data("firmware")
-    counts = _counts(options or {})
-    if counts:
-        _check_counting(target)
-    recipe = _recipe(target, runtime, sources, options or {})
+    recipe = _Recipe.of(target, runtime, firmware or package_data("firmware"), options or {})
     folder = cache_directory() / "runners" / recipe.build_id
-    elf = Elf(folder / RUNNER, recipe.build_id, target.config, counts=counts)
+    elf = recipe.elf(folder)
     if _is_whole(folder):
         return elf
     try:
@@ -66,7 +62,7 @@ def build_runner(
         remove_abandoned(folder.parent, "*-*")
         with build_lock(folder.with_suffix(".lock"), LOCK_TIMEOUT):
             if not _is_whole(folder):
-                _build(folder, target, sources, recipe.definitions)
+                recipe.build(folder)
     except OSError as error:
         what = f"cannot write the runner to {folder}: {error.strerror}"
         raise BuildError(what, target=target.name, hint=cache_advice()) from error
@@ -113,10 +109,6 @@ def compiler(target: Target) -> toolchain.Tool:
     return found
 
 
-def _counts(options: Mapping[str, str]) -> bool:
-    return COUNTING.items() <= options.items()
-
-
 def _check_counting(target: Target) -> None:
     found = compiler(target)
     if int(found.version.partition(".")[0]) < _COUNTING_GCC:
@@ -129,26 +121,119 @@ def _check_counting(target: Target) -> None:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """The CMake definitions of a runner, and the build id that follows from them and from its sources."""
+    """All that a runner is built of, and the build id that follows from it.
 
-    definitions: dict[str, str]
+    Attributes:
+        target: the target, whose board has a folder of sources.
+        firmware: the other sources.
+        definitions: those of CMake.
+        build_id: the key of the cache.
+    """
+
+    target: Target
+    firmware: Path
+    definitions: Mapping[str, str]
     build_id: str
 
+    @classmethod
+    def of(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
+        """Return the recipe of a runner.
 
-def _recipe(target: Target, runtime: str, sources: Path, options: Mapping[str, str]) -> _Recipe:
-    """Return the definitions and the build id of a runner.
+        An installed ExecuTorch is in the key by its contents, not by its path.
+        """
+        counts = COUNTING.items() <= options.items()
+        if counts:
+            _check_counting(target)
+        definitions, places, installed = _definitions(target, runtime) | dict(options), {}, ""
+        if runtime == "executorch":
+            found = executorch_install.find_prefix(target, cache_directory(), counts)
+            definitions["HIL_EXECUTORCH_VERSION"] = found.version
+            definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(found.libraries)
+            places, installed = {"HIL_EXECUTORCH_PREFIX": str(found.directory)}, found.digest
+        build_id = _key(target, _sources(firmware, target.board.directory), definitions, installed)
+        return cls(target, firmware, definitions | places | {"HIL_BUILD_ID": build_id}, build_id)
 
-    An installed ExecuTorch is in the key by its contents, not by its path.
-    """
-    definitions = _definitions(target, runtime) | dict(options)
-    counts = _counts(options)
-    installed = executorch_install.find_prefix(target, cache_directory(), counts) if runtime == "executorch" else None
-    if installed is not None:
-        definitions["HIL_EXECUTORCH_VERSION"] = installed.version
-        definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(installed.libraries)
-    build_id = _key(target, sources, definitions, installed.digest if installed is not None else "")
-    places = {"HIL_EXECUTORCH_PREFIX": str(installed.directory)} if installed is not None else {}
-    return _Recipe(definitions | places | {"HIL_BUILD_ID": build_id}, build_id)
+    def elf(self, folder: Path) -> Elf:
+        """Return the runner that lies in a folder."""
+        counts = COUNTING.items() <= self.definitions.items()
+        return Elf(folder / RUNNER, self.build_id, self.target.config, counts=counts)
+
+    def build(self, folder: Path) -> None:
+        """Build it beside `folder` and rename the result, so that a killed build leaves nothing that looks finished."""
+        with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
+            self.copy(work)
+            self.run(self.configure(work), work)
+            finished = work / "finished"
+            finished.mkdir()
+            shutil.copy2(work / "build" / RUNNER, finished / RUNNER)
+            _keep_notes(finished, work / "build", self.definitions.get("HIL_EXECUTORCH_PREFIX"))
+            (finished / DIGEST).write_bytes(_digest(finished))
+            shutil.copy2(work / LOG, finished / LOG)
+            if folder.exists():
+                with (finished / LOG).open("a") as text:
+                    text.write(f"{DAMAGED}\n")
+                shutil.rmtree(folder)
+            finished.rename(folder)
+
+    def copies(self, work: Path) -> dict[Path, Path]:
+        """Return the folder of each copy in `work` by the folder of the original.
+
+        ccache recognises files by their paths within it, which are the same each time, wherever the sources lie.
+        """
+        board = self.target.board.directory
+        return {self.firmware: work / "firmware", board: work / "board" / board.name}
+
+    def copy(self, work: Path) -> None:
+        copies = self.copies(work)
+        for root, path in _sources(*copies):
+            copy = copies[root] / path.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+
+    def configure(self, work: Path) -> list[str]:
+        """Configure the build of the sources that were copied to `work`; return the command that builds."""
+        firmware, board = self.copies(work).values()
+        cmake = str(toolchain.find("cmake").path)
+        toolchain.find("ninja")
+        flatbuffers = toolchain.flatbuffers()
+        configure = [cmake, "-S", str(firmware), "-B", str(work / "build"), "-G", "Ninja"]
+        if self.target.cpu != HOST.name:
+            configure.append(f"-DCMAKE_TOOLCHAIN_FILE={firmware / 'cmake' / 'arm-none-eabi.cmake'}")
+        configure.append(f"-DHIL_BOARD_DIR={board}")
+        configure.append(f"-DHIL_SCHEMA_DIR={toolchain.schema_directory()}")
+        configure.append(f"-DHIL_FLATC={flatbuffers.flatc.path}")
+        configure.append(f"-DHIL_FLATBUFFERS_INCLUDE={flatbuffers.include}")
+        configure += [f"-D{name}={value}" for name, value in self.definitions.items()]
+        configure += _ccache(cmake, work)
+        self.run(configure, work)
+        return [cmake, "--build", str(work / "build")]
+
+    def run(self, command: list[str], work: Path) -> None:
+        """Run a command of a build, and rewrite its log to name the original folders instead of their copies.
+
+        Raises BuildError, with the cause and the end of the log, where the command fails.
+        """
+        log = work / LOG
+        status = subprocesses.run(command, log, BUILD_TIMEOUT)
+        text = log.read_text(errors="replace")
+        for original, copy in self.copies(work).items():  # the compiler below ccache is given relative paths
+            text = text.replace(str(copy), str(original)).replace(f"../{copy.relative_to(log.parent)}", str(original))
+        log.write_text(text)
+        if status is None:
+            raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=self.target.name)
+        if status != 0:
+            lines = text.splitlines()
+            tail = "\n".join(lines[-40:])
+            if regions := overflow.overflowed(text):
+                raise overflow.does_not_fit(self.target, self.definitions["HIL_RUNTIME"], regions, tail)
+            cause = next((line.strip() for line in lines if _CAUSE.search(line)), "no line of the log says why")
+            raise BuildError(
+                f"the runner does not build for {self.target.config} (exit status {status}): {cause}\n{tail}",
+                target=self.target.name,
+                log=tail,
+                hint="hil doctor tries the tools; else correct the sources, "
+                f"the board's are in {self.target.board.directory}",
+            )
 
 
 def _definitions(target: Target, runtime: str) -> dict[str, str]:
@@ -171,7 +256,7 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
     } | {name: str(value) for name, value in further.items() if value}
 
 
-def _key(target: Target, firmware: Path, definitions: Mapping[str, str], installed: str) -> str:
+def _key(target: Target, sources: Iterable[tuple[Path, Path]], definitions: Mapping[str, str], installed: str) -> str:
     """Return the build id. `installed` is the digest of an installed runtime that is linked, else ""."""
     digest = hashlib.sha256(f"{target.config}\n{installed}\n".encode())
     for name, value in sorted(definitions.items()):
@@ -180,42 +265,18 @@ def _key(target: Target, firmware: Path, definitions: Mapping[str, str], install
     schema = toolchain.schema_directory()
     for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
         digest.update(path.read_bytes())
-    for root, path in _sources(target, firmware):
+    for root, path in sources:
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _sources(target: Target, firmware: Path) -> Iterator[tuple[Path, Path]]:
-    boards = firmware / "boards"
-    for root in (firmware, target.board.directory):
+def _sources(firmware: Path, board: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the files of both folders, each with its folder."""
+    for root in (firmware, board):
         for path in trees.files(root):
-            skip = root == firmware and boards in path.parents
+            skip = root == firmware and firmware / "boards" in path.parents
             if not skip and path.suffix not in (".md", ".pyc"):
                 yield root, path
-
-
-def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[str, str]) -> None:
-    """Build a runner beside `folder` and rename the result, so that a killed build leaves nothing that looks finished.
-
-    A copy of the sources is built: ccache recognises files by their paths within it, which are the same each time,
-    wherever the sources lie.
-    """
-    with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
-        copies = _copy(work, target, firmware)
-        log = work / LOG
-        for command in _commands(work, copies[target.board.directory], target, definitions):
-            _run(command, log, target, definitions["HIL_RUNTIME"], copies)
-        finished = work / "finished"
-        finished.mkdir()
-        shutil.copy2(work / "build" / RUNNER, finished / RUNNER)
-        _keep_notes(finished, work / "build", definitions.get("HIL_EXECUTORCH_PREFIX"))
-        (finished / DIGEST).write_bytes(_digest(finished))
-        shutil.copy2(log, finished / LOG)
-        if folder.exists():
-            with (finished / LOG).open("a") as text:
-                text.write(f"{DAMAGED}\n")
-            shutil.rmtree(folder)
-        finished.rename(folder)
 
 
 def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
@@ -233,16 +294,6 @@ def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
         shutil.copy2(path, finished / NOTES)
 
 
-def _copy(work: Path, target: Target, firmware: Path) -> dict[Path, Path]:
-    """Copy the sources to `work`; return the folder of each copy by the folder of the original."""
-    copies = {firmware: work / "firmware", target.board.directory: work / "board" / target.board.directory.name}
-    for root, path in _sources(target, firmware):
-        copy = copies[root] / path.relative_to(root)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
-    return copies
-
-
 class BuildTree:
     """The sources and objects of a runner in a folder, to build it repeatedly with changed files or memory sizes.
 
@@ -255,20 +306,23 @@ class BuildTree:
 
         Raises what `build_runner` does.
         """
-        self._target, self._firmware, self._folder = target, package_data("firmware"), folder
-        self._recipe = _recipe(target, runtime, self._firmware, {"HIL_WERROR": "OFF"})
-        self._log = folder / LOG
-        self._elf = Elf(folder / "build" / RUNNER, self._recipe.build_id, target.config)
-        self._copies = _copy(folder, target, self._firmware)
+        self._folder = folder
+        self._recipe = _Recipe.of(target, runtime, package_data("firmware"), {"HIL_WERROR": "OFF"})
+        self._recipe.copy(folder)
         self._changed: frozenset[str] = frozenset()
-        self._build = self._configure({})
+        self._configure()
 
     def resize(self, pools: Pools, stack: int) -> None:
         """Set the memory pools and the stack of the next builds, in bytes; `stack` 0: the board's own size."""
-        self._target = replace(self._target, board=replace(self._target.board, pools=pools))
+        target = self._recipe.target
         sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
         sizes |= {"SHARED_POOL": pools.shared, "STACK_SIZE": stack}
-        self._build = self._configure({f"HIL_{name}": str(size) for name, size in sizes.items()})
+        self._recipe = replace(
+            self._recipe,
+            target=replace(target, board=replace(target.board, pools=pools)),
+            definitions={**self._recipe.definitions, **{f"HIL_{name}": str(size) for name, size in sizes.items()}},
+        )
+        self._configure()
 
     def build(self, changed: Mapping[str, str]) -> Elf:
         """Build the runner with changed files, and return it; the ELF is valid until the next build.
@@ -276,43 +330,20 @@ class BuildTree:
         `changed` are texts by the paths of their files below `firmware`; other files are as they were. Raises
         BuildError.
         """
+        firmware = self._recipe.firmware
+        copy = self._recipe.copies(self._folder)[firmware]
         for path in self._changed - changed.keys():
-            shutil.copyfile(self._firmware / path, self._copies[self._firmware] / path)
+            shutil.copyfile(firmware / path, copy / path)
         for path, text in changed.items():
-            (self._copies[self._firmware] / path).write_text(text)
+            (copy / path).write_text(text)
         self._changed = frozenset(changed)
-        self._run(self._build)
-        return self._elf
+        (self._folder / LOG).unlink(missing_ok=True)
+        self._recipe.run(self._build, self._folder)
+        return self._recipe.elf(self._folder / "build")
 
-    def _configure(self, definitions: Mapping[str, str]) -> list[str]:
-        """Configure the build with these definitions; return the command that builds."""
-        board = self._copies[self._target.board.directory]
-        commands = _commands(self._folder, board, self._target, self._recipe.definitions | dict(definitions))
-        configure, build = commands
-        self._run(configure)
-        return build
-
-    def _run(self, command: list[str]) -> None:
-        self._log.unlink(missing_ok=True)
-        _run(command, self._log, self._target, self._recipe.definitions["HIL_RUNTIME"], self._copies)
-
-
-def _commands(work: Path, board: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:
-    firmware = work / "firmware"
-    cmake = str(toolchain.find("cmake").path)
-    toolchain.find("ninja")
-    flatbuffers = toolchain.flatbuffers()
-    configure = [cmake, "-S", str(firmware), "-B", str(work / "build"), "-G", "Ninja"]
-    if target.cpu != "host":
-        configure.append(f"-DCMAKE_TOOLCHAIN_FILE={firmware / 'cmake' / 'arm-none-eabi.cmake'}")
-    configure.append(f"-DHIL_BOARD_DIR={board}")
-    configure.append(f"-DHIL_SCHEMA_DIR={toolchain.schema_directory()}")
-    configure.append(f"-DHIL_FLATC={flatbuffers.flatc.path}")
-    configure.append(f"-DHIL_FLATBUFFERS_INCLUDE={flatbuffers.include}")
-    configure += [f"-D{name}={value}" for name, value in definitions.items()]
-    configure += _ccache(cmake, work)
-    yield configure
-    yield [cmake, "--build", str(work / "build")]
+    def _configure(self) -> None:
+        (self._folder / LOG).unlink(missing_ok=True)
+        self._build = self._recipe.configure(self._folder)
 
 
 def _ccache(cmake: str, work: Path) -> list[str]:
@@ -330,29 +361,3 @@ def _ccache(cmake: str, work: Path) -> list[str]:
     variables = (f"CCACHE_{name}={value}" for name, value in settings.items())
     launcher = ";".join([cmake, "-E", "env", *variables, str(Path(ccache).absolute())])
     return [f"-DCMAKE_{language}_COMPILER_LAUNCHER={launcher}" for language in ("C", "CXX")]
-
-
-def _run(command: list[str], log: Path, target: Target, runtime: str, copies: Mapping[Path, Path]) -> None:
-    """Run a command of a build, and rewrite its log to name the original folders instead of their copies.
-
-    Raises BuildError, with the cause and the end of the log, where the command fails.
-    """
-    status = subprocesses.run(command, log, BUILD_TIMEOUT)
-    text = log.read_text(errors="replace")
-    for original, copy in copies.items():  # the compiler below ccache is given relative paths
-        text = text.replace(str(copy), str(original)).replace(f"../{copy.relative_to(log.parent)}", str(original))
-    log.write_text(text)
-    if status is None:
-        raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name)
-    if status != 0:
-        lines = text.splitlines()
-        tail = "\n".join(lines[-40:])
-        if regions := overflow.overflowed(text):
-            raise overflow.does_not_fit(target, runtime, regions, tail)
-        cause = next((line.strip() for line in lines if _CAUSE.search(line)), "no line of the log says why")
-        raise BuildError(
-            f"the runner does not build for {target.config} (exit status {status}): {cause}\n{tail}",
-            target=target.name,
-            log=tail,
-            hint=f"hil doctor tries the tools; else correct the sources, the board's are in {target.board.directory}",
-        )
