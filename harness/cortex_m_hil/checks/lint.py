@@ -94,7 +94,7 @@ def lint(
         program: the program.
         target: the target.
         operators: the runner's list; None if unknown.
-        scratch: from `lowering.scratch.required_scratch` for the target's ISA class; empty where ExecuTorch is not
+        scratch: from `lowering.scratch.scratch_needs` for the target's ISA class; empty where ExecuTorch is not
             installed.
         runtime: what will execute the program.
     """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from cortex_m_hil.checks.inputs import arrange
-from cortex_m_hil.flow.checking import Checked, findings, keep, kept_input, run, scratch_needs, stream, verify
+from cortex_m_hil.flow.checking import Checked, findings, keep, kept_input, run, stream, verify
 from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, operators, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.exporting import export, lower, warn_of_training
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.flow.streaming import stream_frames
+from cortex_m_hil.lowering.scratch import scratch_needs
 
 __all__ = [
     "EXECUTE",

@@ -16,15 +16,15 @@ from cortex_m_hil.checks.comparison import Comparison, FindingKind
 from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.checks.lint import UNLINTED, LintFinding, lint, next_step, raise_findings
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.errors import InfraError, Mismatch, ToolchainError, VerdictError
+from cortex_m_hil.errors import InfraError, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards, execute, execute_loaded, load, operator_that_keeps_its_size
 from cortex_m_hil.flow.hang import silence_explained
 from cortex_m_hil.host import files
-from cortex_m_hil.program.program import Program, References, ScratchNeed
+from cortex_m_hil.lowering.scratch import scratch_needs
+from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.results import RunResult
-from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
 
 
@@ -166,18 +166,8 @@ def findings(
     program: Program, target: Target, operators: Sequence[str] | None, runtime: str
 ) -> tuple[LintFinding, ...]:
     """Return all findings of the lint; `operators` is the runner's list, None if unknown."""
-    return lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa), runtime=runtime)
-
-
-def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
-    """Return the scratch sizes that the program knows, else those of the wheel's CMSIS-NN; none without either."""
-    if program.scratch is not None:
-        return program.scratch(isa)
-    from cortex_m_hil.lowering.scratch import scratch_of
-
-    with contextlib.suppress(ToolchainError):
-        return scratch_of(program, isa)
-    return ()
+    scratch = scratch_needs(program, target.isa)
+    return lint(program, target, operators=operators, scratch=scratch, runtime=runtime)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,63 +74,59 @@ def stream_frames(
     return one.run(frames, None if state is None and program.file.state_is_loaded else first)
 
 
+@dataclass(frozen=True)
 class _Stream:
     """A program that is loaded once on a target, and its references by frame."""
 
-    def __init__(
-        self,
-        dut: Dut,
-        session: Session,
-        program: Program,
-        references: Sequence[References],
-        tolerance: Tolerance,
-        guard: Guard | None,
-    ) -> None:
-        self._dut, self._session, self._program = dut, session, program
-        self._references, self._tolerance, self._guard = references, tolerance, guard
+    dut: Dut
+    session: Session
+    program: Program
+    references: Sequence[References]
+    tolerance: Tolerance
+    guard: Guard | None
 
     def run(self, frames: Sequence[Inputs], state: State | None) -> Streamed:
         """Run all frames; `state` is written before the first one. None: the state is what the load leaves."""
         began = time.monotonic()
-        session, file = self._session, self._program.file
-        load(session, self._program)
+        session, file = self.session, self.program.file
+        load(session, self.program)
         if state is not None:
             write_state(session, file, state)
         found = tuple(self._frame(number, inputs) for number, inputs in enumerate(frames))
         left = read_state(session, file)
-        if self._guard:
-            self._guard.judge(self._dut, session, frames[-1])
+        if self.guard:
+            self.guard.judge(self.dut, session, frames[-1])
         seconds = time.monotonic() - began
         told = tuple(self._uninformative())
-        return Streamed(found, left, session.stats(), seconds, self._dut.ran(), session.log, told)
+        return Streamed(found, left, session.stats(), seconds, self.dut.ran(), session.log, told)
 
     def _frame(self, number: int, inputs: Inputs) -> Frame:
         poison = COUNTER_POISON if number % 2 else POISON
-        session, program = self._session, self._program
-        with silence_explained(self._dut, program, inputs):
-            outputs, ticks = one_pass(self._dut, session, inputs, poison, self._guard, keep_state=True)
+        session, program = self.session, self.program
+        with silence_explained(self.dut, program, inputs):
+            outputs, ticks = one_pass(self.dut, session, inputs, poison, self.guard, keep_state=True)
         frame = Frame(tuple(outputs), digest_state(session, program.file), ticks)
-        if self._references:
-            self._compare(number, frame, self._references[number])
+        if self.references:
+            self._compare(number, frame, self.references[number])
         return frame
 
     def _compare(self, number: int, frame: Frame, references: References) -> None:
         """Raise Mismatch where a frame's outputs or state differ from the dialect's by more than the tolerance."""
-        file = self._program.file
+        file = self.program.file
         if references.dialect is None or _is_equal(file, frame, references.dialect):
             return
-        outputs = (*frame.outputs, *read_state(self._session, file))
+        outputs = (*frame.outputs, *read_state(self.session, file))
         everything = _with_states_as_outputs(file)
-        comparison = compare(everything, outputs, _judged_by(everything, references), self._tolerance)
+        comparison = compare(everything, outputs, _judged_by(everything, references), self.tolerance)
         try:
-            comparison.raise_for_verdict(self._dut.resolved.display_name)
+            comparison.raise_for_verdict(self.dut.resolved.display_name)
         except Mismatch as wrong:
             wrong.message = f"frame {number}: {self._named(comparison, wrong.message)}"
             raise
 
     def _uninformative(self) -> Iterator[str]:
         """Yield a line for each output and state that is no number in the reference, with the first such frame."""
-        dialects = [one.dialect for one in self._references if one.dialect is not None]
+        dialects = [one.dialect for one in self.references if one.dialect is not None]
         for at, arrays in enumerate(zip(*dialects, strict=True)):
             lost = [(number, array) for number, array in enumerate(arrays) if _is_no_number(array)]
             if lost:
@@ -142,10 +138,10 @@ class _Stream:
 
     def _name(self, at: int) -> str:
         """Return the name of a compared tensor: the comparison takes states for further outputs."""
-        state = at - len(self._program.file.outputs)
+        state = at - len(self.program.file.outputs)
         if state < 0:
             return f"output {at}"
-        return f"state {state}" + (f" ({self._program.state_names[state]})" if self._program.state_names else "")
+        return f"state {state}" + (f" ({self.program.state_names[state]})" if self.program.state_names else "")
 
     def _named(self, comparison: Comparison, message: str) -> str:
         at = comparison.errors[0].output

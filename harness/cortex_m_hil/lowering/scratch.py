@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
-from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.errors import ProgramRejected, ToolchainError
 from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.capability import feature, require_sizes
 from cortex_m_hil.lowering.compiler_files import contents
@@ -22,7 +23,7 @@ from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.targets.cpu import Isa
 
-__all__ = ["ScratchNeed", "required_scratch", "scratch_of"]
+__all__ = ["ScratchNeed", "required_scratch", "scratch_needs"]
 
 
 @dataclass(frozen=True)
@@ -146,19 +147,23 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
 }
 
 
-def scratch_of(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
-    """Return the `required_scratch` of a program, remembered on disk; raise the same errors."""
-    key = hashlib.sha256(f"{contents('executorch')} {isa.value}\0".encode() + program.pte).hexdigest()
-    entry = disk.get_or_make(
-        "scratch",
-        key,
-        lambda: {"needs": [astuple(need) for need in required_scratch(program.file, isa)]},
-        lambda: not compiler_state.problem(),
-    )
-    return tuple(
-        ScratchNeed(number, operator, value, required, planned, tuple((Isa(name), size) for name, size in elsewhere))
-        for number, operator, value, required, planned, elsewhere in entry["needs"]
-    )
+def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
+    """Return the scratch sizes that a program knows, else `required_scratch`, from a cache; none without the wheel."""
+    if program.scratch is not None:
+        return program.scratch(isa)
+    with suppress(ToolchainError):
+        key = hashlib.sha256(f"{contents('executorch')} {isa.value}\0".encode() + program.pte).hexdigest()
+        entry = disk.get_or_make(
+            "scratch",
+            key,
+            lambda: {"needs": [astuple(need) for need in required_scratch(program.file, isa)]},
+            lambda: not compiler_state.problem(),
+        )
+        return tuple(
+            ScratchNeed(at, operator, value, required, planned, tuple((Isa(name), size) for name, size in elsewhere))
+            for at, operator, value, required, planned, elsewhere in entry["needs"]
+        )
+    return ()
 
 
 def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
