@@ -18,9 +18,7 @@ from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session
 
@@ -239,8 +237,7 @@ def _victim(file: PteFile, violation: Violation) -> tuple[int | None, bool]:
     zone = violation.zone
     mine: set[int] = set()
     if violation.instruction >= 0:
-        writer = file.instructions[violation.instruction]
-        mine = {*file.dataflow.outs[writer.index], *scratch_of(file, writer)}
+        mine = {*file.dataflow.outs[violation.instruction], *file.dataflow.scratch_of[violation.instruction]}
     before = [value for value in zone.before if value in mine] or list(zone.before)
     after = [value for value in zone.after if value in mine] or list(zone.after)
     if not before or not after:
@@ -265,7 +262,7 @@ def role(program: Program, value: int, writer: int = -1) -> str:
     file = program.file
     spec = file.values[value].spec
     makers = [at for at, outs in enumerate(file.dataflow.outs) if value in outs]
-    users = [instruction.index for instruction in file.instructions if value in scratch_of(file, instruction)]
+    users = [at for at, scratch in enumerate(file.dataflow.scratch_of) if value in scratch]
     if value in file.inputs:
         name = f"input {file.inputs.index(value)}"
     elif value in file.outputs:
@@ -273,20 +270,13 @@ def role(program: Program, value: int, writer: int = -1) -> str:
     elif value in file.states:
         name = f"state {file.states.index(value)}"
     elif users:
-        name = f"scratch {scratch_of(file, file.instructions[users[0]]).index(value)}"
+        name = f"scratch {file.dataflow.scratch_of[users[0]].index(value)}"
     else:
         name = f"intermediate {value}"
     owner = (makers or users or [-1])[-1]
     if owner < 0:
         return f"{name}, {spec}"
     return f"its {name}, {spec}" if owner == writer else f"{name} of {_node(program, owner)}, {spec}"
-
-
-def scratch_of(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
-    """Return the values that an operator is given as scratch."""
-    if instruction.kind is not InstructionKind.KERNEL:
-        return ()
-    return tuple(value for value in dict.fromkeys(instruction.args) if value in file.dataflow.scratch)
 
 
 def _node(program: Program, instruction: int) -> str:

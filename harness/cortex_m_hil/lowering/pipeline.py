@@ -117,16 +117,7 @@ def export(
 ) -> Exported:
     """Export a module as it is now, for any number of calls of `lower`; neither it nor the inputs are changed.
 
-    Args:
-        module: a `torch.nn.Module`. Or a `torch.export.ExportedProgram`, which brings inputs and dynamic shapes, and is
-            exported anew, for the layout.
-        inputs: the arguments of its forward; None: those of the exported program.
-        layout: as in `LoweringOptions`.
-        dynamic_shapes: as torch.export takes them; None: all shapes are fixed.
-
-    Raises:
-        LoweringError: the module cannot be exported.
-        ConfigError: the call is wrong, or the module cannot run.
+    Arguments and errors are those of `flow.export`, which describes them.
     """
     if isinstance(module, Exported):
         raise ConfigError(f"{module.title}: it is exported already", hint="lower it, as often as you like")
@@ -164,20 +155,9 @@ def lower(
     """Lower a torch module for an ISA class; leave it, the inputs and the state of torch's generator unchanged.
 
     The module is run and exported on every call, unless it is an `Exported`. Equal exports give the same program, from
-    a cache.
-
-    Args:
-        module: as `export` takes it, or an `Exported`, which brings its layout and inputs.
-        inputs: the arguments of its forward; for an `Exported` others like its own may be given.
-        isa: the ISA class.
-        options: how it is lowered.
-        name: of the program; "": the name of the module's class.
-        dynamic_shapes: as `export` takes them.
-
-    Raises:
-        LoweringError: the module's fault.
-        ToolchainError: ExecuTorch's fault.
-        ConfigError: the call's fault; the module cannot run on these inputs either.
+    a cache. `name` is the program's; "": that of the module's class. The other arguments, some of them in `options`,
+    and the errors are those of `flow.lower`, which describes them. For an `Exported` other inputs may be given, like
+    its own.
     """
     began = time.monotonic()
     exported = exported_once(module, inputs, options.layout, dynamic_shapes)

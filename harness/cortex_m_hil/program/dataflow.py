@@ -150,6 +150,16 @@ class Dataflow:
         given = {value for one in kernels if one.operator.startswith("cortex_m::") for value in one.args}
         return frozenset(value for value in given - known if _is_bytes(self.values[value]))
 
+    @cached_property
+    def scratch_of(self) -> tuple[tuple[int, ...], ...]:
+        """Return for each instruction the values that its kernel is given as scratch."""
+        return tuple(
+            tuple(value for value in dict.fromkeys(one.args) if value in self.scratch)
+            if one.kind is InstructionKind.KERNEL
+            else ()
+            for one in self.instructions
+        )
+
     def producer(self, value: int, before: int | None = None) -> Instruction | None:
         """Return the last instruction (below ``before``) that wrote a value, or the memory it aliases.
 

@@ -190,13 +190,11 @@ class Lifetimes:
         return mine is not None and theirs is not None and mine.overlaps(theirs)
 
     def _outs(self, instruction: Instruction) -> tuple[int, ...]:
-        """Return the values that an instruction writes, and its scratch; none for a view in the place of its base."""
-        if instruction.kind is not InstructionKind.KERNEL:
-            return ()
+        """Return the values that a kernel writes, and its scratch; none for a view in the place of its base."""
         outs, memory = self._data.outs[instruction.index], self._data.memory
         if instruction.operator in VIEWS and len(outs) == 1 and memory[outs[0]] == memory[instruction.args[0]]:
             return ()
-        return (*outs, *(value for value in dict.fromkeys(instruction.args) if value in self._data.scratch))
+        return (*outs, *self._data.scratch_of[instruction.index])
 
     def _follow(self) -> None:
         """Follow the program's control flow, and note by which instructions each written value may be read.
