@@ -170,17 +170,17 @@ from cortex_m_hil.flow import checking
 
 @pytest.fixture(autouse=True)
 def wrong(monkeypatch):
-    run = checking.run
+    execute = checking.execute
 
-    def off_by_one(dut, program, *args, **options):
+    def off_by_one(dut, session, program, *args):
         # The dialect alone sees it: the float output moves by one quantum, which upstream's tolerance allows.
-        result = run(dut, program, *args, **options)
+        result = execute(dut, session, program, *args)
         (output,) = result.outputs
         array = output.array().copy()
         array.flat[0] -= program.file.dataflow.output_quantizations[0].scale
         return dataclasses.replace(result, outputs=(type(output).from_array(array, output.spec.dim_order),))
 
-    monkeypatch.setattr(checking, "run", off_by_one)
+    monkeypatch.setattr(checking, "execute", off_by_one)
 """
 
 
