@@ -60,7 +60,8 @@ def build_runner(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(folder.parent, "*-*")
-        with build_lock(folder.with_suffix(".lock"), LOCK_TIMEOUT):
+        # One lock for an instruction set: runners that differ in their board alone share most objects, by ccache.
+        with build_lock(folder.parent / f"{target.cpu}-{target.isa.value}.lock", LOCK_TIMEOUT):
             if not _is_whole(folder):
                 recipe.build(folder)
     except OSError as error:
