@@ -2,7 +2,7 @@
 # PYTHON=python3.11 chooses the interpreter, JOBS=4 the number of pytest workers (default: the cores).
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick coverage matrix nightly docs lint install system clean
+.PHONY: help demo test quick coverage matrix nightly docs lint lint-types lint-firmware lint-rest install system clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -56,19 +56,26 @@ docs: install ## the site of the docs, with a search, in build/site; a dead link
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir build/doctrees . build/site
 
 lint: install ## ruff, mypy, import-linter, docstrings, budgets, the workflows, clang-format and clang-tidy; changes nothing
+	$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target lint-types lint-firmware lint-rest
+
+lint-types:
+	$(BIN)/mypy
+
+lint-firmware:
+	$(FIRMWARE_SOURCES) -exec clang-format --dry-run -Werror {} +
+	cd firmware && HIL_SCHEMA_DIR=$$(../$(SCHEMA)) cmake --preset tidy --log-level=ERROR
+	cmake --build build/tidy --target runtime/builtin/include/program_generated.h
+	run-clang-tidy -quiet -j $(JOBS) -p build/tidy 2>build/tidy/messages || { cat build/tidy/messages; exit 1; }
+
+lint-rest:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python ci/check_docstrings.py harness ci
 	$(BIN)/python ci/check_budgets.py
 	$(BIN)/zizmor --offline --quiet .github action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
-	$(FIRMWARE_SOURCES) -exec clang-format --dry-run -Werror {} +
-	cd firmware && HIL_SCHEMA_DIR=$$(../$(SCHEMA)) cmake --preset tidy --log-level=ERROR
-	cmake --build build/tidy --target runtime/builtin/include/program_generated.h
-	run-clang-tidy -quiet -j $(JOBS) -p build/tidy 2>build/tidy/messages || { cat build/tidy/messages; exit 1; }
 
 install: $(STAMP) ## Debian packages where missing, and .venv with the project (editable)
 
