@@ -20,7 +20,7 @@ from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import resolve
 from networks import Net
 
-TARGETS = ["m0-qemu", "m4-qemu", "m33-qemu", "m55-qemu"]
+TARGETS = ["m0-qemu", "m4-qemu", pytest.param("m33-qemu", marks=pytest.mark.slow), "m55-qemu"]
 
 
 @pytest.fixture(params=TARGETS)

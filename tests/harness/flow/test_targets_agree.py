@@ -1,8 +1,12 @@
-"""All targets give the same bits, floats as well: programs are lowered for each target's ISA class, and run."""
+"""All targets give the same bits, floats as well: programs are lowered for each target's ISA class, and run.
+
+Each target needs a runner of its own, which takes long to build: the nightly asks all, `make test` one of each class.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from networks import Apply
 
+CLASSES = ["native", "m0-qemu", "m4-qemu", "m55-qemu"]
 NAMES = [name for name, target in load_targets().items() if isinstance(target.launcher, QemuLauncher | NativeLauncher)]
 
 
@@ -96,10 +101,18 @@ INTEGERS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = 
 
 @pytest.fixture(scope="module")
 def duts() -> Iterator[list[Dut]]:
-    opened = [flow.open_dut(resolve(name, load_targets())) for name in NAMES]
-    yield opened
-    for dut in opened:
-        dut.close()
+    with ExitStack() as stack:
+        yield opened(stack, NAMES)
+
+
+@pytest.fixture(scope="module")
+def duts_of_classes() -> Iterator[list[Dut]]:
+    with ExitStack() as stack:
+        yield opened(stack, CLASSES)
+
+
+def opened(stack: ExitStack, names: list[str]) -> list[Dut]:
+    return [stack.enter_context(flow.open_dut(resolve(name, load_targets()))) for name in names]
 
 
 def differing(duts: list[Dut], module: nn.Module, inputs: tuple[torch.Tensor, ...], **options: Any) -> list[str]:
@@ -108,19 +121,32 @@ def differing(duts: list[Dut], module: nn.Module, inputs: tuple[torch.Tensor, ..
         dut.target.name: flow.run(dut, flow.lower(module, inputs, isa=dut.target.isa, **options)).outputs[0].data
         for dut in duts
     }
-    assert len(outputs) == len(NAMES) >= 10
-    return [name for name, data in outputs.items() if data != outputs[NAMES[0]]]
+    assert len(outputs) == len(duts)
+    return [name for name, data in outputs.items() if data != outputs[duts[0].target.name]]
 
 
-@pytest.mark.first_only
+def test_classes_agree_in_floats(duts_of_classes: list[Dut]) -> None:
+    torch.manual_seed(1)
+    make, inputs = FLOATS["add"]
+    assert differing(duts_of_classes, make(), inputs, quantize=False) == []
+
+
+def test_classes_agree_in_integers(duts_of_classes: list[Dut]) -> None:
+    torch.manual_seed(1)
+    make, inputs = INTEGERS["conv"]
+    assert differing(duts_of_classes, make(), inputs) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOATS)
 def test_floats(duts: list[Dut], name: str) -> None:
     torch.manual_seed(1)
     make, inputs = FLOATS[name]
+    assert len(duts) >= 10
     assert differing(duts, make(), inputs, quantize=False) == []
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers(duts: list[Dut], name: str) -> None:
     torch.manual_seed(1)

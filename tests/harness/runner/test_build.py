@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -594,19 +595,27 @@ def mve_instructions(elf: Elf) -> list[str]:
     return [line for _, _, line in disassembly(elf, "-m", "armv8.1-m.main") if MVE.search(line)]
 
 
-@pytest.mark.parametrize("name", ["m33-scalar-qemu", "m55-scalar-qemu", "m3-qemu"])
+def slow(*names: str) -> list[Any]:
+    """Targets whose runners are built for the nightly only."""
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", ["m55-scalar-qemu", *slow("m33-scalar-qemu", "m3-qemu")])
 def test_scalar_runners_have_no_dsp_instructions(name: str) -> None:
     assert dsp_instructions(build_runner(TARGETS[name])) == []
 
 
-@pytest.mark.parametrize("name", ["m33-qemu", "m55-dsp-qemu", "m55-scalar-qemu"])
+@pytest.mark.parametrize("name", ["m55-scalar-qemu", *slow("m33-qemu", "m55-dsp-qemu")])
 def test_dsp_and_scalar_runners_have_no_mve_instructions(name: str) -> None:
     assert mve_instructions(build_runner(TARGETS[name])) == []
 
 
-def test_the_checks_for_dsp_and_mve_find_the_dot_products_that_use_them() -> None:
-    for name in ("m4-qemu", "m33-qemu", "m55-dsp-qemu"):
-        assert any("smlad" in line for line in dsp_instructions(build_runner(TARGETS[name])))
+@pytest.mark.parametrize("name", ["m4-qemu", *slow("m33-qemu", "m55-dsp-qemu")])
+def test_the_check_for_dsp_finds_the_dot_products_that_use_it(name: str) -> None:
+    assert any("smlad" in line for line in dsp_instructions(build_runner(TARGETS[name])))
+
+
+def test_the_check_for_mve_finds_the_dot_products_that_use_it() -> None:
     found = mve_instructions(build_runner(TARGETS["m55-qemu"]))
     assert any(line.split("\t")[2].startswith("vmla") for line in found)
     assert any("vctp" in line for line in found)
