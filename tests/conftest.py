@@ -8,12 +8,15 @@ import site
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from paths import REPOSITORY
+from preloaded import __file__ as preloaded_program
+from preloaded import write_interpreter
 
 DEADLINE = 300.0  # seconds
 
@@ -47,10 +50,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen.add(name)
 
 
+@pytest.fixture(scope="session")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Python that has imported torch, ExecuTorch and this package already."""
+    folder = tmp_path_factory.mktemp("preloaded")
+    write_interpreter(folder / "python", folder / "socket")
+    with subprocess.Popen(
+        [sys.executable, preloaded_program, "--serve", folder / "socket"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as server:  # fmt: skip
+        assert server.stdin and server.stdout
+        assert server.stdout.readline() == b"ready\n"
+        yield str(folder / "python")
+        server.stdin.close()
+
+
 @pytest.fixture
-def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """pytest's own, which takes PYTEST_ADDOPTS away."""
+def programs_preloaded(preloaded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has this package start modules, such as pytest, by such a Python."""
+    monkeypatch.setattr(sys, "executable", preloaded)
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, preloaded: str) -> pytest.Pytester:
+    """pytest's own, which takes PYTEST_ADDOPTS away and starts a Python anew for each run."""
     monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHER_PLUGINS)
+    monkeypatch.setattr(pytester, "_getpytestargs", lambda: (preloaded, "-m", "pytest"))
     return pytester
 
 
