@@ -33,7 +33,7 @@ from cortex_m_hil.lowering.mutable_buffers import OpenedProgram, keep_initial_va
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.redzone_planning import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
-from cortex_m_hil.lowering.torch_shortcuts import operators_looked_up_once
+from cortex_m_hil.lowering.torch_shortcuts import bins_compared_by_numpy, operators_looked_up_once
 from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program, References
@@ -334,6 +334,7 @@ def _remembered(source: _Source, isa: Isa) -> _Lowered:
         isolated(),
         compiler_state.work(source.no_key),
         operators_looked_up_once(),
+        bins_compared_by_numpy(),
     ):
         torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
         shared = cache.get(source.key)

@@ -11,7 +11,7 @@ from torch import nn
 
 from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.module_export import strict_export
-from cortex_m_hil.lowering.torch_shortcuts import operators_looked_up_once, without_guards
+from cortex_m_hil.lowering.torch_shortcuts import bins_compared_by_numpy, operators_looked_up_once, without_guards
 from networks import Net
 
 IMAGE = (torch.linspace(-1, 1, 3 * 17 * 17).reshape(1, 3, 17, 17),)
@@ -59,3 +59,21 @@ def test_an_operator_that_is_registered_later_is_looked_up() -> None:
         found = utils._collect_all_valid_cia_ops()
     assert "hil_late.late.default" in map(str, found)
     assert found == utils._collect_all_valid_cia_ops()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_numpy_finds_the_same_range(seed: int) -> None:
+    """Of one value, of few and of many, with outliers, in several steps."""
+    from torchao.quantization.pt2e.observer import HistogramObserver
+
+    random = torch.Generator().manual_seed(seed)
+    samples = [torch.randn(int(10 ** (seed % 5)), generator=random) ** (1 + seed % 3) for _ in range(1 + seed % 4)]
+    observer = HistogramObserver()
+    for sample in samples:
+        observer(sample)
+    search, expected = HistogramObserver._non_linear_param_search, observer._non_linear_param_search()
+    with bins_compared_by_numpy():
+        assert HistogramObserver._non_linear_param_search is not search
+        found = observer._non_linear_param_search()
+    assert HistogramObserver._non_linear_param_search is search
+    assert [one.numpy().tobytes() for one in found] == [one.numpy().tobytes() for one in expected]
