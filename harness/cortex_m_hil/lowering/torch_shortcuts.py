@@ -53,10 +53,10 @@ def operators_looked_up_once() -> AbstractContextManager[object]:
 
 
 def bins_compared_by_numpy() -> AbstractContextManager[object]:
-    """Have NumPy compare the bins of histograms within the block, where torchao searches them for a tensor's range.
+    """Compare the bins of histograms by NumPy within the block, where torchao searches them for a tensor's range.
 
     It does so in thousands of steps, of which each compares single elements of a tensor with a number: for torch 30
-    times the work, a third of the lowering of a small network. NumPy rounds the number to float32 as torch does.
+    times the work, a quarter of the lowering of a small network. NumPy rounds the number to float32 as torch does.
     """
 
     def by_numpy(search: Any) -> Any:
