@@ -1,7 +1,7 @@
 """A Python that has imported torch, ExecuTorch and this package already: programs are forked from one that has.
 
-`python -I -S preloaded.py SOCKET -m pytest …` has the server fork a process that does what `python -m pytest …` would,
-with this one's arguments, folder, environment and standard streams, passes signals on to it, and ends as it does. What
+`preloaded.py PYTHON SOCKET -m pytest …` has the server fork a process that does what `python -m pytest …` would,
+with this one's arguments, folder, environment and open files, passes signals on to it, and ends as it does. What
 differs: variables that Python itself reads at its start have no effect, and modules are not taken down at the end.
 """
 
@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-_STREAMS: Final = (0, 1, 2)
+_MOST_FILES: Final = 100
 _LIMIT: Final = 1 << 20  # bytes of a request
 _PASSED_ON: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _PYTHON: Final = """\
 #!/bin/sh
-[ "$1" = -m ] && exec {python} -I -S {client} {socket} "$@"
+[ "$1" = -m ] && exec {python} -I -S {client} "$0" {socket} "$@"
 exec {python} "$@"
 """
 
@@ -36,15 +36,16 @@ def write_interpreter(path: Path, socket: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """The client."""
-    path, *command = arguments
+    python, path, *command = arguments
+    files = [number for number in range(_MOST_FILES) if os.path.exists(f"/proc/self/fd/{number}")]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LIMIT)
         server.connect(path)
-        request = json.dumps({"command": command, "folder": os.getcwd(), "environment": dict(os.environ)})
-        streams = array.array("i", _STREAMS)
+        asked = {"python": python, "command": command, "folder": os.getcwd(), "files": files}
+        request = json.dumps({**asked, "environment": dict(os.environ)})
         for number in _PASSED_ON:
             signal.signal(number, lambda number, _: server.send(str(number).encode()))
-        server.sendmsg([request.encode("ascii")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+        server.sendmsg([request.encode("ascii")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
         status = int(server.recv(16) or -signal.SIGKILL)
     if status < 0:
         if -status in _PASSED_ON:
@@ -76,12 +77,12 @@ def serve(path: str) -> None:
 def _answer(connection: socket.socket) -> None:
     """Fork the program, and send its exit status; kill it if the client ends before."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    text, rights, _, _ = connection.recvmsg(_LIMIT, socket.CMSG_SPACE(len(_STREAMS) * 4))
-    streams = array.array("i", rights[0][2])
+    text, rights, _, _ = connection.recvmsg(_LIMIT, socket.CMSG_SPACE(_MOST_FILES * 4))
+    received = array.array("i", rights[0][2])
     process = os.fork()
     if process == 0:
         connection.close()
-        return _become(json.loads(text), streams)
+        return _become(json.loads(text), received)
     _report(connection, process)
 
 
@@ -96,8 +97,9 @@ def _report(connection: socket.socket, process: int) -> NoReturn:
         os._exit(0)
 
 
-def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
+def _become(request: Mapping[str, Any], received: Sequence[int]) -> None:
     import atexit
+    import fcntl
     import runpy
 
     import numpy
@@ -106,17 +108,22 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     from cortex_m_hil.host.compiler_state.state import compiler_state
 
     compiler_state._compiler.update()  # after a fork ExecuTorch makes a lock anew
-    for own, given in zip(_STREAMS, streams, strict=True):
-        os.dup2(given, own)
-        os.close(given)
+    moved = [fcntl.fcntl(number, fcntl.F_DUPFD, _MOST_FILES) for number in received]  # out of the way of each other
+    os.closerange(0, _MOST_FILES)
+    for number, own in zip(request["files"], moved, strict=True):
+        os.dup2(own, number)
+    os.closerange(_MOST_FILES, 4 * _MOST_FILES)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[:0] = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     numpy.random.seed()  # those of other libraries are seeded after a fork, or always alike
     AssertionRewritingHook._warn_already_imported = lambda self, name: None  # type: ignore[method-assign]
-    option, name, *sys.argv[1:] = request["command"]
+    option, name, *arguments = request["command"]
     assert option == "-m"
+    if name == "cortex_m_hil.cli":  # a command that may run pytest
+        sys.executable = request["python"]
+    sys.argv[1:] = arguments
     try:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
     except SystemExit as end:
