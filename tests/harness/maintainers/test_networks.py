@@ -42,6 +42,8 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from planting import BUGS
 
+pytestmark = pytest.mark.usefixtures("programs_preloaded")
+
 SEED = 7
 DEADLINE = 900.0  # seconds
 PLAN = NetworkPlan(("native",), ("builtin",), 60, SEED)
@@ -80,8 +82,9 @@ def test_a_recipe_survives_json() -> None:
         )
 
 
-def test_every_recipe_is_a_module_that_runs() -> None:
-    for recipe in drawn(SEED, 400):
+@pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
+def test_every_recipe_is_a_module_that_runs(count: int) -> None:
+    for recipe in drawn(SEED, count):
         made = part_of(recipe)
         assert len(made.outputs) == 1
         assert torch.equal(made.module()(*made.arguments()), made.values[made.outputs[0]])

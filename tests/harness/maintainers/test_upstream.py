@@ -22,6 +22,8 @@ from cortex_m_hil.targets.resolve import resolve
 from paths import IMPORT_ROOT
 from upstream_runs import DEADLINE, SUITE, environment, files, upstream
 
+pytestmark = pytest.mark.usefixtures("programs_preloaded")
+
 TARGETS = load_targets()
 # Twelve divisions and four that are expected to fail; pooling in int8; a network; the explicit layout.
 SAMPLE = ("ops/test_div.py", "ops/test_nhwc_pool.py", "models/test_deep_autoencoder.py", "test_explicit_layout.py")

@@ -39,6 +39,8 @@ from paths import IMPORT_ROOT, REPOSITORY
 from repositories import history
 from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 
+pytestmark = pytest.mark.usefixtures("programs_preloaded")
+
 Hil = Callable[..., Done]
 PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
 PASSES = f"""
