@@ -1,4 +1,4 @@
-// How much of the thread stack has been used since boot, by its fill pattern.
+// How much of the thread stack has been used since it was last filled, by its fill pattern.
 #pragma once
 
 #include <cstdint>
@@ -11,5 +11,7 @@ struct StackUse {
 };
 
 StackUse stack_use();
+// Fills what is free, in thread mode. An overflow before it stays visible to stack_use().
+void refill_stack();
 
 }  // namespace hil

@@ -35,6 +35,7 @@ namespace {
 using Handler = void (*)();
 
 constexpr uint32_t kStackFill = 0xA5A5A5A5;
+constexpr int kLargestFrame = 27;  // words that an interrupt pushes, with one of alignment
 constexpr int kMaxArguments = 40;
 
 struct VectorTable {
@@ -55,6 +56,10 @@ struct VectorTable {
 // Of what is filled before the program runs. Where nothing guards the page below the stack, it
 // shows an overflow.
 uint32_t* lowest_of_stack() { return hil::stack_is_guarded() ? __stack_bottom : __stack_guard; }
+
+void fill(uint32_t* from, const uint32_t* to) {
+  for (volatile uint32_t* p = from; p < to; ++p) *p = kStackFill;  // never a call of memset()
+}
 
 void enable_faults() {
 #if HIL_MAINLINE
@@ -83,6 +88,14 @@ StackUse stack_use() {
   return {bytes(lowest, __stack_top), bytes(__stack_bottom, __stack_top)};
 }
 
+// Out of line, so that its own frame, the lowest in use, is above the stack pointer that it reads.
+// The page below the stack is left alone: what is written there was an overflow.
+[[gnu::noinline]] void refill_stack() {
+  uint32_t* stack_pointer;
+  asm volatile("mov %0, sp" : "=r"(stack_pointer));
+  fill(__stack_bottom, stack_pointer - kLargestFrame);
+}
+
 }  // namespace hil
 
 // On the main stack: the thread's own is being filled.
@@ -90,7 +103,7 @@ extern "C" void hil_init_memory() {
   const uint32_t* load = __data_load;
   for (uint32_t* p = __data_start; p != __data_end; ++p) *p = *load++;
   for (uint32_t* p = __bss_start; p != __bss_end; ++p) *p = 0;
-  for (uint32_t* p = lowest_of_stack(); p != __stack_top; ++p) *p = kStackFill;
+  fill(lowest_of_stack(), __stack_top);
 }
 
 extern "C" [[noreturn]] void hil_start() {

@@ -23,5 +23,6 @@ uint32_t ticks_hz() { return board_clock_hz(); }
 const char* ticks_source() { return "CLOCK_MONOTONIC"; }
 
 StackUse stack_use() { return {}; }
+void refill_stack() {}
 
 }  // namespace hil

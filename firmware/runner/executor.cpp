@@ -1,5 +1,6 @@
 #include "runner/executor.h"
 
+#include "platform/stack.h"
 #include "platform/ticks.h"
 #include "runner/pools.h"
 
@@ -37,6 +38,7 @@ void init_runtime() { runtime().init(planned_pool(), method_pool()); }
 
 bool load_program(Span<const uint8_t> program) {
   unload_program();
+  refill_stack();  // its peak is the program's own, whatever ran before
   const bool in_pool = program.data == program_pool().data;
   runtime().init(planned_pool(in_pool ? program.size : 0), method_pool());
   if (!runtime().load(program)) return false;

@@ -256,7 +256,7 @@ def test_where_no_test_is_in_common_nothing_changed_is_not_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bytes_now", "kinds"), [(1256, []), (744, []), (1257, [ChangeKind.LARGER]), (743, [ChangeKind.SMALLER])]
+    ("bytes_now", "kinds"), [(1108, []), (892, []), (1109, [ChangeKind.LARGER]), (891, [ChangeKind.SMALLER])]
 )
 def test_an_interrupt_at_the_peak_of_the_stack_is_no_change(bytes_now: int, kinds: list[ChangeKind]) -> None:
     before, after = (result(figures=figures(stack_bytes=(number,))) for number in (1000, bytes_now))

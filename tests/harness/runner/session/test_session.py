@@ -30,9 +30,10 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import KnownAnswer, known_answer
+from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import DTYPES, SCALAR_TYPES, ValueKind
-from cortex_m_hil.program.tensor import TensorSpec
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers.fvp import FvpLauncher
@@ -47,6 +48,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
+from paths import REPOSITORY
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 # SCB->CPUID, PARTNO at bits 15:4 (Armv6-M ARM B3.2.3, Armv7-M ARM B3.2.3, Armv8-M ARM D1.2.10).
@@ -512,6 +514,17 @@ def test_stats_are_those_of_the_program(loaded: Session, known: KnownAnswer) -> 
     assert stats["stack"].used <= stats["stack"].size
     loaded.reset()
     assert (loaded.stats()["program"].used, loaded.stats()["planned"].used) == (0, 0)
+
+
+def test_the_peak_of_the_stack_is_not_that_of_a_program_before(dut: Dut) -> None:
+    """Whatever ran since the boot: figures of a test must not depend on the order of tests."""
+    dut.restart()
+    alone = flow.selftest(dut).stats
+    program = Program.from_bytes((REPOSITORY / "tests/fuzz_seeds/floats.pte").read_bytes(), "floats.pte")
+    zeros = tuple(HostTensor(spec, bytes(spec.nbytes)) for spec in program.file.input_specs())
+    larger = flow.run(dut, program, zeros, linted=False).stats["stack"]
+    assert larger.used > alone["stack"].used or not larger.size
+    assert flow.selftest(dut).stats == alone
 
 
 def test_writing_over_a_loaded_program_is_the_end_of_it(dut: Dut, loaded: Session) -> None:
