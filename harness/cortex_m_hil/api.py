@@ -252,7 +252,8 @@ class OpenTarget:
             Mismatch: an element of an output was never written.
             RedzoneViolation, LifetimeViolation: something wrote outside its tensor, or read one whose lifetime was over
                 (with `redzones`).
-            ConfigError: there are no inputs, or they do not fit the program in number, dtype, shape or dim order.
+            ConfigError: there are no inputs, they do not fit the program in number, dtype, shape or dim order, or a NaN
+                is quantised.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):

@@ -191,7 +191,10 @@ def _array(value: Any) -> Array:
 
 
 def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, str]]:
-    """Yield each misfit of the inputs, in number, kind, dtype, shape or dim order, with what to do about it."""
+    """Yield each misfit of the inputs, with what to do about it.
+
+    It is one of number, kind, dtype, shape or dim order, another number than is built in, or a NaN that is quantised.
+    """
     specs = program.file.input_specs()
     if len(specs) != len(inputs):
         wanted = (
@@ -214,8 +217,25 @@ def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tu
             what = f"input {number} is {given.item()}, and the program was lowered with {own}, which is built into it"
             yield what, "ExecuTorch takes no other number: lower the module with this one, or make it a tensor"
             alike = False
+        elif what := _quantised_nan(program.file, number, given):
+            yield what, "inputs without NaN"
     if alike and (problem := misfit(program.dimensions, [given.spec.shape for given in inputs])):
         yield problem, SIZES
+
+
+def _quantised_nan(file: PteFile, number: int, given: HostTensor) -> str:
+    """Return what is wrong with an input that has a NaN and is quantised; "" if nothing is.
+
+    C leaves the conversion undefined, so no output is right. The dialect says the same of a NaN that the program makes.
+    """
+    if given.spec.kind is not ValueKind.TENSOR or not given.spec.dtype.startswith("float"):
+        return ""
+    places = np.argwhere(np.isnan(given.array()))
+    if not len(places) or (quantize := file.dataflow.input_quantizes[number]) is None:
+        return ""
+    where = f"{len(places)} of {given.spec.numel} elements, the first at {places[0].tolist()}"
+    name = quantize.operator.removesuffix(".out")
+    return f"input {number}: {name} is given a NaN in {where}: it has no integer, and cores differ in it"
 
 
 def require_fit(program: Program, inputs: Sequence[HostTensor], target: str, runtime: str) -> None:

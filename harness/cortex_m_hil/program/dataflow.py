@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -14,6 +14,7 @@ from cortex_m_hil.program.values import Instruction, Planned, Value
 DEQUANTIZE: Final = frozenset(
     {"cortex_m::dequantize_per_tensor.out", "quantized_decomposed::dequantize_per_tensor.out"}
 )
+QUANTIZE: Final = frozenset({"cortex_m::quantize_per_tensor.out", "quantized_decomposed::quantize_per_tensor.out"})
 VIEWS: Final = frozenset(
     {
         "aten::alias_copy.out",
@@ -35,6 +36,7 @@ VIEWS: Final = frozenset(
 )
 """Operators whose every output element is an element of their first argument, unchanged."""
 
+_PARTIAL: Final = frozenset({"aten::select_copy.int_out", "aten::slice_copy.Tensor_out"})  # views that leave some out
 _QUANTISING: Final = ("cortex_m::", "quantized_decomposed::")
 QUANTISED: Final = ("int8", "int16")
 
@@ -227,17 +229,27 @@ class Dataflow:
     def _read_as(self, value: int) -> InputQuantization | None:
         if self._dtype(value) not in (*QUANTISED, "uint8"):
             return None
+        known = (self._known_of(*reader) for reader in self._readers(value, VIEWS))
+        return next((one for one in known if one is not None), None)
+
+    @cached_property
+    def input_quantizes(self) -> tuple[Instruction | None, ...]:
+        """Return for each input the first operator that quantises all its elements, maybe through views; else None."""
+        return tuple(map(self._quantized_by, self.inputs))
+
+    def _quantized_by(self, value: int) -> Instruction | None:
+        readers = self._readers(value, VIEWS - _PARTIAL)
+        return next((one for one, at in readers if at == 0 and one.operator in QUANTIZE), None)
+
+    def _readers(self, value: int, views: frozenset[str]) -> Iterator[tuple[Instruction, int]]:
+        """Yield each kernel that reads a value, maybe through these views, with the position of the argument."""
         same = {self.memory[value]}
         for instruction, written in zip(self.instructions, self.outs, strict=True):
-            if instruction.kind is not InstructionKind.KERNEL:
-                continue
-            places = [at for at, value in enumerate(instruction.args[:-1]) if self.memory[value] in same]
-            for at in places:
-                if (found := self._known_of(instruction, at)) is not None:
-                    return found
-            outs = {self.memory[value] for value in written}
-            same = same | outs if 0 in places and instruction.operator in VIEWS else same - outs
-        return None
+            if instruction.kind is InstructionKind.KERNEL:
+                places = [at for at, one in enumerate(instruction.args[:-1]) if self.memory[one] in same]
+                yield from ((instruction, at) for at in places)
+                outs = {self.memory[one] for one in written}
+                same = same | outs if 0 in places and instruction.operator in views else same - outs
 
     def _known_of(self, instruction: Instruction, at: int) -> InputQuantization | None:
         """Return the quantisation of the argument at a position, as the operator's others tell it; else None."""

@@ -218,6 +218,42 @@ def test_modules_are_calibrated_and_checked_on_inputs_of_their_own_dtype(native:
             native.check(nn.Linear(4, 4), (x,), **more)  # type: ignore[arg-type]
 
 
+def test_a_nan_that_the_program_quantises_is_refused_at_each_way_in(native: hil.OpenTarget, tmp_path: Path) -> None:
+    """C leaves its conversion to an integer undefined: it gave finite numbers, and other ones on other cores."""
+    program = Program.from_bytes((SEEDS / "linear.pte").read_bytes(), "linear.pte")
+    [spec] = program.file.input_specs()
+    x = np.zeros(spec.shape, np.float32)
+    ways = {**STRICT, "hil.evaluate": _evaluated, "in a bundle": _replayed}
+    for name in ("hil.localize", "--expect", "a bundle"):  # which need references, or are no inputs of a program
+        del ways[name]
+    for name, way in ways.items():
+        assert way(native, program, x, _made(tmp_path / f"{name} 0")).size
+    x[1, 2] = np.nan
+    told = r"cortex_m::quantize_per_tensor is given a NaN in 1 of 18 elements, the first at \[1, 2\]"
+    for name, way in ways.items():
+        with pytest.raises(ConfigError, match=told) as caught:
+            way(native, program, x, _made(tmp_path / name))
+        assert "inputs without NaN" in caught.value.hint
+    assert native.run(identity("float32"), (np.full(SHAPE, np.nan, np.float32),))  # which quantises nothing
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _evaluated(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Array:
+    [outputs] = flow.stream(target.dut, program, [flow.arrange(program, (given,))])
+    return outputs[0].array()
+
+
+def _replayed(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Array:
+    host = flow.arrange(program, (given,))
+    for problem, hint in input_misfits(program, host):  # which a bundle's reader raises
+        raise ConfigError(problem, hint=hint)
+    return given
+
+
 # --- numbers ---------------------------------------------------------------------------------------------------
 
 

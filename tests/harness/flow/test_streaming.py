@@ -157,7 +157,8 @@ def with_a_nan(given: list[tuple[torch.Tensor, ...]], number: int) -> list[tuple
 
 def test_a_nan_that_is_quantised_has_its_frame(native: OpenTarget) -> None:
     """As in a single run, for which no integer is right either."""
-    with pytest.raises(errors.ConfigError, match=r"^frame 5: cortex_m::quantize_per_tensor is given a NaN in 1 of "):
+    told = r"^frame 5: input 0: cortex_m::quantize_per_tensor is given a NaN in 1 of "
+    with pytest.raises(errors.ConfigError, match=told):
         native.stream(program(Isa.SCALAR), with_a_nan(frames(), 5))
 
 
