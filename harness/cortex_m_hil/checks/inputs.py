@@ -27,15 +27,29 @@ _WHOLE: Final = {ValueKind.INT: "1", ValueKind.BOOL: "True", ValueKind.DOUBLE: "
 
 @dataclass(frozen=True)
 class Taken:
-    """The spec of an input, and the quantisation by which its integers stand for numbers, None where unknown."""
+    """The spec of an input or output, and what is known of its quantisation.
+
+    Attributes:
+        spec: its dtype and shape.
+        quantization: by which its integers stand for numbers; None: unknown, or it is of floats.
+        of_floats: by which the program quantises its floats, or dequantised them; None: it does not, or not directly.
+    """
 
     spec: TensorSpec
     quantization: InputQuantization | None = None
+    of_floats: InputQuantization | None = None
 
     @classmethod
     def of(cls, file: PteFile, number: int) -> Taken:
         """Return what the input of that number takes. Raise ProgramRejected as `PteFile.input_specs` does."""
-        return cls(file.input_specs()[number], file.dataflow.input_quantizations[number])
+        data = file.dataflow
+        return cls(file.input_specs()[number], data.input_quantizations[number], data.float_input_quantizations[number])
+
+    @classmethod
+    def of_output(cls, file: PteFile, number: int) -> Taken:
+        """Return what the output of that number is compared with."""
+        known = file.dataflow.output_quantizations[number]
+        return cls(file.output_specs()[number], None, known and InputQuantization(known.scale, known.zero_point))
 
     def __str__(self) -> str:
         known = self.quantization
@@ -123,6 +137,8 @@ def dtype_advice(taken: Taken, values: Array) -> str:
     wrong = changed(values, dtype)
     cast = f'x.to(torch.{dtype}), or array.astype("{dtype}")'
     if not wrong.any():
+        if values.dtype.name in _QUANTA and taken.of_floats is not None:
+            return f"for quantised values {_dequantised(taken.of_floats)}; for values as they are {cast}"
         return f"{cast}, which changes none of these values"
     if np.dtype(dtype).kind == "f":
         with np.errstate(all="ignore"):
@@ -132,6 +148,11 @@ def dtype_advice(taken: Taken, values: Array) -> str:
     if values.dtype.name == "uint8" and dtype == "int8":
         return 'pixels of a model that takes them less 128 are (x.astype("int16") - 128).astype("int8")'
     return f"{dtype} has no place for them: give what the model was trained on"
+
+
+def _dequantised(known: InputQuantization) -> str:
+    scale = f"{known.scale:.9g}" if known.scale is not None else "scale"
+    return f'(array.astype("float32") {-known.zero_point:+d}) * {scale}'.replace(" +", " + ").replace(" -", " - ")
 
 
 def _quantise(taken: Taken) -> str:

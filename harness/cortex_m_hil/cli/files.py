@@ -112,7 +112,7 @@ def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:
         ConfigError: a file does not fit its output, or is missing: that output would be compared with nothing.
     """
     file = program.file
-    given = _sized(file, file.outputs, [Taken(spec) for spec in file.output_specs()])
+    given = _sized(file, file.outputs, [Taken.of_output(file, number) for number in range(len(file.outputs))])
     found = _read_all(f"{program.name} has", "output", "--expect", given, paths)
     return tuple(one.array() for one in found)
 

@@ -237,6 +237,19 @@ class Dataflow:
         """Return for each input the first operator that quantises all its elements, maybe through views; else None."""
         return tuple(map(self._quantized_by, self.inputs))
 
+    @cached_property
+    def float_input_quantizations(self) -> tuple[InputQuantization | None, ...]:
+        """Return for each input the scale and zero point of that operator; None where there is none."""
+        return tuple(None if one is None else self._parameters(one) for one in self.input_quantizes)
+
+    def _parameters(self, instruction: Instruction) -> InputQuantization | None:
+        """Return the scale and zero point that a quantize or dequantize has as arguments; None where it has not."""
+        scalars = [self.values[value].scalar for value in instruction.args]
+        if len(scalars) < 7 or not isinstance(zero_point := scalars[2], int):
+            return None
+        known = scalars[1] if isinstance(scalars[1], float) and 0.0 < scalars[1] < math.inf else None
+        return InputQuantization(known, zero_point)
+
     def _quantized_by(self, value: int) -> Instruction | None:
         readers = self._readers(value, VIEWS - _PARTIAL)
         return next((one for one, at in readers if at == 0 and one.operator in QUANTIZE), None)
@@ -253,13 +266,9 @@ class Dataflow:
 
     def _known_of(self, instruction: Instruction, at: int) -> InputQuantization | None:
         """Return the quantisation of the argument at a position, as the operator's others tell it; else None."""
+        if instruction.operator in DEQUANTIZE and len(instruction.args) >= 7:
+            return self._parameters(instruction)
         scalars = [self.values[value].scalar for value in instruction.args]
-        if instruction.operator in DEQUANTIZE and len(scalars) >= 7:
-            scale, zero_point = scalars[1:3]
-            if not isinstance(zero_point, int):
-                return None
-            known = scale if isinstance(scale, float) and 0.0 < scale < math.inf else None
-            return InputQuantization(known, zero_point)
         name = instruction.operator.partition(".")[0].removesuffix("_nhwc")
         for table, sign in ((_ZERO_POINTS, 1), (_OFFSETS, -1)):
             place = table.get(name, {}).get(at, len(scalars))

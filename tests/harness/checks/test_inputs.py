@@ -424,6 +424,34 @@ def test_no_cast_that_changes_values_is_advised_without_saying_so(
     assert lost(taken, given) == told and re.search(said, dtype_advice(taken, given))
 
 
+def test_quanta_for_a_float_input_are_to_be_dequantised_and_the_formula_does_it() -> None:
+    """A cast alone would put -128 to 127 in, and nothing would tell."""
+    program = Program.from_bytes((SEEDS / "linear.pte").read_bytes(), "linear.pte")
+    quantize, dequantize = program.file.instructions[0], program.file.instructions[-1]
+    given = program.file.input_specs()[0].shape, quantize.args, Taken.of(program.file, 0)
+    wanted = program.file.output_specs()[0].shape, dequantize.args, Taken.of_output(program.file, 0)
+    for shape, args, taken in (given, wanted):
+        scale, zero_point = (program.file.values[value].scalar for value in args[1:3])
+        for dtype in ("int8", "uint8", "int16"):
+            array = np.full(shape, 100, dtype)
+            hint = dtype_advice(taken, array)
+            formula, cast = re.fullmatch(r"for quantised values (.*); for values as they are (.*)", hint).groups()  # type: ignore[union-attr]
+            made = eval(formula, {"numpy": np, "array": array})
+            assert made.dtype == np.float32
+            assert made == pytest.approx((100 - zero_point) * scale)  # type: ignore[operator]
+            assert cast.endswith('array.astype("float32")')
+    assert "which changes none" in dtype_advice(Taken.of(program.file, 0), np.full((2, 9), 100))  # no dtype of quanta
+
+
+def test_quanta_are_dequantised_at_each_way_in(native: hil.OpenTarget, tmp_path: Path) -> None:
+    program = Program.from_bytes((SEEDS / "linear.pte").read_bytes(), "linear.pte")
+    for name in STRICT.keys() - {"hil.localize", "a bundle", ".bpte"}:  # which need references, or a schema's own dtype
+        shape = program.file.output_specs()[0].shape if name == "--expect" else program.file.input_specs()[0].shape
+        with pytest.raises(ConfigError) as caught:
+            STRICT[name](native, program, np.full(shape, 100, np.int8), _made(tmp_path / name))
+        assert "for quantised values (array.astype(" in caught.value.hint
+
+
 class Dequantizes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
