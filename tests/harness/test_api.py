@@ -286,6 +286,28 @@ def test_a_layer_that_is_left_in_float_is_told(native: hil.OpenTarget) -> None:
     assert told.startswith(f"{shares}; 1 is left in float: ") and LEFT_OUT in told and 'layout="explicit"' in told
 
 
+def of_another_class(*, bias: bool = True) -> hil.Program:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(16, 32, bias=bias), torch.nn.ReLU(), torch.nn.Linear(32, 4, bias=bias)
+    return hil.lower(torch.nn.Sequential(*layers), (torch.randn(1, 16),), isa=hil.Isa.MVE)
+
+
+def test_the_layout_of_another_class_is_the_cause(native: hil.OpenTarget) -> None:
+    """And not the target, whatever the findings are: here the outputs are no constant."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    with pytest.raises(errors.Mismatch) as caught:
+        native.check(module, (torch.randn(1, 16),), isa=hil.Isa.MVE, lint=False)
+    assert "collapse" not in caught.value.message
+    told = dict(caught.value.details)
+    assert re.match("the layout: instruction 1, .*: MVE layout on a SCALAR target$", told["cause"]), told
+    assert "lower it with isa=Isa.SCALAR" in told["lint"] and "lower the module" in caught.value.hint
+    program = of_another_class()
+    with pytest.raises(errors.Mismatch) as caught:
+        native.stream(program, [program.inputs], lint=False)
+    assert dict(caught.value.details)["lint"] == told["lint"]
+
+
 class Quotient(torch.nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x / y

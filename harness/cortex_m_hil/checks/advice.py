@@ -18,6 +18,8 @@ READING: Final = "hil docs failures#reading-a-failure"
 LAYOUT: Final = "hil lint tells whether a program's layout is its target's"
 LOCALIZE: Final = "target.localize(program)"
 """How a script asks which operator it is; where a test or a bundle is run, the command that does so takes its place."""
+FEEDS: Final = "or what feeds it"
+"""The end of a cause that is an operator whose output collapsed, and no more is known."""
 CALIBRATE: Final = "calibrate with inputs of the range that is run"
 QUANTISATION: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that is far from the float module",

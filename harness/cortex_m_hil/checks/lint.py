@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from cortex_m_hil.checks import unsupported
+from cortex_m_hil.checks.advice import FEEDS, TARGET
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.layout import wrong_layout
 from cortex_m_hil.checks.signatures import blind_to_scales, operator_misfits, takes
@@ -387,6 +388,27 @@ _HINTS: Final = {
 def next_step(finding: LintFinding) -> str:
     """Return the hint of a finding that stops something; "" for a note."""
     return "" if finding.is_note else finding.hint or _HINTS[finding.rule]
+
+
+def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
+    """Add to a bad verdict of a run without lint what lint would have refused, and the next step.
+
+    A layout of another class is the cause in place of one that is not known better than by the target or operator.
+    """
+    grave = [finding for finding in findings if not finding.is_note]
+    if not grave or any(label == "lint" for label, _ in error.details):
+        return
+    layout = next((finding for finding in grave if finding.rule is Rule.LAYOUT), None)
+    known = [(label, _by_layout(text, layout) if label == "cause" else text) for label, text in error.details]
+    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+    error.details = (*known, ("lint", f"{grave[0].message}{more}; not asked before ({UNLINTED})"))
+    error.hint = next_step(grave[0]).partition(f"; {UNLINTED}")[0]
+
+
+def _by_layout(cause: str, layout: LintFinding | None) -> str:
+    if layout is None or not (cause == TARGET.cause or cause.endswith(FEEDS)):
+        return cause
+    return f"the layout: {layout.message.partition('; lower it')[0]}"
 
 
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:

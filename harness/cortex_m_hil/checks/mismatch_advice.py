@@ -66,7 +66,7 @@ def _likely_cause(file: PteFile, number: int) -> str:
         return ""
     folded = has_kernel_sum(file, made_by)
     if folded is None:
-        return f"{made_by.operator} (instruction {made_by.index}) or what feeds it"
+        return f"{made_by.operator} (instruction {made_by.index}) {advice.FEEDS}"
     where = f"quantized_linear (instruction {made_by.index})"
     if not folded:
         return f"{where} has bias and no kernel_sum (the DSP/SCALAR layout): a runtime that drops the bias"

@@ -14,7 +14,7 @@ from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, FindingKind
 from cortex_m_hil.checks.inputs import require_fit
-from cortex_m_hil.checks.lint import UNLINTED, LintFinding, lint, next_step, raise_findings
+from cortex_m_hil.checks.lint import LintFinding, explain, lint, raise_findings
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import InfraError, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut
@@ -62,7 +62,7 @@ def verify(
     Raises:
         InfraError, VerdictError: what `run` raises, and the verdict of the comparison.
     """
-    with _lint_told(dut, program, linted):
+    with lint_told(dut, program, linted):
         result = _result(dut, program, program.inputs, linted, excluded, guards)
         references = program.reference(program.inputs) if program.reference else References()
         comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
@@ -107,7 +107,7 @@ def run(
             passes its self-test afterwards.
     """
     given = program.inputs if inputs is None else inputs
-    with _lint_told(dut, program, linted):
+    with lint_told(dut, program, linted):
         result = _result(dut, program, given, linted, excluded, guards)
         if complete:
             _refuse_unwritten(program, result.unwritten, dut.target.name, result.log)
@@ -133,19 +133,19 @@ def stream(
     dut: Dut, program: Program, samples: Iterable[tuple[HostTensor, ...]], *, linted: bool = True
 ) -> Iterator[tuple[HostTensor, ...]]:
     """Yield the outputs of a program for each sample; it is loaded once. Raises what `run` does."""
-    session = dut.session()
     if linted:
         require_lint(dut, program)
-    loaded = False
-    for inputs in samples:
-        require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
-        with silence_explained(dut, program, inputs):
-            if not loaded:
-                load(session, program)
-                loaded = True
-            outputs, unwritten, _ = execute_loaded(dut, session, inputs)
-        _refuse_unwritten(program, unwritten, dut.target.name, session.log)
-        yield tuple(outputs)
+    with lint_told(dut, program, linted):
+        session, loaded = dut.session(), False
+        for inputs in samples:
+            require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
+            with silence_explained(dut, program, inputs):
+                if not loaded:
+                    load(session, program)
+                    loaded = True
+                outputs, unwritten, _ = execute_loaded(dut, session, inputs)
+            _refuse_unwritten(program, unwritten, dut.target.name, session.log)
+            yield tuple(outputs)
 
 
 # --- lint ----------------------------------------------------------------------------------------------------
@@ -171,16 +171,13 @@ def findings(
 
 
 @contextlib.contextmanager
-def _lint_told(dut: Dut, program: Program, linted: bool) -> Iterator[None]:
+def lint_told(dut: Dut, program: Program, linted: bool) -> Iterator[None]:
     """Add to a bad verdict of a run without lint what lint would have refused, and the next step."""
     try:
         yield
     except VerdictError as error:
-        known = () if linted else findings(program, dut.target, None, dut.resolved.runtime)
-        if grave := [finding for finding in known if not finding.is_note]:
-            more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
-            error.hint = next_step(grave[0]).partition(f"; {UNLINTED}")[0]
-            error.details = (*error.details, ("lint", f"{grave[0].message}{more}; not asked before ({UNLINTED})"))
+        if not linted:
+            explain(error, findings(program, dut.target, None, dut.resolved.runtime))
         raise
 
 
