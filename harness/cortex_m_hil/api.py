@@ -239,7 +239,7 @@ class OpenTarget:
             inputs: a tuple, one item for each input of the program, of its shape and dtype. A torch tensor is sent as
                 it lies in memory and has to have the program's dim order; a NumPy array of the logical shape is laid
                 out in it; a number is for a scalar input. None: the program's example inputs.
-            lint: False runs a program that does not fit the target, too.
+            lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
 
         Returns:
             `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `instructions`, exact,
@@ -307,7 +307,7 @@ class OpenTarget:
                 (`Program.partition`), 0 to 1. None: any share will do, and a HilWarning says what is left in float,
                 where and why.
             isa: lower for another ISA class than the target's, to test that this is caught.
-            lint: False runs a program that does not fit the target, too.
+            lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
             calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
             quantize: to int8; False lowers the float module.
             quantizer: a quantiser as `prepare_pt2e` takes it, such as a `CortexMQuantizer`; it is not changed. None:
@@ -426,7 +426,7 @@ class OpenTarget:
             tolerance: how far outputs and state of each frame may be from the dialect, which is stepped on this machine
                 with a state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` apply against the
                 float module. A program from `load_program` is compared with nothing.
-            lint: False runs a program that does not fit the target, too.
+            lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
 
         Returns:
             `frames`, each with its `outputs`, a digest of its `state` and its `ticks`; `state`, the content after the
@@ -445,6 +445,8 @@ class OpenTarget:
                 self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
             )
         self._ran(program, streamed.as_run())
+        if not lint:
+            self._tell_what_lint_refuses(program)
         for text in streamed.warnings:
             warn(f"{self.dut.resolved.display_name}: {text}")
         return streamed
@@ -488,6 +490,11 @@ class OpenTarget:
             warn(f"{program.name}: {memory.describe()}")
         return memory
 
+    def _tell_what_lint_refuses(self, program: Program) -> None:
+        """Issue a HilWarning about a program that went well without lint, and does not fit the target."""
+        if told := flow.refused_by_lint(self.dut, program):
+            warn(f"{self.dut.resolved.display_name}: {program.name}: {told}")
+
     def _ran(self, program: Program, result: RunResult) -> None:
         """Observe each run, with its program; a hook for subclasses."""
 
@@ -525,6 +532,8 @@ class _Attempt:
             self._target._failed(self._task, error, self._checked)
         elif error is None:
             self._target._passed(self._task, self._checked)
+            if not self._task.linted:
+                self._target._tell_what_lint_refuses(self._task.program)
 
 
 def _inputs(given: Any) -> Inputs:

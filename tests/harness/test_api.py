@@ -286,9 +286,9 @@ def test_a_layer_that_is_left_in_float_is_told(native: hil.OpenTarget) -> None:
     assert told.startswith(f"{shares}; 1 is left in float: ") and LEFT_OUT in told and 'layout="explicit"' in told
 
 
-def of_another_class(*, bias: bool = True) -> hil.Program:
+def of_another_class() -> hil.Program:
     torch.manual_seed(0)
-    layers = torch.nn.Linear(16, 32, bias=bias), torch.nn.ReLU(), torch.nn.Linear(32, 4, bias=bias)
+    layers = torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)
     return hil.lower(torch.nn.Sequential(*layers), (torch.randn(1, 16),), isa=hil.Isa.MVE)
 
 
@@ -306,6 +306,24 @@ def test_the_layout_of_another_class_is_the_cause(native: hil.OpenTarget) -> Non
     with pytest.raises(errors.Mismatch) as caught:
         native.stream(program, [program.inputs], lint=False)
     assert dict(caught.value.details)["lint"] == told["lint"]
+
+
+def test_what_lint_would_have_refused_is_told_of_a_run_that_goes_well(native: hil.OpenTarget) -> None:
+    """Of one that fails its verdict tells it."""
+    told = r"instruction 1, .*: MVE layout on a SCALAR target; .*; not asked before \(lint=False\)"
+    program = of_another_class()
+    with pytest.warns(errors.HilWarning, match=told):
+        native.run(program, lint=False)
+    loaded = hil.load_program(program.pte)
+    with pytest.warns(errors.HilWarning, match=told.replace("1, .*", "1")):
+        native.stream(loaded, [program.inputs], lint=False)
+    torch.manual_seed(0)
+    with pytest.warns(errors.HilWarning, match=told):
+        native.check(torch.nn.Linear(16, 4, bias=False), (torch.randn(1, 16),), isa=hil.Isa.MVE, lint=False)
+    fitting = hil.lower(*linear(), isa=hil.Isa.SCALAR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        native.run(fitting, lint=False)
 
 
 class Quotient(torch.nn.Module):

@@ -400,9 +400,15 @@ def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
         return
     layout = next((finding for finding in grave if finding.rule is Rule.LAYOUT), None)
     known = [(label, _by_layout(text, layout) if label == "cause" else text) for label, text in error.details]
-    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
-    error.details = (*known, ("lint", f"{grave[0].message}{more}; not asked before ({UNLINTED})"))
+    error.details = (*known, ("lint", would_refuse(findings)))
     error.hint = next_step(grave[0]).partition(f"; {UNLINTED}")[0]
+
+
+def would_refuse(findings: Sequence[LintFinding]) -> str:
+    """Return a line with the gravest finding, for a run without lint; "" where there are notes at most."""
+    grave = [finding for finding in findings if not finding.is_note]
+    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+    return f"{grave[0].message}{more}; not asked before ({UNLINTED})" if grave else ""
 
 
 def _by_layout(cause: str, layout: LintFinding | None) -> str:

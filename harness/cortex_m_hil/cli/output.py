@@ -17,6 +17,8 @@ from cortex_m_hil.errors import LintError
 from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
+    from cortex_m_hil.flow.dut import Dut
+    from cortex_m_hil.program.program import Program
     from cortex_m_hil.program.tensor import HostTensor
     from cortex_m_hil.runner.results import Identity, Ran, RunResult, Statistic, Usage
     from cortex_m_hil.targets.resolve import Resolved
@@ -45,6 +47,14 @@ RESULT_FIELDS: Final[Mapping[str, str]] = {
         "which are no measure of cost"
     ),
 }
+
+
+def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
+    """Return what the lint refuses of a program that --no-lint has run; "" where nothing is, or it was asked before."""
+    from cortex_m_hil import flow
+    from cortex_m_hil.checks.lint import UNLINTED
+
+    return "" if linted else flow.refused_by_lint(dut, program).replace(UNLINTED, "--no-lint")
 
 
 @contextlib.contextmanager

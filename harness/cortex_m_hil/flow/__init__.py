@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cortex_m_hil.checks.inputs import arrange
-from cortex_m_hil.flow.checking import Checked, findings, keep, kept_input, run, stream, verify
+from cortex_m_hil.flow.checking import Checked, findings, keep, kept_input, refused_by_lint, run, stream, verify
 from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, operators, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.exporting import export, lower, warn_of_training
@@ -28,6 +28,7 @@ __all__ = [
     "open_dut",
     "operators",
     "prepare",
+    "refused_by_lint",
     "require",
     "run",
     "scratch_needs",

@@ -14,7 +14,7 @@ from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, FindingKind
 from cortex_m_hil.checks.inputs import require_fit
-from cortex_m_hil.checks.lint import LintFinding, explain, lint, raise_findings
+from cortex_m_hil.checks.lint import LintFinding, explain, lint, raise_findings, would_refuse
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import InfraError, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut
@@ -168,6 +168,11 @@ def findings(
     """Return all findings of the lint; `operators` is the runner's list, None if unknown."""
     scratch = scratch_needs(program, target.isa)
     return lint(program, target, operators=operators, scratch=scratch, runtime=runtime)
+
+
+def refused_by_lint(dut: Dut, program: Program) -> str:
+    """Return a line with what lint refuses of a program that is run without it; "" where it fits."""
+    return would_refuse(findings(program, dut.target, None, dut.resolved.runtime))
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from command_line import (
     Done,
     Files,
     Hil,
+    answer,
     command,
     descendant,
     environment,
@@ -319,7 +320,15 @@ def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> 
         done.err.startswith("LintError: ") and "[target m4-qemu, operator cortex_m::quantized_linear.out]" in done.err
     )
     assert "--no-lint runs this program as it is" in done.err and "lint=" not in done.err
-    assert hil(*arguments, "--no-lint").status == OK
+    done = hil(*arguments, "--no-lint")
+    assert done.status == OK
+    assert re.search(
+        r"^lint      instruction 1: MVE layout on a DSP .*; not asked before \(--no-lint\)$", done.out, re.M
+    )
+    assert "MVE layout on a DSP target" in answer(hil(*arguments, "--no-lint", "--json").out)["lint"]
+    files.pte.write_bytes(known_answer(Isa.DSP).program)
+    done = hil(*arguments, "--no-lint", "--json")
+    assert answer(done.out)["lint"] is None and answer(hil(*arguments, "--json").out)["lint"] is None
 
 
 def test_run_does_not_import_torch(files: Files, tmp_path: Path) -> None:

@@ -114,10 +114,13 @@ def test_a_layout_of_another_class_is_a_collapse(evaluate: Evaluate, folder: Pat
 
     done = evaluate(*words, "m55-qemu,m4-qemu,m0-qemu", "--no-lint", "--min-top1", 0.9)
     right, *wrong = answers(done.out)
+    assert right["lint"] is None
     assert done.status == NO and right["exit_status"] == OK and right["top1"].keys() == {"target"}, done.out
     for one in wrong:
         assert one["exit_status"] == NO and one["top1"]["target"] < 0.6 and one["same_outputs"] < 100
-        [collapse, low] = one["problems"][-2:]
+        assert one["lint"].endswith("; not asked before (--no-lint)") and "MVE layout on a" in one["lint"]
+        [differ, *_, collapse, low] = one["problems"]
+        assert differ.startswith("outputs of ") and differ.endswith("integers are the same on all targets")
         assert collapse.startswith("collapse: class 1 for ") and low.startswith("top-1 is 0.")
 
 

@@ -160,6 +160,14 @@ class Job:
     linted: bool
 
     @property
+    def has_one_answer(self) -> bool:
+        """Tell whether all targets have to give the same bits: the outputs are quantised, and nothing is in float."""
+        data = self.program.file.dataflow
+        known = enumerate(data.output_quantizations)
+        in_integers = all(quantization or number in data.quantised_outputs for number, quantization in known)
+        return in_integers and not self.program.partition.left_in_float
+
+    @property
     def content(self) -> str:
         """Return a digest of everything that outputs follow from, except inputs."""
         parts = self.dut.elf.build_id, launchers.engine(self.dut.target), str(self.linted)

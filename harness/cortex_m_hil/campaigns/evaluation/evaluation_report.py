@@ -139,6 +139,7 @@ class EvaluationReport:
     Attributes:
         differ: whether the data's inputs differ from each other.
         first: the results of the target that is named first; None: it is this one.
+        has_one_answer: whether it runs what the first target does, which gives the same bits on all targets.
     """
 
     target: str
@@ -147,6 +148,7 @@ class EvaluationReport:
     asked: Asked
     differ: bool
     first: Results | None = None  # of the target that is named first, if this is another
+    has_one_answer: bool = False
 
     @cached_property
     def accuracy(self) -> dict[str, float | None]:
@@ -229,6 +231,11 @@ class EvaluationReport:
         broken = sum(one in (None, NONE) for one in self.results.answers[TARGET])
         if broken:
             yield f"outputs of {counted(broken, 'sample')} are not finite"
+        if self.has_one_answer and self.first is not None and self.same_outputs is not None:
+            both = min(len(self.results.digests), len(self.first.digests))
+            if other := both - self.same_outputs:
+                what = f"outputs of {counted(other, 'sample')} differ from the first target's"
+                yield f"{what}, and integers are the same on all targets"
         if self.constant:
             yield f"collapse: the same outputs for all {len(self.results.digests)} samples"
         if TARGET in self.collapses:

@@ -29,7 +29,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
 from cortex_m_hil.cli.files import ModelArgument
 from cortex_m_hil.cli.options import NoLint, SeveralTargets, TargetOptions, within
-from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, table
+from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, refused_by_lint, table
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted, shown
@@ -85,6 +85,7 @@ class SampleOptions:
     epilog=json_fields(
         {
             **TARGET_FIELDS,
+            "lint": "with --no-lint, what lint refuses; else null",
             "model, data, task": "what was asked; task is classes or anomaly",
             "taken_as": "that integers were taken as the floats they are; else empty",
             "outcome, samples, left": (
@@ -152,13 +153,18 @@ def evaluate(
         campaign = Campaign.go_on(kept, KIND, fields, lambda one: one.plan == fields)
         with campaign.folder(), Evaluation(jobs, samples, task) as evaluation:
             runs = campaign.work(evaluation, Deadline.after(led.budget))
-    reports = _reports(jobs, samples, task, asked, runs)
-    raise typer.Exit(_told(reports, resolved, {"model": model, "data": given.data, "taken_as": samples.taken_as}))
+    reports = _reports(jobs, samples, task, asked, runs, has_references=found.has_references)
+    lint = {name: refused_by_lint(one.dut, one.program, linted=one.linted) for name, one in jobs.items()}
+    asked_of = {"model": model, "data": given.data, "taken_as": samples.taken_as}
+    raise typer.Exit(_told(reports, resolved, asked_of, lint))
 
 
-def _told(reports: Sequence[EvaluationReport], resolved: Mapping[str, Resolved], asked_of: Mapping[str, Any]) -> int:
+def _told(
+    reports: Sequence[EvaluationReport], resolved: Mapping[str, Resolved], asked_of: Mapping[str, Any],
+    lint: Mapping[str, str],
+) -> int:  # fmt: skip
     """Tell the answer of each target and the summary, and return the exit status."""
-    answers = [_answer(one, resolved[one.target], asked_of) for one in reports]
+    answers = [_answer(one, resolved[one.target], asked_of, lint[one.target]) for one in reports]
     for one in answers:
         tell(one)
     say(_summary(asked_of["model"], reports, lambda name: resolved[name].target.isa))
@@ -192,24 +198,26 @@ def _heading(model: EvaluatedModel, data: DataSet) -> str:
 
 
 def _reports(
-    jobs: Mapping[str, Job], data: DataSet, task: ModelTask, asked: Asked, runs: Sequence[Run]
+    jobs: Mapping[str, Job], data: DataSet, task: ModelTask, asked: Asked, runs: Sequence[Run], *, has_references: bool
 ) -> list[EvaluationReport]:
     results = {name: Results.of(name, runs, data.labels) for name in jobs}
     [first, *_] = results
     return [
         EvaluationReport(
             name, task, results[name], asked, data.differ, results[first] if name != first else None,
+            not has_references and job.has_one_answer,
         )
-        for name in jobs
+        for name, job in jobs.items()
     ]  # fmt: skip
 
 
-def _answer(report: EvaluationReport, resolved: Resolved, asked_of: Mapping[str, Any]) -> Answer:
+def _answer(report: EvaluationReport, resolved: Resolved, asked_of: Mapping[str, Any], lint: str) -> Answer:
     lines = [_headline(report, resolved), *_lines(report)]
+    lines += [f"  lint         {lint}"] if lint else []
     lines += [f"  WRONG        {problem}" for problem in report.problems]
     lines += [f"  cannot tell  {report.unknown}"] if report.unknown else []
     lines += [report.results.ended] if report.results.ended and not report.results.infra else []
-    fields = {**fields_of_target(resolved), **asked_of, **report.fields()}
+    fields = {**fields_of_target(resolved), **asked_of, **report.fields(), "lint": lint or None}
     return Answer.of(["\n".join([*lines, ""])], fields, bad=report.failed, unknown=report.unknown)
 
 

@@ -25,6 +25,7 @@ from cortex_m_hil.cli.output import (
     fields_of_target,
     lines_of_result,
     no_lint_named,
+    refused_by_lint,
 )
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError
@@ -67,6 +68,7 @@ AtolOption = Annotated[
             ),
             **RESULT_FIELDS,
             "redzones": "with --redzones, what was watched; else null",
+            "lint": "with --no-lint, what lint refuses; else null",
             "state_bytes": (
                 "bytes of state that the program begins with, and of which one call keeps nothing for the next; 0 "
                 "where it has none"
@@ -234,6 +236,8 @@ class _Order:
         zones = watched.describe() if watched is not None else ""
         lines = [*([] if self.case is None else [f"case      {self.case}"])]
         lines += [*lines_of_result(result, identity, resolved), f"inputs    {self.source}"]
+        refused = refused_by_lint(dut, self.program, linted=self.linted)
+        lines += [f"lint      {refused}"] if refused else []
         nbytes = sum(one.spec.nbytes for one in self.program.file.initial_state())
         if nbytes:
             lines.append(f"state     {nbytes} bytes, as the program begins: one call keeps nothing for the next")
@@ -245,6 +249,7 @@ class _Order:
             "case": self.case,
             "build_id": identity.build_id,
             "redzones": zones or None,
+            "lint": refused or None,
         }
         fields |= {"state_bytes": nbytes}
         fields |= fields_of_target(resolved, result.ran) | fields_of_result(result, identity)
