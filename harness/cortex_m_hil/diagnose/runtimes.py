@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.errors import HarnessError, ProtocolError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import operator_at
@@ -68,8 +69,11 @@ def compare_runtimes(
         The difference, or None where both wrote the same bytes.
 
     Raises:
+        ConfigError: the inputs do not fit the program.
         HarnessError: what either runtime raises, with its name in front.
     """
+    for dut in (first, second):
+        require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
     both = zip_longest(*(_named(dut, steps(dut, program, inputs)) for dut in (first, second)))
     last = -1
     for mine, theirs in both:

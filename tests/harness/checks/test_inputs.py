@@ -23,6 +23,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
 from cortex_m_hil.checks.inputs import Taken, converted, dtype_advice, input_misfits, lost
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.diagnose import bundle_file
+from cortex_m_hil.diagnose.runtimes import compare_runtimes
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected
 from cortex_m_hil.program.bundled import read_program
 from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization
@@ -234,6 +235,8 @@ def test_a_nan_that_the_program_quantises_is_refused_at_each_way_in(native: hil.
         with pytest.raises(ConfigError, match=told) as caught:
             way(native, program, x, _made(tmp_path / name))
         assert "inputs without NaN" in caught.value.hint
+    with pytest.raises(ConfigError, match=told):
+        next(compare_runtimes(native.dut, native.dut, program, flow.arrange(program, (x,))))
     assert native.run(identity("float32"), (np.full(SHAPE, np.nan, np.float32),))  # which quantises nothing
 
 
