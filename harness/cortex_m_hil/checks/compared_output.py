@@ -65,8 +65,9 @@ class ComparedOutput:
 
     @cached_property
     def expected(self) -> Array | None:
-        """Return the dialect's integers."""
-        return None if self.dialect is None else self.in_quanta(self.dialect)
+        """Return the dialect's integers; the output's own where either value is not finite, a finding of its own."""
+        deviation = self.off(self.dialect)
+        return None if deviation is None or self.integers is None else self.integers - deviation
 
     def in_quanta(self, values: Array) -> Array | None:
         """Return values of this output as whole numbers of quanta, in float64; None where they have none."""
@@ -75,11 +76,19 @@ class ComparedOutput:
         return None if self.quantization is None else to_quanta(finite(values), self.quantization)
 
     def off(self, reference: Array | None) -> Array | None:
-        """Return how many quanta each element is from a reference, with its sign; None where either has none."""
+        """Return how many quanta each element is from a reference, with its sign; None where either has none.
+
+        An element that is not finite in either is a finding of its own, and 0 here.
+        """
         if reference is None or self.integers is None:
             return None
         expected = self.in_quanta(reference)
-        return None if expected is None else self.integers - expected
+        return None if expected is None else np.where(self.is_known(reference), self.integers - expected, 0.0)
+
+    def is_known(self, reference: Array) -> Array:
+        """Return a mask of the elements that are finite here and in a reference."""
+        both: Array = np.isfinite(self.array) & np.isfinite(reference)
+        return both
 
     def is_judged_by_sqnr(self) -> bool:
         """Tell whether expected values, computed by other arithmetic, are judged by their SQNR: all must be finite."""

@@ -41,8 +41,8 @@ def _beyond_tolerance(output: ComparedOutput) -> tuple[float | None, list[Findin
         name, reference = output.authority, output.dialect
     if reference is None:
         return None, []
-    # Infinities of the reference were checked already; they would poison the difference.
-    expected = np.where(np.isfinite(reference), reference.astype(np.float64), output.clean)
+    # What is not finite was checked already; it would poison the difference.
+    expected = np.where(output.is_known(reference), reference.astype(np.float64), output.clean)
     error, tolerance = np.abs(output.clean - expected), output.tolerance
     wrong = error > tolerance.atol + tolerance.rtol * np.abs(expected)
     worst = float(error.max(initial=0.0))

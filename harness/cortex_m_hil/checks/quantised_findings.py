@@ -81,7 +81,8 @@ def off_fake_quant(
     reference, expected = finite(output.quantized), integers - deviation
     most = int(np.abs(deviation).max(initial=0))
     right, wrong, why = explained(output, deviation)
-    findings = list(_other_scale(output, q, reference, expected))
+    known = output.is_known(output.quantized)
+    findings = list(_other_scale(output, q, reference[known], expected[known]))
     if not right:
         text = (
             f"{int(wrong.sum())} of {wrong.size} elements off fake-quant, by up to {most} {quanta_word(most)} and "

@@ -100,6 +100,24 @@ def test_quanta(step: int, qtol: int, ok: bool) -> None:
         assert max(map(len, lines)) <= 140 and len(lines) == 5
 
 
+@pytest.mark.parametrize("file", [FILE, unquantised(FILE)])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_not_told_as_a_number(file: PteFile, value: float) -> None:
+    odd = EXPECTED.copy()
+    odd[0, 3] = value
+
+    def told(output: Array, expected: Array) -> str:
+        """What is told where element 5 is far off as well."""
+        other = output.copy()
+        other[0, 5] += 3 * SCALE
+        found = compare(file, (HostTensor.from_array(other),), References(expected=(expected,)), Tolerance(atol=0.0))
+        assert "nan" in kinds(found) and found.outputs[0].max_quanta in (3, None)
+        return "\n".join(str(element) for one in found.findings for element in one.elements)
+
+    assert "[0, 5]: expected" in told(EXPECTED, odd) and "[0, 3]: expected" not in told(EXPECTED, odd)
+    assert "[0, 5]: expected" in told(odd, EXPECTED) and "[0, 3]: expected" not in told(odd, EXPECTED)
+
+
 def test_a_dropped_bias_collapses() -> None:
     """What a DSP runtime makes of the MVE layout: values within a few quanta of each other."""
     output = dequantised(np.array([[ZERO, ZERO + 1, ZERO, ZERO, ZERO + 1, ZERO, ZERO, ZERO]]))
