@@ -26,6 +26,12 @@ from cortex_m_hil.targets.cpu import Isa
 
 BUDGET: Final = 600.0  # seconds
 PARTS: Final = 2000  # that are tried at most
+SO_FAR: Final = "the smallest part so far"
+_OF_THE_TEST: Final = "a wrong value of the test's own, or one that comes and goes: run the test again"
+_OF_CALIBRATION: Final = (
+    "a part is calibrated with its own inputs, and the test gives calibration=: "
+    "its samples may be other than the inputs; or the failure comes and goes: run the test again"
+)
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,9 @@ def shrink(
     *,
     budget: float = BUDGET,
     parts: int = PARTS,
+    calibrated: bool = False,
     told: Callable[[str], None],
+    kept: Callable[[Shrunk], None] = lambda _: None,
 ) -> Shrunk:
     """Return a part that fails as `part` does, and of which no smaller one that is tried does.
 
@@ -119,7 +127,9 @@ def shrink(
         judge: returns how a part fails; raises LoweringError or ConfigError where it is no program.
         budget: seconds after which no further part is tried.
         parts: how many parts are tried at most, with the whole.
+        calibrated: whether the test gives calibration samples, which no part is calibrated with.
         told: gets a line for each part that takes the place of the last and is smaller.
+        kept: gets the result so far before each line, as the search may end by an interrupt or an error.
 
     Returns:
         The part, how it fails, and the largest part that was seen to pass.
@@ -132,9 +142,9 @@ def shrink(
     if not found:
         raise ConfigError(
             "what the test lowered does not fail when it is lowered by itself",
-            hint="a wrong value of the test's own, or one that comes and goes: run the test again",
+            hint=_OF_CALIBRATION if calibrated else _OF_THE_TEST,
         )
-    return _Search(part, judge, found[0], Deadline.after(budget), parts, told).run()
+    return _Search(part, judge, found[0], Deadline.after(budget), parts, told, kept).run()
 
 
 class _Search:
@@ -146,9 +156,10 @@ class _Search:
         deadline: Deadline,
         parts: int,
         told: Callable[[str], None],
+        kept: Callable[[Shrunk], None],
     ) -> None:
         self.part, self.symptom = part, symptom
-        self._judge, self._deadline, self._parts, self._told = judge, deadline, parts, told
+        self._judge, self._deadline, self._parts, self._told, self._kept = judge, deadline, parts, told, kept
         self._passing: Any | None = None
         self._tried, self._ended = 1, True
         self._said = ""
@@ -160,6 +171,10 @@ class _Search:
             pass
         if self._passing is None:
             self._find_passing(whole)
+        return self._so_far
+
+    @property
+    def _so_far(self) -> Shrunk:
         return Shrunk(self.part, self.symptom, self._passing, self._tried, self._ended)
 
     def _reduces(self) -> bool:
@@ -204,6 +219,7 @@ class _Search:
         size = f"{counted(len(part.steps), 'operator')}, {counted(part.elements, 'element')}"
         if size != self._said:  # a part with fewer digits has the same size
             self._said = size
+            self._kept(self._so_far)
             self._told(f"{size}: {self.symptom}")
 
     def _takes_one_of(self, parts: Iterator[Any]) -> bool:

@@ -286,7 +286,8 @@ def _origin(source: _Source) -> Any:
     from cortex_m_hil.lowering.submodules import ModulePart, Origin
 
     options = replace(source.options, calibration=None)
-    return Origin(ModulePart.of(source.exported.program, source.inputs), options)
+    calibrated = source.options.calibration is not None
+    return Origin(ModulePart.of(source.exported.program, source.inputs), options, calibrated)
 
 
 def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:

@@ -34,10 +34,15 @@ _INDENT: Final = " " * 8
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The origin of a program: the whole module as a part, and its options except the calibration samples."""
+    """The origin of a program: the whole module as a part, and its options except the calibration samples.
+
+    Attributes:
+        calibrated: whether calibration samples were given.
+    """
 
     part: ModulePart
     options: LoweringOptions
+    calibrated: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class ModulePart:
         return space[_NAME]().eval()
 
     def source(self) -> str:
-        """Return the source of a class `ModulePart`, which takes its constants from a mapping `CONSTANTS`."""
+        """Return the source of a class `Part`, which takes its constants from a mapping `CONSTANTS`."""
         begin = [f"class {_NAME}(torch.nn.Module):", "    def __init__(self):", f"{_INDENT}super().__init__()"]
         for name in self.constants:
             if name in self.parameters:
@@ -294,7 +299,7 @@ def write_test(part: ModulePart, path: Path, said: str, imports: Sequence[str], 
         imports: further import lines.
         body: the test's body, in which `{module}` and `{inputs}` are replaced; it may use the fixture `hil`.
     """
-    tensors = {"constants": dict(part.constants), "inputs": part.arguments()}
+    tensors, source = {"constants": dict(part.constants), "inputs": part.arguments()}, part.source()
     if part.elements <= _FEW:
         values = [f"CONSTANTS = {_literal(tensors['constants'])}", f"INPUTS = {_literal(tensors['inputs'])}"]
     else:
@@ -306,9 +311,8 @@ def write_test(part: ModulePart, path: Path, said: str, imports: Sequence[str], 
     head = [f"{quotes}{said.replace(chr(92), '/').replace(chr(34), chr(39))}{quotes}", ""]
     test = [
         f"def test_part({'hil' if 'hil.' in body else ''}):",
-        f"    {body.format(module='ModulePart().eval()', inputs='INPUTS')}",
+        f"    {body.format(module=f'{_NAME}().eval()', inputs='INPUTS')}",
     ]
-    source = part.source()
     imports = [*(["import operator"] if " = operator." in source else []), *imports]
     path.write_text("\n".join([*head, *imports, "import torch", "", *values, "", "", source, "", *test, ""]))
 

@@ -99,7 +99,7 @@ class Program:
         inputs: example inputs, in the layout that the program expects.
         reference: returns the references for inputs.
         intermediates: returns an item for each instruction; lowers once more what came from the cache.
-        origin: returns what it was lowered from (`lowering.parts.Origin`).
+        origin: returns what it was lowered from (`lowering.submodules.Origin`).
         size_without_redzones: the bytes that the memory plan would take without its red zones; None unless it has any.
         lowering_seconds: how long its lowering took.
         remembered: it was found in the cache of lowerings.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ import pytest
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
-from cortex_m_hil.diagnose.shrink import Judge, Shrunk, own_check, shrink
+from cortex_m_hil.diagnose.shrink import SO_FAR, Judge, Shrunk, own_check, shrink
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,
     HilWarning,
+    InfraError,
     Mismatch,
     ProgramRejected,
     TargetFault,
@@ -79,14 +80,22 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     isa = task.program.isa or failure.dut.target.isa  # the class that the test lowered for
     judge = Judge(failure.dut, isa, origin.options, task.tolerance, task.linted, guards)
     budget = config.getoption("hil_shrink_budget")
-    found = shrink(
-        origin.part, judge, budget=budget,
-        told=lambda line: _tell(item, {"test": item.nodeid, "progress": line}),
-    )  # fmt: skip
-    _write(item, failure, origin.options, found)
+    written: dict[str, str] = {}
+    try:
+        found = shrink(
+            origin.part, judge, budget=budget, calibrated=origin.calibrated,
+            told=lambda line: _tell(item, {"test": item.nodeid, "progress": line, **written}),
+            kept=lambda found: written.update(_write(item, failure, origin.options, found)),
+        )  # fmt: skip
+    except InfraError as error:
+        if written:
+            error.hint = "; ".join(filter(None, (error.hint, f"{SO_FAR}: {written['fails']}")))
+        raise
+    _tell_shrunk(item, failure, found, _write(item, failure, origin.options, found))
 
 
-def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found: Shrunk) -> None:
+def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found: Shrunk) -> dict[str, str]:
+    """Write the tests of the parts that fail and pass, and return their paths by that word."""
     folder: Path = item.config.getoption("hil_shrink_into")
     kind, name = item.config.getoption("hil_shrink_format"), _module_name(item.nodeid)
     imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, options)
@@ -98,6 +107,10 @@ def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found:
             path = folder / f"test_{name}_{role}.py"
             write_test(part, path, f"{found.symptom}, on {where}: this part of {item.nodeid} {role}.", imports, body)
             written[role] = str(path)
+    return written
+
+
+def _tell_shrunk(item: pytest.Item, failure: Attempt, found: Shrunk, written: Mapping[str, str]) -> None:
     part = found.part
     size = {"operators": len(part.steps), "elements": part.elements, "tried": found.tried, "ended": found.ended}
     symptom = {"verdict": found.symptom.verdict, "operator": found.symptom.operator, "cause": found.symptom.cause}

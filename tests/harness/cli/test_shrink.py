@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from command_line import CANNOT_TELL, NO, OK, answer, environment, spawn
+from command_line import CANNOT_TELL, NO, OK, answer, environment, running, spawn
 from cortex_m_hil.host.paths import package_data
 from paths import IMPORT_ROOT, REPOSITORY
 from planting import BUGS
@@ -54,6 +55,11 @@ def test_warned(hil):
 
 def test_coarse(hil):
     hil.check(torch.nn.Linear(4, 4), (torch.rand(2, 4),), eager_sqnr=300)
+
+
+def test_of_wrong_calibration(hil):
+    torch.manual_seed(1)
+    hil.check(torch.nn.Linear(4, 4), (torch.rand(2, 4),), calibration=[(torch.rand(2, 4) * 0.01,)])
 
 
 def test_of_another_class(hil):
@@ -173,6 +179,25 @@ def test_what_executorchs_tester_cannot_show_is_told(folder: Path) -> None:
     assert done.err.count("ConfigError") == 1 and "→ leave out --format executorch" in done.err
     coarse = spawn("shrink", "test_net.py::test_coarse", "-t", "native", "--format", "executorch", cwd=folder)
     assert coarse.status == CANNOT_TELL and "it has no bound of SQNR" in coarse.err
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_the_smallest_part_so_far(folder: Path) -> None:
+    with running("shrink", "test_net.py::test_net", "-t", "native", "--budget", "240", cwd=folder) as process:
+        assert process.stderr is not None
+        assert "operator" in process.stderr.readline()
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    [file] = (folder / "shrunk").glob("*_fails.py")
+    assert process.returncode == 130 and f"interrupted: the smallest part so far: shrunk/{file.name}\n" in err
+    assert passes(folder, f"shrunk/{file.name}")  # a whole test, which only the planted bug fails
+
+
+@pytest.mark.slow
+def test_a_failure_of_calibration_is_told_as_one(folder: Path) -> None:
+    done = spawn("shrink", "test_net.py::test_of_wrong_calibration", "-t", "native", cwd=folder)
+    assert done.status == CANNOT_TELL and "does not fail when it is lowered by itself" in done.err
+    assert "→ a part is calibrated with its own inputs, and the test gives calibration=: " in done.err
 
 
 @pytest.mark.slow

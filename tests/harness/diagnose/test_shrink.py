@@ -104,6 +104,26 @@ def test_what_passes_is_no_failure_and_an_infra_error_ends_it() -> None:
         search(chain([nn.Tanh] * 4), judge)
 
 
+def test_the_smallest_part_so_far_is_kept_whatever_ends_the_search() -> None:
+    kept: list[Shrunk] = []
+    lines: list[str] = []
+
+    def judge(part: ModulePart) -> tuple[Symptom, ...]:
+        if len(part.steps) == 1:
+            raise InfraError("gone")
+        return (BAD,)
+
+    with pytest.raises(InfraError, match="gone"):
+        shrink(chain([nn.Tanh] * 4), judge, told=lines.append, kept=kept.append)
+    assert [len(one.part.steps) for one in kept] == [2] and len(lines) == 1
+
+
+def test_a_failure_with_calibration_samples_is_told_of_them() -> None:
+    with pytest.raises(ConfigError) as caught:
+        shrink(chain([nn.Tanh]), has_relu, calibrated=True, told=print)
+    assert "calibration=" in caught.value.hint
+
+
 def test_a_spent_budget_is_said() -> None:
     found, _ = search(chain([nn.ReLU, nn.Tanh]), has_relu, budget=0.0)
     assert not found.ended and len(found.part.steps) == 2 and found.tried == 1

@@ -18,7 +18,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
 from cortex_m_hil.cli.pytest_runs import pytest_command
 from cortex_m_hil.diagnose.localize import Cause
-from cortex_m_hil.diagnose.shrink import Symptom
+from cortex_m_hil.diagnose.shrink import SO_FAR, Symptom
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.deadline import Deadline
@@ -90,15 +90,26 @@ def shrink_command(
 
 
 def _listen(process: Process) -> tuple[list[dict[str, Any]], str]:
-    """Return what the plugin tells, and what pytest prints beside; progress goes to standard error at once."""
-    told, said = [], []
-    for line in _lines(process):
-        if not line.startswith(_PREFIX):
-            said.append(line.decode(errors="replace"))
-        elif "progress" in (one := json.loads(line.removeprefix(_PREFIX))):
-            print(f"{one['test']}: {one['progress']}", file=sys.stderr, flush=True)
-        else:
-            told.append(one)
+    """Return what the plugin tells, and what pytest prints beside; progress goes to standard error at once.
+
+    Raises:
+        KeyboardInterrupt: the message names the tests that are written.
+    """
+    told, said, written = [], [], {}
+    try:
+        for line in _lines(process):
+            if not line.startswith(_PREFIX):
+                said.append(line.decode(errors="replace"))
+                continue
+            one = json.loads(line.removeprefix(_PREFIX))
+            if "fails" in one:
+                written[one["test"]] = one["fails"]
+            if "progress" in one:
+                print(f"{one['test']}: {one['progress']}", file=sys.stderr, flush=True)
+            else:
+                told.append(one)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{SO_FAR}: {', '.join(written.values())}" if written else "") from None
     return told, "\n".join(said)
 
 
