@@ -13,7 +13,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from cortex_m_hil.errors import LintError
+from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -59,13 +59,14 @@ def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
 
 @contextlib.contextmanager
 def no_lint_named() -> Iterator[None]:
-    """Replace the argument `lint=False` in the hint of a LintError, within the block, by the option of the command."""
+    """Replace the argument `lint=False` in what a verdict within the block says by the option of the command."""
     from cortex_m_hil.checks.lint import UNLINTED
 
     try:
         yield
-    except LintError as error:
+    except VerdictError as error:
         error.hint = error.hint.replace(UNLINTED, "--no-lint")
+        error.details = tuple((label, text.replace(UNLINTED, "--no-lint")) for label, text in error.details)
         raise
 
 

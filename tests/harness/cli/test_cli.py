@@ -35,11 +35,12 @@ from command_line import (
     spawn,
 )
 from cortex_m_hil.checks.inputs import Taken
+from cortex_m_hil.checks.lint import UNLINTED
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview, renamed
 from cortex_m_hil.cli.commands.targets import _for_people
-from cortex_m_hil.cli.output import Progress
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.cli.output import Progress, no_lint_named
+from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, TensorSpec
@@ -309,6 +310,13 @@ def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: Va
     np.save(tmp_path / "x.npy", np.array([value]))
     with pytest.raises(ConfigError, match=f"a single {kind.value}"):
         cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), False)
+
+
+def test_what_a_run_without_lint_says_of_it_names_the_option() -> None:
+    told = ("lint", f"MVE layout on a SCALAR target; not asked before ({UNLINTED})")
+    with pytest.raises(Mismatch) as caught, no_lint_named():
+        raise Mismatch("output 0: quanta", details=[("cause", "the layout"), told], hint=f"or {UNLINTED}")
+    assert "not asked before (--no-lint)" in str(caught.value) and UNLINTED not in str(caught.value)
 
 
 def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:

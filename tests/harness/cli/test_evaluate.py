@@ -110,7 +110,9 @@ def test_a_layout_of_another_class_is_a_collapse(evaluate: Evaluate, folder: Pat
     (folder / "mve.pte").write_bytes(made.pte)
     words = ("mve.pte", "--data", "shifted.npz", "--json", "-t")
     refused = evaluate(*words, "m4-qemu")
-    assert refused.status == NO and "LintError: " in answer(refused.out)["ended"], refused.out
+    ended = answer(refused.out)["ended"]
+    assert refused.status == NO and "LintError: " in ended, refused.out
+    assert "; --no-lint runs this program as it is" in ended and "lint=False" not in evaluate(*words, "m4-qemu").out
 
     done = evaluate(*words, "m55-qemu,m4-qemu,m0-qemu", "--no-lint", "--min-top1", 0.9)
     right, *wrong = answers(done.out)

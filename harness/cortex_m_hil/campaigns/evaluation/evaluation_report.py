@@ -12,6 +12,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import DONE, INFRA, REFERENCES
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks import accuracy
 from cortex_m_hil.checks.accuracy import NONE, ClassRow, Collapse, Detections
+from cortex_m_hil.checks.lint import UNLINTED
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 
@@ -118,7 +119,7 @@ class Results:
             digests=digests,
             seconds=sum(one["seconds"] for one in parts),
             left=len(labels) - len(done),
-            ended="" if last is None else last.figures["told"],
+            ended="" if last is None else last.figures["told"].replace(UNLINTED, "--no-lint"),  # a command's
             infra=last is not None and last.verdict == INFRA,
         )
 
