@@ -223,7 +223,7 @@ def of_itself(new: Night) -> Iterator[Change]:
     named = [("fit", one) for one in new.fit] + [("models", one) for one in new.models]
     for what, pattern in named if new.complete and new.shard == "1/1" else ():
         if not any(is_named(key.test, [pattern]) for key in new.results):
-            yield Change(ChangeKind.MISSING, Key("", "", pattern, "*"), what, "-", "-", limit="no test has such a name")
+            yield Change(ChangeKind.MISSING, Key("", "", pattern, ""), what, "-", "-", limit="no test has such a name")
 
 
 def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:

@@ -76,7 +76,12 @@ class ChangeGroup:
 
 
 def values(one: Change) -> str:
-    """Return the change of a value as text, for numbers with the difference, in percent too: `10 → 11: +1, +10 %`."""
+    """Return the change of a value as text, for numbers with the difference, in percent too: `10 → 11: +1, +10 %`.
+
+    "" where there is no value, before or after.
+    """
+    if one.before == one.after == "-":
+        return ""
     told = f"{one.before} → {one.after}" if one.before else one.after
     numbers = _numbers(one)
     if numbers is None:

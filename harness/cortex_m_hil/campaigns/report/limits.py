@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
 from cortex_m_hil.campaigns.report.night import (
+    FIGURES,
     PASSED,
     WORST,
     Figure,
@@ -95,6 +96,14 @@ class FigureLimit(Strict):
         return f"{words} {as_text(float(bound))}" + (f" ({self._given})" if self.is_relative else "")
 
 
+def of_known_figure(limit: FigureLimit) -> FigureLimit:
+    """Return a limit that a person wrote; raise PydanticCustomError where nothing records its figure."""
+    if limit.figure not in FIGURES:
+        what = f"no figure {limit.figure!r}: {did_you_mean(limit.figure, FIGURES)}"
+        raise PydanticCustomError("figure", "{what}", {"what": what})
+    return limit
+
+
 def beyond(limits: Sequence[FigureLimit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
     """Yield figures that are beyond a limit, and figures that are missing: of one test, or of all that a limit names.
 
@@ -134,7 +143,8 @@ def _of_none(limit: FigureLimit, night: Night) -> Change:
         said = "no test that it names has this figure"
     else:
         said = f"no test has this figure: {did_you_mean(limit.figure, known)}"
-    return Change(ChangeKind.MISSING, Key("", "", limit.test, limit.target), limit.figure, "-", "-", limit=said)
+    key = Key("", "", *("" if pattern == "*" else pattern for pattern in (limit.test, limit.target)))
+    return Change(ChangeKind.MISSING, key, limit.figure, "-", "-", limit=said)
 
 
 def _has_number(values: Sequence[Figure]) -> bool:

@@ -12,7 +12,8 @@ from cortex_m_hil import errors
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.store import from_fields
 from cortex_m_hil.flow.coverage.counts import Coverage
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.results import STATISTICS, Verdict
+from cortex_m_hil.targets.model import Clock
 
 Figure: TypeAlias = "int | float | str"
 Place: TypeAlias = "tuple[str, str]"  # target, runtime
@@ -28,6 +29,16 @@ WORST: Final = {
     prop.CORTEX_M_OPERATORS: min,
 }
 """Figures for which the worst of a test's programs counts, not the sum; with the function that finds it."""
+FIGURES: Final = frozenset(
+    (
+        *WORST,
+        *(clock.value for clock in Clock),
+        *(one.property_name.removeprefix("hil_") for one in STATISTICS),
+        *("fit_program_bytes", "fit_planned_bytes", "fit_method_bytes", "fit_stack_bytes"),
+        *("pte_bytes", "elf_bytes", "elf_stored_bytes", "watched_bytes", "uninformative"),
+    )
+)
+"""The names of all figures that are numbers, and can have a limit."""
 BUILTIN: Final = "builtin"  # the runtime that is this project's own
 RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
 # Beside results, what pytest tells `hil nightly`: the number of tests, and that one has begun.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import (
@@ -31,7 +31,7 @@ from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import judged
 from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.files import write_report
-from cortex_m_hil.campaigns.report.limits import FigureLimit
+from cortex_m_hil.campaigns.report.limits import FigureLimit, of_known_figure
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Campaign as Record
@@ -80,7 +80,7 @@ class Settings(Strict):
     coverage: bool = False
     fit: bool | list[str] = False
     models: list[str] = Field([])
-    fail_if: list[FigureLimit] = Field([])
+    fail_if: list[Annotated[FigureLimit, AfterValidator(of_known_figure)]] = Field([])
 
 
 @dataclass(frozen=True)

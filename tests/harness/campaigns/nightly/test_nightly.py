@@ -25,7 +25,7 @@ from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import ENDED, BudgetSpent, Nightly, NightlyPlan, run_of, state_of_folder
 from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.night import RUNNER, Key, Result
+from cortex_m_hil.campaigns.report.night import FIGURES, RUNNER, Key, Result
 from cortex_m_hil.campaigns.report.results_json import SCHEMA
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.cli.commands.nightly import Options, _settings
@@ -717,7 +717,7 @@ def test_the_least_memory_is_among_the_figures_if_that_is_asked(hil: Hil, folder
 def test_the_least_memory_is_found_for_the_tests_that_are_named(hil: Hil, folder: Path) -> None:
     (folder / "nightly.yaml").write_text("tests: [test_it.py]\ntargets: [native]\nfit: ['*runs[0]', '*nobody*']\n")
     done = hil("nightly", "--pytest=-k", "--pytest=runs")
-    assert done.status == NO and "missing figure fit - → -, no test has such a name *nobody* [*]" in done.out
+    assert done.status == NO and "missing figure fit, no test has such a name *nobody*\n" in done.out
     rows = [row for row in answers(hil("results", "show", "--json").out) if row["test"] != RUNNER]
     assert [row["test"][-2] for row in rows if "fit_program_bytes" in row["figures"]] == ["0"] and len(rows) > 1
 
@@ -861,6 +861,16 @@ def test_a_figure_beyond_its_limit_fails_the_nightly(hil: Hil, folder: Path) -> 
     assert [f"    and test_it.py::test_runs[{number}] [m0-qemu]" in compared.out for number in (1, 2)] == [True, True]
 
 
+def test_every_number_that_is_recorded_can_have_a_limit(hil: Hil, folder: Path) -> None:
+    """The names are those of the page and of the results, both ways."""
+    documented = set(re.findall(r"^\| `hil_(\w+)` \|", (REPOSITORY / "docs" / "writing-tests.md").read_text(), re.M))
+    assert documented >= FIGURES - {"elf_bytes", "elf_stored_bytes"}  # of runners, not of tests
+    assert hil("nightly", "test_it.py", "-t", "native", "--pytest=-k", "--pytest=runs and 0").status == OK
+    for row in answers(hil("results", "show", "--json").out):
+        found = {name for name, values in row["figures"].items() if not isinstance(values[0], str)}
+        assert found and found <= FIGURES
+
+
 @pytest.mark.parametrize(
     ("rule", "line", "said"),
     [
@@ -871,6 +881,8 @@ def test_a_figure_beyond_its_limit_fails_the_nightly(hil: Hil, folder: Path) -> 
         ("{figure: instructions, above: true}", 3, "has to be a number, or a change such as '+1 %', not True"),
         ("{figure: instructions, above: .nan}", 3, "has to be a number, or a change such as '+1 %', not nan"),
         ("{above: 1}", 3, "fail_if.0.figure: missing"),
+        ("{figure: instruction, above: 1}", 3, "no figure 'instruction': did you mean 'instructions'"),
+        ("{figure: outputs, above: 1}", 3, "no figure 'outputs': "),
         ("{figure: instructions, abov: 1}", 3, "unknown key 'abov'"),
     ],
 )

@@ -105,6 +105,7 @@ def test_a_change_in_percent_has_the_first_digit_that_counts(before: float, afte
 def test_what_is_no_number_has_no_percentage() -> None:
     key = Key("", "", "", "")
     assert values(Change(ChangeKind.TOOLS, key, "gcc", "12", "-")) == "12 → -"
+    assert values(Change(ChangeKind.MISSING, key, "instructions", "-", "-", limit="no test has it")) == ""
     assert values(Change(ChangeKind.LARGER, key, "pte_bytes", "0", "3")) == "0 → 3: +3"
 
 

@@ -89,6 +89,8 @@ def test_patterns_name_tests_and_targets() -> None:
 def test_a_figure_that_no_test_has_is_missing_unless_tests_are_left() -> None:
     [(kind, *_, said)] = told(FigureLimit(figure="instruction", above=1), None, result(1))
     assert kind is ChangeKind.MISSING and "did you mean 'instructions'?" in said
+    [of_all] = beyond([FigureLimit(figure="instruction", above=1)], None, night(result(1)), whole=True)
+    assert (of_all.key.test, of_all.key.target) == ("", "")  # patterns that name everything name nothing
     [(kind, *_, said)] = told(FigureLimit(figure="instructions", target="m4-*", above=1), None, result(1))
     assert kind is ChangeKind.MISSING and "no test that it names has this figure" in said
     [(kind, *_)] = told(FigureLimit(figure="outputs", above=1), None, result("ab", figure="outputs"))
