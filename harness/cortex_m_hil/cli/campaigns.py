@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,7 +17,7 @@ from cortex_m_hil.campaigns import planner, store
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import say
 from cortex_m_hil.cli.options import YEAR, within
-from cortex_m_hil.cli.output import status
+from cortex_m_hil.cli.output import going_on, status
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder
@@ -33,6 +33,13 @@ def opened(file: Path | None) -> Store:
     return Store(file.absolute() if file else store.default_file())
 
 
+@contextmanager
+def leading(file: Path | None) -> Iterator[Store]:
+    """Yield the store to lead a campaign of; an interrupt of the block, whatever it is at, says how to go on."""
+    with going_on("what has ended is kept: the same command in this folder goes on"), opened(file) as kept:
+        yield kept
+
+
 def in_store(file: Path | None) -> str:
     """Return the option that names the store, for the end of a command in a message; "" for the user's own store."""
     return f" --store {shlex.quote(str(file))}" if file is not None else ""
@@ -45,8 +52,8 @@ class CampaignOptions:
     budget: Budget = YEAR
     store_file: StoreFile = None
 
-    def store(self) -> Store:
-        return opened(self.store_file)
+    def store(self) -> AbstractContextManager[Store]:
+        return leading(self.store_file)
 
 
 class Campaign:
@@ -105,7 +112,6 @@ class Campaign:
 
         Raises:
             ConfigError: another process leads the campaign.
-            KeyboardInterrupt: the block was interrupted; the message says how to go on.
         """
         self.path.mkdir(exist_ok=True)
         try:
@@ -115,8 +121,6 @@ class Campaign:
             raise ConfigError(what, hint="wait for it, or end it; in another folder another one begins") from None
         try:
             yield self.path
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("what has ended is kept: the same command in this folder goes on") from None
         finally:
             if stays():
                 folder.release()

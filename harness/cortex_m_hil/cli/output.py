@@ -70,6 +70,15 @@ def no_lint_named() -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def going_on(said: str) -> Iterator[None]:
+    """Let an interrupt of the block say how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(said) from None
+
+
 def cut(line: str) -> str:
     """Return a line cut to the width of a terminal; all of it for a pipe, where lines are searched."""
     width = shutil.get_terminal_size().columns

@@ -21,6 +21,7 @@ from sklearn.metrics import roc_auc_score
 import tasks
 from command_line import CANNOT_TELL, NO, OK, Done, answer, answers, call, descendant, running
 from cortex_m_hil.checks.accuracy import detections_in_stream
+from cortex_m_hil.cli.campaigns import CampaignOptions
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.targets.cpu import Isa
@@ -237,13 +238,21 @@ def test_what_was_killed_goes_on_and_tells_the_same(evaluate: Evaluate, folder: 
     assert answer(whole.out)["samples"] == 400 and runs(folder, 3) == kept == runs(folder)
 
 
+def test_an_interrupt_says_how_to_go_on_whatever_the_campaign_is_at(folder: Path) -> None:
+    """Be it lowering, before any run, or the report behind the last one."""
+    options = CampaignOptions(store_file=folder / "store.sqlite")
+    with pytest.raises(KeyboardInterrupt, match="the same command in this folder goes on"), options.store():
+        raise KeyboardInterrupt
+
+
 def test_an_interrupt_leaves_no_child(folder: Path) -> None:
     words = ("evaluate", "signs:sign", "--data", "signs.npz", "-t", "m4-qemu", "--store", folder / "store.sqlite")
     with running(*words, cwd=folder) as process:
         simulator = descendant(process, "qemu")
         os.kill(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
-        assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
+        assert process.returncode == 130 and "Traceback" not in said
+        assert "interrupted: what has ended is kept: the same command in this folder goes on\n" in said
     assert not psutil.wait_procs([simulator], timeout=10)[1]
 
 

@@ -33,9 +33,9 @@ FIGURES: Final = frozenset(
     (
         *WORST,
         *(clock.value for clock in Clock),
-        *(one.property_name.removeprefix("hil_") for one in STATISTICS),
-        *("fit_program_bytes", "fit_planned_bytes", "fit_method_bytes", "fit_stack_bytes"),
-        *("pte_bytes", "elf_bytes", "elf_stored_bytes", "watched_bytes", "uninformative"),
+        *(one.figure for one in STATISTICS),
+        *map(prop.fit_bytes, ("program", "planned", "method", "stack")),
+        *(prop.PTE_BYTES, prop.ELF_BYTES, prop.ELF_STORED_BYTES, prop.WATCHED_BYTES, prop.UNINFORMATIVE),
     )
 )
 """The names of all figures that are numbers, and can have a limit."""

@@ -9,7 +9,7 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, answer_each, json_fields, tell
 from cortex_m_hil.cli.app import app, group
-from cortex_m_hil.cli.output import Progress
+from cortex_m_hil.cli.output import Progress, going_on
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.runner import executorch_build
 from cortex_m_hil.runner.executorch_build import Installed, Order
@@ -61,7 +61,7 @@ def install(
 
     def ask(name: str) -> Answer:
         order = Order(source, name, cmsis_nn, tuple(options or ()), coverage)
-        with Progress(name) as told:
+        with going_on("the same command goes on where it ended"), Progress(name) as told:
             found = executorch_build.install_prefix(order, told, Path(link.replace("{cpu}", name)) if link else None)
         state = "installed" if found.built else "was installed already"
         return Answer(f"{_line(found)} {state}", {**_fields(found), "built": found.built})

@@ -11,7 +11,7 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.cli.answers import NO, OK, Answer, end, json_fields, say
-from cortex_m_hil.cli.campaigns import StoreFile, opened
+from cortex_m_hil.cli.campaigns import StoreFile, leading
 from cortex_m_hil.cli.options import YEAR, TargetOptions, Targets, folder_to_write, within
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.errors import ConfigError
@@ -142,7 +142,7 @@ def _networks(asked: Options) -> Answer:
         raise ConfigError("--models generates its programs, and takes none", hint="leave out --models, or the programs")
     count = asked.number or (0 if asked.seconds else NETWORKS)
     plan = generated.network_plan(asked.target, asked.runtime, count, asked.seed, asked.targets_file)
-    with opened(asked.store_file) as kept:
+    with leading(asked.store_file) as kept:
         under_way = generated.begun(kept, plan, reset=asked.reset)
         out = (asked.corpus or Path("fuzzed")).absolute()
         return generated.run(under_way, asked.jobs, Deadline.after(asked.seconds or YEAR), out)
