@@ -15,7 +15,7 @@ import pytest
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.table import NO_RUNNER
 from cortex_m_hil.checks.advice import LOCALIZE
-from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch
+from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch, PortNotFound
 from cortex_m_hil.errors.text import counted, printable, printable_lines
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
@@ -57,6 +57,7 @@ from cortex_m_hil.pytest_plugin.fixtures import (
 )
 from cortex_m_hil.pytest_plugin.summary import Summary
 from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.targets.model import HardwareLauncher
 from cortex_m_hil.targets.resolve import Resolved
 
 __all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
@@ -131,12 +132,23 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[DUTS].close()
 
 
+def _without_board(resolved: Resolved) -> str:
+    """Return why the board of a target is not there, to be told before anything is lowered; "" where it is, or none."""
+    if isinstance(resolved.target.launcher, HardwareLauncher):
+        try:
+            resolved.target.launcher.require()
+        except PortNotFound as error:
+            return f": {error.message}; {error.hint}"
+    return ""
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     lines = []
     lines += [f"hil: {line}" for line in option_names.others(config)]
     lines += [f"hil: {line}" for line in options.replaced(config)]
     for resolved in config.stash[RESOLVED]:
-        lines.append(f"hil: {resolved.label}" + (f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""))
+        more = f"; {resolved.fallback_reason}" if resolved.fallback_reason else _without_board(resolved)
+        lines.append(f"hil: {resolved.label}{more}")
     lines += [f"hil: {line}" for line in quarantine.ended(config.stash[quarantine.ENTRIES], date.today())]
     if config.getoption("hil_seed"):
         lines.append(f"hil: seed {config.getoption('hil_seed')}")

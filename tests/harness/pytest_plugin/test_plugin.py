@@ -310,6 +310,16 @@ def test_the_rerun_line_of_many_failures_has_the_paths_of_the_call(pytester: pyt
     run(pytester, *line.removeprefix("rerun: pytest ").split()).assert_outcomes(failed=12)
 
 
+def test_a_board_that_is_not_there_is_told_at_once(pytester: pytest.Pytester) -> None:
+    """Tests lower first, which takes longer; and those for other targets run all the same."""
+    board = "{cpu: cortex-m4, board: stm32f4, launcher: {serial: {port: 'vboard:gone', baud: 921600}}}"
+    (pytester.path / "targets.yaml").write_text(f"targets: {{gone: {board}}}\n")
+    pytester.makepyfile("def test_plain():\n    pass\n")
+    result = run(pytester, "--target=gone,native")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["hil: gone *: no port vboard:gone; start it: hil board virtual gone", "hil: native *"])
+
+
 def test_tests_without_a_target_run_once(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_plain():\n    pass\n")
     run(pytester, "--target=native,m4-qemu").assert_outcomes(passed=1)
