@@ -137,7 +137,19 @@ class Commands(TyperGroup):
         return name.ljust(width), command.get_short_help_str(formatter.width - width - 6)
 
 
-class TakesPytestOptions(TyperCommand):
+class Command(TyperCommand):
+    """A command whose usage calls an argument what its metavar says."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the pieces of the usage line, without the braces and second brackets that typer adds to a metavar."""
+        pieces = [self.options_metavar] if self.options_metavar else []
+        for one in self.get_params(ctx):
+            is_named = one.param_type_name == "argument" and one.metavar
+            pieces += [str(one.metavar)] if is_named else one.get_usage_pieces(ctx)
+        return pieces
+
+
+class TakesPytestOptions(Command):
     """A command that gives what stands after -- to pytest."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -167,7 +179,7 @@ class App(typer.Typer):
         """Add a function as a command, with the options that `with_options` gives it; `log` and `json` as there."""
 
         def add(function: Function) -> Function:
-            super(App, self).command(name, **more)(with_options(function, log=log, json=json))
+            super(App, self).command(name, **{"cls": Command, **more})(with_options(function, log=log, json=json))
             return function
 
         return add

@@ -312,6 +312,17 @@ def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: Va
         cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), False)
 
 
+def test_usage_calls_arguments_what_they_are_called() -> None:
+    """Without the braces, or second brackets, that typer adds to a metavar."""
+    waiting, lines = [("hil", get_command(load_commands()))], []
+    while waiting:
+        path, command = waiting.pop()
+        waiting += [(f"{path} {name}", one) for name, one in getattr(command, "commands", {}).items()]
+        lines.append(command.get_usage(command.context_class(command, info_name=path)))
+    assert [line for line in lines if "{" in line or "[[" in line] == []
+    assert any(line.endswith("hil run [OPTIONS] PROGRAM.pte") for line in lines)
+
+
 def test_what_a_run_without_lint_says_of_it_names_the_option() -> None:
     told = ("lint", f"MVE layout on a SCALAR target; not asked before ({UNLINTED})")
     with pytest.raises(Mismatch) as caught, no_lint_named():
