@@ -27,6 +27,7 @@ from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.workers import LOG_LINES
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses
 
 LIKELY: Final = 4.0  # how much more probable a commit is that touches a likely path
@@ -141,6 +142,11 @@ class BisectionState:
     posterior: tuple[float, ...] = field(repr=False)
     bits: float = 0.0
     left: int = 0
+
+    @property
+    def commits_left(self) -> str:
+        """Return how many commits may still be the culprit, which is all that a test without flakes leaves open."""
+        return f"{counted(sum(one > 0 for one in self.posterior[1:-1]), 'commit')} left"
 
 
 class CommitLine:

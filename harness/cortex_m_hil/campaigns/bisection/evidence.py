@@ -152,6 +152,8 @@ def taught(line: CommitLine, runs: Sequence[Run], number: int) -> str:
         return alike(line)
     if contrary := ends_not_as_said(line, runs[:number]):
         return contrary if after.next is None else f"so far {contrary}"
+    if line.plan.deterministic:
+        return after.commits_left
     best = line.commits[after.candidates[-1]].short
     several = f" or {len(after.candidates) - 1} beside it" if len(after.candidates) > 1 else ""
     told = abs(before.bits - after.bits)

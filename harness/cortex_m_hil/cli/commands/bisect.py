@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-import typer.core
 
 from cortex_m_hil.campaigns.bisection import evidence as findings
 from cortex_m_hil.campaigns.bisection.bisect import (
@@ -28,7 +27,7 @@ from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, Told, with_jun
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say, tell_problem
-from cortex_m_hil.cli.app import UsageError, app, group, of_usage
+from cortex_m_hil.cli.app import Command, UsageError, app, group, of_usage
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.output import status, table
@@ -377,6 +376,7 @@ def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> s
     told = f"probability {state.probability:.3f}, {counted(len(seen), 'run')}"
     if state.outcome is BisectionOutcome.UNDER_WAY:
         best = f"most probable {commits[-1].short} ({state.probability:.3f})"
+        best = state.commits_left if plan.deterministic else best
         return f"not known yet after {counted(len(seen), 'run')}: {best}; hil bisect run goes on"
     if state.outcome is BisectionOutcome.NO_CHANGE:
         return f"no commit changed it: {findings.alike(line)} ({counted(len(seen), 'run')})"
@@ -482,7 +482,7 @@ def _current(kept: Store) -> Campaign:
 # --- step ----------------------------------------------------------------------------------------------------
 
 
-class _Step(typer.core.TyperCommand):
+class _Step(Command):
     """The command for git bisect run, to which a status of 2 would say that the commit is bad: a wrong call ends it."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:

@@ -200,6 +200,8 @@ def test_runs_of_earlier_searches_count_where_that_is_asked_for(
     begin(bisect, made, "--deterministic")
     first = found(bisect("run", "--json", "--", "sh", "-c", check))
     runs = len(ran.read_text())
+    log = bisect("log").out
+    assert " commits left" in log and "\n# 1 commit left\n" in log and " bits " not in log and "probable" not in log
     for _ in range(2):
         begin(bisect, made, "--deterministic", "--reuse")
         assert f"{runs} runs of earlier searches taken over" in bisect("run", "--", "sh", "-c", check).out
