@@ -85,8 +85,9 @@ def find(kept: Store, word: str, *, complete: bool = False) -> Campaign:
     found = _by_age(known, word, complete) or _by_word(known, word) or _by_revision(known, word)
     if found is None:
         words = dict.fromkeys([LAST, *(str(one.ordinal) for one in known), *filter(None, (one.name for one in known))])
-        hint = f"{did_you_mean(word, list(words))}; hil results list shows them" if known else "hil nightly makes one"
-        raise ConfigError(f"no nightly {word!r} in {kept.file.name}", hint=hint)
+        more = "a commit, a branch or a tag names one, too; hil results list shows them"
+        hint = f"{did_you_mean(word, list(words))}; {more}" if known else "hil nightly makes one"
+        raise ConfigError(f"no nightly {word!r} in {kept.file}", hint=hint)
     return found
 
 

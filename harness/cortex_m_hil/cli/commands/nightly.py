@@ -197,7 +197,7 @@ def _settings(asked: Options) -> Settings:
     if any(option.startswith("--hil-coverage") for option in found.pytest):
         raise ConfigError("--hil-coverage makes every runner count, whose figures are others", hint="--coverage")
     if not found.tests and found.upstream is False:
-        raise ConfigError("nothing is to be tested", hint=f"hil nightly TEST…, --upstream, or tests: in {FILE}")
+        raise ConfigError("no test is named", hint=f"hil nightly TEST…, --upstream, or tests: in {FILE}")
     if not found.targets:
         raise ConfigError("no target is named", hint=f"--target NAME, or targets: in {FILE}; hil targets lists them")
     return found

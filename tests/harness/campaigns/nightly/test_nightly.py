@@ -786,8 +786,9 @@ def test_a_branch_or_a_tag_is_the_nightly_of_its_commit_or_of_the_nearest_before
         nights.add_nightly(kept, "here", ExportedNightly(changed, 5.0, 6.0, "", ()))
         assert nights.find(kept, "side").began == 3.0
         for word in ("v0", "no-such", "--all"):
-            with pytest.raises(ConfigError, match=f"no nightly '{word}'"):
+            with pytest.raises(ConfigError, match=f"no nightly '{word}' in {kept.file}") as caught:
                 nights.find(kept, word)
+            assert "; a commit, a branch or a tag names one, too; hil results list" in caught.value.hint
 
 
 def test_what_grew_while_a_test_failed_is_told(folder: Path) -> None:
@@ -895,7 +896,7 @@ def test_a_wrong_limit_is_told_with_its_line(hil: Hil, folder: Path, rule: str, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-t", "native"), "nothing is to be tested"),
+        (("-t", "native"), "no test is named"),
         (("test_it.py",), "no target is named"),
         (("test_it.py", "-t", "native", "--shard", "0/3"), "no part of a whole"),
         (("test_it.py", "-t", "native", "--shard", "4/3"), "no part of a whole"),
