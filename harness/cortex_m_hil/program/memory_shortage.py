@@ -105,7 +105,7 @@ class Shortage:
                 yield f"hil inspect fit -t {name} tells the least that it runs in"
         elif lacking:
             nbytes, largest = min(lacking, key=lambda one: one[0])
-            yield f"no target of {isa.value} holds {what}: {largest.name} lacks {nbytes} bytes"
+            yield f"no other target of {isa.value} holds {what}: the nearest, {largest.name}, lacks {nbytes} bytes"
         else:
             yield f"no other target of {isa.value} is known: add one to targets.yaml"
 

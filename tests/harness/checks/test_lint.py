@@ -211,7 +211,7 @@ def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it()
     other = replace(target(Isa.MVE, Pools(program=size, planned=planned, method=0)), name="other")
     for known, hint in (
         ((smaller, larger, other), "targets of DSP that hold it: larger; hil inspect fit -t larger tells"),
-        ((smaller, other), "no target of DSP holds it: smaller lacks 7 bytes"),
+        ((smaller, other), "no other target of DSP holds it: the nearest, smaller, lacks 7 bytes"),
     ):
         (found,) = lint(given, replace(lacking, alternatives=known), operators=OPERATORS)
         assert found.hint.startswith(hint)

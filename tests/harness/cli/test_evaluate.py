@@ -263,6 +263,7 @@ def test_integers_for_an_input_of_floats_are_told(evaluate: Evaluate, folder: Pa
     told = "int8 samples are taken as the float32 numbers they are; --scale and --zero-point turn quanta into values"
     shown = evaluate(*asked).out
     assert shown.splitlines().count(told) == 1
+    assert re.search(r"^  class +samples +right +recall +predicted +precision$", shown, re.M)
     assert answer(evaluate(*asked, "--json").out)["taken_as"] == told
     assert answer(evaluate(*asked, "--scale", 0.5, "--json").out)["taken_as"] == ""
 

@@ -241,7 +241,7 @@ def _lines(report: EvaluationReport) -> Iterator[str]:
         yield f"  detection    {rejects}, {counted(found.false_accepts, 'false accept')}"
     if report.classes:
         yield table(
-            ("  class", "samples", "right", "recall", "told", "precision"), [_row(one) for one in report.classes]
+            ("  class", "samples", "right", "recall", "predicted", "precision"), [_row(one) for one in report.classes]
         )
 
 
