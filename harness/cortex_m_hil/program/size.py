@@ -227,9 +227,10 @@ class _Walk:
         elif item in _SIZES:
             self._vector(at, _SIZES[item], part, kind)
         elif kind.startswith("["):
-            of_items = PtePart(_SECTIONS.get(item, part.section), item, 0)
+            children = list(table.children(name, item))
+            of_items = PtePart(_SECTIONS.get(item, part.section), item, 0) if children else part
             self._vector(at, 4, of_items, kind)
-            for child in table.children(name, item):
+            for child in children:
                 self.table(child, of_items.section)
         else:
             self.table(Table(self._reader, at, item), part.section)

@@ -32,10 +32,10 @@ SIZES = {
     "resnet8": {Isa.MVE: 97864, Isa.DSP: 97688, Isa.SCALAR: 97688},
 }
 LINEAR = {
-    Isa.MVE: {"header": 40, "tables": 517, "values": 971, "instructions": 244, "operators": 177, "delegates": 8,
-              "vtables": 142, "constants": 5164, "unused": 40, "padding": 81},
-    Isa.DSP: {"header": 40, "tables": 509, "values": 917, "instructions": 244, "operators": 177, "delegates": 8,
-              "vtables": 142, "constants": 5164, "padding": 135},
+    Isa.MVE: {"header": 40, "tables": 529, "values": 971, "instructions": 244, "operators": 177,
+              "vtables": 142, "constants": 5160, "unused": 40, "padding": 81},
+    Isa.DSP: {"header": 40, "tables": 521, "values": 917, "instructions": 244, "operators": 177,
+              "vtables": 142, "constants": 5160, "padding": 135},
 }  # fmt: skip
 LINEAR[Isa.SCALAR] = LINEAR[Isa.DSP]
 # For MVE, and for the others: parameters of batch norms, weights before they were laid out anew, biases within sums.
@@ -62,6 +62,13 @@ def lowered(name: str, isa: Isa) -> Program:
 
 def constants(weight: Weight) -> list[PtePart]:
     return [part for part in weight.parts if part.value >= 0]
+
+
+@pytest.mark.parametrize("isa", Isa)
+def test_there_is_no_part_of_what_a_program_has_none_of(isa: Isa) -> None:
+    """A list without items belongs to the table that has it."""
+    weight = weigh(parse_pte(known_answer(isa).program))
+    assert PteSection.DELEGATES not in {part.section for part in weight.parts}
 
 
 # --- every byte ----------------------------------------------------------------------------------------------
