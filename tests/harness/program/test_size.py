@@ -67,7 +67,7 @@ def constants(weight: Weight) -> list[PtePart]:
 @pytest.mark.parametrize("isa", Isa)
 def test_there_is_no_part_of_what_a_program_has_none_of(isa: Isa) -> None:
     """A list without items belongs to the table that has it."""
-    weight = weigh(parse_pte(known_answer(isa).program))
+    weight = weigh_pte(parse_pte(known_answer(isa).program))
     assert PteSection.DELEGATES not in {part.section for part in weight.parts}
 
 
