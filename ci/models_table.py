@@ -92,7 +92,7 @@ def models() -> list[Model]:
     for path in sorted((suite.find_backend_suite() / "models").glob("test_*.py")):
         module = f"executorch.backends.test.suite.models.{path.stem}"
         for name in _test_functions(path):
-            load = functools.partial(_handed_over, module, name)
+            load = functools.partial(_model_of_test, module, name)
             found.append(Model(name.removeprefix("test_"), "backend suite", load))
     return found
 
@@ -106,7 +106,7 @@ def tests_of(operator: str) -> list[Model]:
     """Return the tests that the backend suite has of an operator."""
     module = f"executorch.backends.test.suite.operators.test_{operator}"
     tests = [one for one in vars(importlib.import_module(module)) if one.startswith("test_")]
-    return [Model(one, operator, functools.partial(_handed_over, module, one)) for one in tests]
+    return [Model(one, operator, functools.partial(_model_of_test, module, one)) for one in tests]
 
 
 def layers() -> list[str]:
@@ -158,8 +158,8 @@ class _TestRunner:
         self.told = self.told or (model, tuple(inputs))
 
 
-def _handed_over(module: str, name: str) -> Module:
-    """Return what a test gives to its runner, with the first value of each of its parameters."""
+def _model_of_test(module: str, name: str) -> Module:
+    """Return the model and inputs that a test gives to its runner, for the first value of each parameter."""
     import torch
 
     function = getattr(importlib.import_module(module), name)

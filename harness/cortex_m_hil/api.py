@@ -537,14 +537,14 @@ class _Attempt:
 
 
 def _inputs(given: Any) -> Inputs:
-    """Return a set of inputs as a tuple; raise ConfigError for a tensor, whose rows would be taken for the inputs."""
+    """Return a set of inputs as a tuple; reject a bare tensor: iterating it would treat its rows as inputs."""
     if not isinstance(given, (tuple, list)):
         raise ConfigError(f"more_inputs has {shown(given)}", hint="a tuple for each: more_inputs=[(x,), (y,)]")
     return tuple(given)
 
 
 def _frame(number: int, given: Any) -> Inputs:
-    """Return a frame's inputs as a tuple; raise ConfigError for a tensor, whose rows would be taken for the inputs."""
+    """Return a frame's inputs as a tuple; reject a bare tensor: iterating it would treat its rows as inputs."""
     if not isinstance(given, (tuple, list)):
         what = f"frame {number} is {shown(given)}, and has to be a tuple of inputs"
         raise ConfigError(what, hint="[(x,) for x in …], even for one input")

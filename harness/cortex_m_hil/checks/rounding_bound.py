@@ -17,7 +17,7 @@ def explained(output: ComparedOutput, deviation: Array) -> tuple[bool, Array, st
         return not wrong.any(), wrong, f"{limit} allowed"
     bound = _bound(output)
     drift = bound.drift / max(1, deviation.size)
-    why = f"rounding explains {int(bound.elements)}, {int(bound.worst)} and {drift:.2g}"
+    why = f"rounding explains {int(bound.elements)} elements, {int(bound.worst)} quanta and {drift:.2g}"
     return _is_within(output, deviation, bound), deviation != 0, why
 
 

@@ -190,7 +190,7 @@ def application() -> App:
     made = App(
         cls=Commands,
         help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",
-        epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted: hil docs command-line.",
+        epilog="Exit status: 0 passed, 1 failed, 2 inconclusive, 130 interrupted: see hil docs command-line.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

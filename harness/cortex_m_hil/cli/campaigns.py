@@ -23,9 +23,17 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder
 
 StoreFile = Annotated[
-    Path | None, typer.Option("--store", help="Where campaigns are kept [default: the user's state folder]")
+    Path | None, typer.Option("--store", help="The database of campaigns [default: in the user's state folder]")
 ]
-Budget = Annotated[float, typer.Option("--budget", callback=within(0, YEAR), help="Begin no run after so many seconds")]
+Budget = Annotated[
+    float,
+    typer.Option(
+        "--budget",
+        callback=within(0, YEAR),
+        help="Start no new run after this many seconds [default: one year]",
+        show_default=False,
+    ),
+]
 UNDER_WAY: Final = "something else is under way in this folder"
 
 

@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 
 Targets = Annotated[
     Path | None,
-    typer.Option("--targets-file", help="More targets [default: ./targets.yaml, if there is one]", show_default=False),
+    typer.Option(
+        "--targets-file", help="A file with more targets [default: ./targets.yaml, if there is one]", show_default=False
+    ),
 ]
 OneTarget = Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="A target's name; see 'hil targets'")]
 OptionalTarget = Annotated[
-    list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
+    list[str] | None,
+    typer.Option("--target", "-t", metavar="NAME", help="Target names, globs or comma lists; repeatable"),
 ]
 SeveralTargets = Annotated[
     list[str],
-    typer.Option("--target", "-t", metavar="NAME", help="Names, globs, comma lists or 'all'; repeatable"),
+    typer.Option("--target", "-t", metavar="NAME", help="Target names, globs, comma lists or 'all'; repeatable"),
 ]
 Runtime = Annotated[str, typer.Option("--runtime", help="The runtime: builtin or executorch")]
 Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
@@ -40,12 +43,16 @@ Inputs = Annotated[
     list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
 ]
 # Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
-Json = Annotated[bool, typer.Option("--json", help="For machines: one JSON object per line")]
-NoLint = Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")]
-Upstream = Annotated[bool, typer.Option("--upstream", help="ExecuTorch's own suite as well")]
-Tests = Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")]
-RequireFvp = Annotated[bool, typer.Option("--require-fvp", help="An error instead of a fallback")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The log, on standard error")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
+NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
+Upstream = Annotated[bool, typer.Option("--upstream", help="Also run ExecuTorch's own tests")]
+Tests = Annotated[
+    list[str] | None, typer.Argument(metavar="[TEST]...", help="Test files, folders or node ids, as for pytest")
+]
+RequireFvp = Annotated[
+    bool, typer.Option("--require-fvp", help="Fail if the FVP is not installed, instead of using QEMU")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of an error on standard error")]
 
 
 def within(low: float, high: float) -> Callable[[float | None], float | None]:
@@ -73,7 +80,7 @@ def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | No
 
 DAY, YEAR = 86400.0, 365 * 86400.0  # seconds
 Multiplier = Annotated[
-    float, typer.Option("--timeout-multiplier", callback=within(*MULTIPLIERS), help="Factor of time limits")
+    float, typer.Option("--timeout-multiplier", callback=within(*MULTIPLIERS), help="Multiply every time limit by this")
 ]
 
 

@@ -31,7 +31,9 @@ TARGET_FIELDS: Final[Mapping[str, str]] = {
     "target, runs_as, reason, shim": (
         "what was asked for, what runs in its place and why, and what stands in for Arm's model"
     ),
-    "runtime, executes": "what executes programs, and of whom that is",
+    "runtime, executes": (
+        "builtin or executorch, and whose kernels run: this project's, or those of ExecuTorch and CMSIS-NN"
+    ),
 }
 RAN_FIELDS: Final[Mapping[str, str]] = {
     **TARGET_FIELDS,
@@ -39,12 +41,15 @@ RAN_FIELDS: Final[Mapping[str, str]] = {
 }
 RESULT_FIELDS: Final[Mapping[str, str]] = {
     "outputs": "a list of dtype, shape",
-    "peaks": "used, size (0: no bound) and unit of program, planned, method, stack, temp",
-    "instructions": "how many were executed, exactly; null where the target does not count them",
+    "peaks": (
+        "used, size (0: no bound) and unit of program (the .pte), planned (the memory plan), method (what the loaded "
+        "program keeps of the method pool), stack, temp (the most of that pool that was allocated and freed again)"
+    ),
+    "instructions": "CPU instructions executed, an exact count; null where the target does not count them",
     "ticks, tick_source, tick_hz": "null, none and 0 where the target counts none",
     "clock": (
-        "what ticks follow: instructions, cycles of a core, model_ticks of an FVP, or host_ticks, "
-        "which are no measure of cost"
+        "the unit of ticks: instructions (of the CPU), cycles (of the core), model_ticks (of an FVP), or host_ticks "
+        "(host time, which is no measure of cost)"
     ),
 }
 

@@ -58,7 +58,7 @@ def parse(path: Path, hint: str) -> CommentedMap:
 
 
 def _of_yaml(problem: str) -> tuple[str, str]:
-    """Return what ruamel.yaml says of a file that is no YAML, in words of YAML's users, and what to do."""
+    """Translate a ruamel.yaml syntax error into a plain message and a hint."""
     if "'\\t'" in problem:
         return "a tab in the indentation", "indent with spaces"
     if problem.startswith("expected <block end>"):

@@ -1,7 +1,6 @@
-"""Work of torch's in an export or a lowering that does not change the result, skipped to save time.
+"""Replacements of private functions of torch (2.13) and torchao (0.18) that save time in an export or a lowering.
 
-It is done by functions that are private to torch (2.13) and torchao (0.18); where one has another name, nothing is
-skipped.
+The result is the same. Where a function has another name, nothing is replaced.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ def operators_looked_up_once() -> AbstractContextManager[object]:
 
 
 def bins_compared_by_numpy() -> AbstractContextManager[object]:
-    """Compare the bins of histograms by NumPy within the block, where torchao searches them for a tensor's range.
+    """Use NumPy instead of torch for torchao's histogram search within the block: it compares elements one by one.
 
-    It does so in thousands of steps, of which each compares single elements of a tensor with a number: for torch 30
-    times the work, a quarter of the lowering of a small network. NumPy rounds the number to float32 as torch does.
+    Torch takes 30 times as long for these thousands of comparisons, a quarter of the lowering of a small network. NumPy
+    rounds the number to float32 as torch does.
     """
 
     def by_numpy(search: Any) -> Any:

@@ -165,7 +165,7 @@ class PartitionStep:
         node: its graph node with the module's path, "" where it is not known.
         source: the user's `file:line`, "" where it is not known.
         why: why the quantiser left it in float; "" where it did not, or where that is not known.
-        executed: instructions of the core, where they were counted.
+        ticks: CPU instructions, or cycles of a board, that it took; None where they were not counted.
         results: dtypes of the tensors that it gives.
     """
 
@@ -177,7 +177,7 @@ class PartitionStep:
     node: str = ""
     source: str = ""
     why: str = ""
-    executed: int | None = None
+    ticks: int | None = None
     results: tuple[str, ...] = ()
 
     @property
@@ -217,9 +217,9 @@ class StepGroup:
         return sum(one.nbytes for one in self.steps)
 
     @property
-    def executed(self) -> int | None:
-        """Return the instructions of the core that the steps took; None where they were not counted."""
-        known = [one.executed for one in self.steps if one.executed is not None]
+    def ticks(self) -> int | None:
+        """Return the ticks that the steps took; None where they were not counted."""
+        known = [one.ticks for one in self.steps if one.ticks is not None]
         return sum(known) if known and len(known) == len(self.steps) else None
 
 
@@ -302,8 +302,8 @@ class Partition(StepGroup):
         file: PteFile,
         nodes: Sequence[str] = (),
         sources: Sequence[str] = (),
-        left_out: Sequence[str] = (),
-        executed: Sequence[int] = (),
+        float_reasons: Sequence[str] = (),
+        ticks: Sequence[int] = (),
     ) -> Partition:
         """Make the partition of a program.
 
@@ -313,10 +313,10 @@ class Partition(StepGroup):
             file: the program.
             nodes: graph nodes.
             sources: the user's `file:line`.
-            left_out: why the quantiser left the instruction in float.
-            executed: instructions of the core that it took.
+            float_reasons: why the quantiser left the instruction in float.
+            ticks: CPU instructions, or cycles of a board, that it took.
         """
-        known = [_at_each(values, len(file.instructions)) for values in (nodes, sources, left_out, executed)]
+        known = [_at_each(values, len(file.instructions)) for values in (nodes, sources, float_reasons, ticks)]
         steps = [_step(file, one, *told) for one, *told in zip(file.instructions, *known, strict=True)]
         members = _connected(file, [one.kind for one in steps])
         islands = [Island(tuple(steps[at] for at in island)) for island in members]
@@ -389,7 +389,7 @@ def _at_each(values: Sequence[Any], count: int) -> Sequence[Any]:
 
 
 def _step(
-    file: PteFile, instruction: Instruction, node: str | None, source: str | None, why: str | None, executed: int | None
+    file: PteFile, instruction: Instruction, node: str | None, source: str | None, why: str | None, ticks: int | None
 ) -> PartitionStep:
     kind = kind_of(file, instruction)
     nbytes = sum(spec.nbytes for spec in _tensors(file, instruction))
@@ -398,7 +398,7 @@ def _step(
     outs = file.dataflow.outs[instruction.index]
     results = tuple(spec.dtype for out in outs if (spec := file.values[out].spec) is not None)
     return PartitionStep(
-        instruction.index, instruction.name, kind, macs, nbytes, node or "", source or "", reason or "", executed,
+        instruction.index, instruction.name, kind, macs, nbytes, node or "", source or "", reason or "", ticks,
         results,
     )  # fmt: skip
 

@@ -20,40 +20,42 @@ from cortex_m_hil.targets.resolve import Resolved, resolve, select
 _FLAG: Final = {"action": "store_true", "default": False}
 # By their `--hil-` names. `decisive` ones may change a verdict: a rerun has to have them too.
 _DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--hil-runtime": {"default": "builtin", "metavar": "NAME", "help": "what executes programs: builtin, executorch"},
-    "--hil-require-fvp": {**_FLAG, "help": "an FVP that is not installed is an error, no fallback"},
+    "--hil-runtime": {"default": "builtin", "metavar": "NAME", "help": "runtime of programs: builtin or executorch"},
+    "--hil-require-fvp": {**_FLAG, "help": "fail if an FVP is not installed, instead of using QEMU"},
     "--hil-dut-scope": {
         "default": "session", "choices": ("function", "session"),
         "help": "how long a simulator lives (default: session)",
     },
     "--hil-timeout-multiplier": {
         "default": 1.0, "type": argument(float, *MULTIPLIERS), "metavar": "X",
-        "help": "stretches every program's time limit",
+        "help": "multiply every program's time limit by this",
     },
     "--hil-seed": {
         "default": 0, "type": argument(int, 0, seeding.HIGHEST), "metavar": "N",
-        "help": "what all random numbers of tests on a target follow from",
+        "help": "the seed of all random numbers in tests on a target",
     },
-    "--hil-redzones": {**_FLAG, "help": "plan memory that no tensor owns around every tensor, and watch it"},
-    "--hil-no-cache": {**_FLAG, "help": "lower everything anew, and keep nothing on the disk"},
-    "--hil-self-test": {**_FLAG, "help": "the known-answer self-test before and after each test: INFRA if it fails"},
+    "--hil-redzones": {**_FLAG, "help": "detect writes outside tensors: plan red zones around every tensor"},
+    "--hil-no-cache": {**_FLAG, "help": "do not read or write the cache of lowered programs on disk"},
+    "--hil-self-test": {
+        **_FLAG, "help": "run the known-answer self-test before and after each test: INFRA if it fails",
+    },
 }  # fmt: skip
 _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--hil-target": {
         "action": "append", "default": [], "metavar": "NAME",
         "help": "target to run on: a name, comma list, glob or 'all' of targets.yaml; repeatable",
     },
-    "--hil-targets-file": {"type": Path, "metavar": "FILE", "help": "extends the default targets (./targets.yaml)"},
+    "--hil-targets-file": {"type": Path, "metavar": "FILE", "help": "file with more targets (default: ./targets.yaml)"},
     **_DECISIVE,
-    "--hil-localize": {**_FLAG, "help": "say of outputs that are wrong which operator is the first to depart"},
+    "--hil-localize": {**_FLAG, "help": "for wrong outputs, name the first operator that departs from the references"},
     "--hil-bundles": {
-        "type": Path, "metavar": "DIR", "help": "write all of a failure into DIR, for hil replay: a file a test",
+        "type": Path, "metavar": "DIR", "help": "write a bundle of each failure into DIR, for hil replay",
     },
     "--hil-coverage": {
-        "type": Path, "metavar": "FILE", "help": "write into FILE which lines of the kernels the tests execute",
+        "type": Path, "metavar": "FILE", "help": "write the line coverage of the kernels into FILE",
     },
     "--hil-quarantine": {
-        "type": Path, "metavar": "FILE", "help": "tests that are known to fail: reasons, and until when",
+        "type": Path, "metavar": "FILE", "help": "list of tests that are known to fail, with reasons and end dates",
     },
     "--hil-keep-programs": {
         "type": Path, "metavar": "DIR", "help": "write every program that is run into DIR, with its inputs",

@@ -126,7 +126,7 @@ class Result:
 
     @property
     def went_wrong(self) -> bool:
-        """Tell whether a verdict on a program ended the test: its figures are those of a program that was not right."""
+        """Tell whether the program failed by a VerdictError, so its figures must not be compared."""
         kind = vars(errors).get(self.error)
         wrong = isinstance(kind, type) and issubclass(kind, errors.VerdictError)
         return wrong and self.verdict not in PASSED

@@ -52,7 +52,7 @@ class Shift:
 
 
 def shifts(series: Mapping[Label, Sequence[float]]) -> tuple[Shift | None, dict[Label, Shift]]:
-    """Return what the last night shows of the tests of a board.
+    """Return the shifts of a board's tests that the last night shows.
 
     Args:
         series: for each test a value for each night, in their order; NaN, or what is not positive, where there is none.
@@ -67,7 +67,7 @@ def shifts(series: Mapping[Label, Sequence[float]]) -> tuple[Shift | None, dict[
 
 
 def night_by_night(series: Mapping[Label, Sequence[float]]) -> Iterator[tuple[Shift | None, dict[Label, Shift]]]:
-    """Yield what each night shows, by itself and those before it, as `shifts` returns it."""
+    """Yield the shifts detected in each night, using it and all earlier nights; in the form of `shifts`."""
     labels, logs = list(series), _logs(list(series.values()))
     own = _Levels(len(logs), logs.shape[1], TESTS_ALPHA if len(logs) >= FEWEST else ALPHA)
     shared = _Levels(1, logs.shape[1], ALPHA)

@@ -55,8 +55,8 @@ _FIELDS: Final = json_fields(
             "the most probable culprit with those that no run can tell from it, as a list, and their "
             "probability together"
         ),
-        "diff_stat": "the culprit's, against its first parent",
-        "runs, old, new": "how many runs, and the SHAs of the ends",
+        "diff_stat": "of the culprit against its first parent",
+        "runs, old, new": "the number of runs, and the SHAs of OLD and NEW",
         "evidence": (
             "for each commit that was run position, commit, old and new (runs that looked like that side), skipped, why"
         ),
@@ -71,22 +71,75 @@ _FIELDS: Final = json_fields(
 
 @dataclass(frozen=True)
 class TestOptions:
-    """The test, and which of its outcomes count."""
+    """Options: the command of the test, and which of its outcomes count."""
 
-    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="The test, such as pytest …")] = None
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND", help="The command that runs the test, such as pytest …")
+    ] = None
     timeout: Annotated[
         float, typer.Option("--timeout", callback=within(0.01, YEAR), help="Seconds for one run of the test")
     ] = 1800.0
-    allow_fallback: Annotated[
-        bool, typer.Option("--allow-fallback", help="A target may be replaced by its fallback")
-    ] = False
+    allow_fallback: Annotated[bool, typer.Option("--allow-fallback", help="Accept runs on a target's fallback")] = False
     raises: Annotated[
-        list[str] | None, typer.Option("--raises", metavar="CLASS", help="Errors that count; others tell nothing")
+        list[str] | None,
+        typer.Option("--raises", metavar="CLASS", help="Count only this error class as a failure; repeatable"),
     ] = None
 
     @property
     def rules(self) -> Rules:
         return Rules(self.allow_fallback, tuple(self.raises or ()))
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of a search: the source that is tested, and how it is searched."""
+
+    source: Annotated[Path, typer.Option("--source", help="The repository's top folder")] = Path()
+    python: Annotated[
+        str, typer.Option("--python", metavar="FOLDER", help="Folder of the worktree that goes first on PYTHONPATH")
+    ] = ""
+    build: Annotated[
+        str, typer.Option("--build", metavar="LINE", help="A shell command that builds each commit in its worktree")
+    ] = ""
+    incremental: Annotated[
+        bool, typer.Option("--incremental", help="Keep git-ignored files (build output) between commits")
+    ] = False
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="PATH", help="Path to leave out of the worktree: the test does not need it"),
+    ] = None
+    likely: Annotated[
+        list[str] | None, typer.Option("--likely", metavar="PATH", help="A path that the culprit probably touches")
+    ] = None
+    confidence: Annotated[
+        float,
+        typer.Option(
+            "--confidence", callback=within(0.5, 0.9999), help="Stop when the culprit's probability reaches this"
+        ),
+    ] = 0.95
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The test is not flaky: run each commit once")
+    ] = False
+    find_fix: Annotated[
+        bool, typer.Option("--find-fix", help="Find the commit that fixed the test (OLD fails, NEW passes)")
+    ] = False
+    assert_old: Annotated[
+        bool, typer.Option("--assert-old", help="Trust that OLD has the stated outcome; do not run it")
+    ] = False
+    assert_new: Annotated[
+        bool, typer.Option("--assert-new", help="Trust that NEW has the stated outcome; do not run it")
+    ] = False
+    term_old: Annotated[
+        str,
+        typer.Option("--term-old", help="The word for OLD's outcome [default: good, or broken]", show_default=False),
+    ] = ""
+    term_new: Annotated[
+        str, typer.Option("--term-new", help="The word for NEW's outcome [default: bad, or fixed]", show_default=False)
+    ] = ""
+    reuse: Annotated[
+        bool,
+        typer.Option("--reuse", help="Count runs of earlier searches in this folder, if source and test are the same"),
+    ] = False
 
 
 @bisect.callback()
@@ -101,45 +154,30 @@ def _bisect() -> None:
     "start",
     epilog=json_fields(
         {
-            "commits, old, new": "how many there are to choose from, and the SHAs of the ends",
+            "commits, old, new": "the number of commits in the range, and the SHAs of OLD and NEW",
         }
     ),
 )
 def start(
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The bad end, as of git bisect", show_default=False)],
-    old: Annotated[str, typer.Argument(metavar="OLD", help="The good end", show_default=False)],
-    source: Annotated[Path, typer.Option("--source", help="The top of the repository")] = Path(),
-    python: Annotated[str, typer.Option("--python", metavar="FOLDER", help="Folder that goes on PYTHONPATH")] = "",
-    build: Annotated[str, typer.Option("--build", metavar="LINE", help="A line that sh runs in each worktree")] = "",
-    incremental: Annotated[bool, typer.Option("--incremental", help="Keep ignored files between commits")] = False,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", metavar="PATH", help="Do not check it out; the test needs none of it"),
-    ] = None,
-    likely: Annotated[
-        list[str] | None, typer.Option("--likely", metavar="PATH", help="A path that the culprit probably touches")
-    ] = None,
-    confidence: Annotated[
-        float, typer.Option("--confidence", callback=within(0.5, 0.9999), help="Probability to end at")
-    ] = 0.95,
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="One run of a commit tells all")] = False,
-    find_fix: Annotated[bool, typer.Option("--find-fix", help="The new end passes, the old one fails")] = False,
-    assert_old: Annotated[bool, typer.Option("--assert-old", help="Do not run the old end")] = False,
-    assert_new: Annotated[bool, typer.Option("--assert-new", help="Do not run the new end")] = False,
-    term_old: Annotated[str, typer.Option("--term-old", help="[default: good, or broken]", show_default=False)] = "",
-    term_new: Annotated[str, typer.Option("--term-new", help="[default: bad, or fixed]", show_default=False)] = "",
-    reuse: Annotated[
-        bool, typer.Option("--reuse", help="Runs of earlier searches here count, if source and test are the same")
-    ] = False,
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", help="A commit where the test fails (git bisect's bad)", show_default=False)
+    ],
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="An earlier commit where it passes (good)", show_default=False)
+    ],
+    search: SearchOptions,
     store_file: StoreFile = None,
 ) -> None:
-    """Begin a search in this folder. The ends and what is between them follow first parents."""
-    terms = ("broken", "fixed") if find_fix else ("good", "bad")
-    repository = Source(str(source), python, build, incremental, tuple(exclude or ()))
+    """Start a search in this folder. Only the first-parent history between OLD and NEW is searched."""
+    terms = ("broken", "fixed") if search.find_fix else ("good", "bad")
+    repository = Source(
+        str(search.source), search.python, search.build, search.incremental, tuple(search.exclude or ())
+    )  # fmt: skip
     plan = checked(
         BisectionPlan(
-            repository, old, new, assert_old, assert_new, tuple(likely or ()),
-            confidence, deterministic, find_fix, term_old or terms[0], term_new or terms[1], reuse=reuse,
+            repository, old, new, search.assert_old, search.assert_new, tuple(search.likely or ()),
+            search.confidence, search.deterministic, search.find_fix,
+            search.term_old or terms[0], search.term_new or terms[1], reuse=search.reuse,
         )
     )  # fmt: skip
     line = CommitLine.of(plan)
@@ -153,7 +191,7 @@ def start(
     "reset",
     epilog=json_fields(
         {
-            "began": "when the search was begun, seconds since 1970",
+            "began": "when the search was started, in seconds since 1970",
         }
     ),
 )
@@ -177,13 +215,13 @@ def run(
     test: TestOptions,
     led: CampaignOptions,
     build_timeout: Annotated[
-        float, typer.Option("--build-timeout", callback=within(0.01, YEAR), help="Seconds")
+        float, typer.Option("--build-timeout", callback=within(0.01, YEAR), help="Seconds for the build of one commit")
     ] = 7200.0,
-    run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log there as it grows")] = None,
+    run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log to this file, run by run")] = None,
 ) -> None:
     """Run the test on commit after commit until the culprit is known.
 
-    Goes on after whatever ended it.
+    A search that was interrupted goes on when this command is called again in the same folder.
     """
     with led.store() as kept:
         campaign = _current(kept)
@@ -308,15 +346,15 @@ def _row(line: CommitLine, runs: Sequence[Run]) -> str:
     "log",
     epilog=json_fields(
         {
-            "plan": "what start and run were told",
+            "plan": "the arguments and options of start and run",
             "runs": "a list of key (the commit), verdict, error, seconds, at, figures",
         }
     ),
 )
 def log(store_file: StoreFile = None) -> None:
-    """Print what has been run here, and what each run taught.
+    """Print each run of the search in this folder, and what it showed.
 
-    As `hil bisect replay` reads it.
+    `hil bisect replay` reads this format.
     """
     with opened(store_file) as kept:
         campaign = _current(kept)
@@ -330,10 +368,7 @@ def replay(
     source: Annotated[Path | None, typer.Option("--source", help="The repository, where it has moved")] = None,
     store_file: StoreFile = None,
 ) -> None:
-    """Begin a search with the runs of a log, and say where they lead.
-
-    Nothing is run.
-    """
+    """Start a search with the recorded runs of a log, and print the result. Nothing is run."""
     plan, runs = findings.read_log(files.read(file, LOG_LIMIT).decode(errors="replace"))
     if source is not None:
         plan = replace(plan, source=replace(plan.source, path=str(source)))

@@ -29,8 +29,8 @@ from cortex_m_hil.targets.resolve import RUNTIMES
             "target": "what was asked for",
             "runtimes": "the two of them, each as of hil doctor selftest",
             "programs": (
-                "a list of program, inputs (in words), compared (values), differences, and error where a runtime "
-                "refused the program"
+                "a list of program, inputs (where they are from), compared (values), differences, and error where a "
+                "runtime refused the program"
             ),
         }
     ),
@@ -44,7 +44,8 @@ def compare_runtimes_command(
     """Show where builtin and an installed ExecuTorch differ. Both step the programs, each operator on equal inputs.
 
     Inputs are those of --input (for one program), or those that pytest's --keep-programs left beside the program, or
-    follow a formula. Exit status 1 if any operator gave other bytes, or either runtime refused a program.
+    are generated, the same every time. Exit status 1 if any operator gave other bytes, or either runtime refused a
+    program.
     """
     if inputs and len(ptes) > 1:
         raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")

@@ -46,19 +46,19 @@ class Thresholds:
     """The options that say what a target has to meet."""
 
     min_top1: Annotated[
-        float | None, typer.Option("--min-top1", callback=within(0, 1), help="The least share of right answers")
+        float | None, typer.Option("--min-top1", callback=within(0, 1), help="Required share of right answers")
     ] = None
     min_auc: Annotated[
-        float | None, typer.Option("--min-auc", callback=within(0, 1), help="The least area under the ROC curve")
+        float | None, typer.Option("--min-auc", callback=within(0, 1), help="Required area under the ROC curve")
     ] = None
     max_false_accepts: Annotated[
-        int | None, typer.Option("--max-false-accepts", min=0, help="The most detections that may be of no event")
+        int | None, typer.Option("--max-false-accepts", min=0, help="Allowed number of detections without an event")
     ] = None
     max_false_rejects: Annotated[
-        int | None, typer.Option("--max-false-rejects", min=0, help="The most events that may go undetected")
+        int | None, typer.Option("--max-false-rejects", min=0, help="Allowed number of undetected events")
     ] = None
     negative: Annotated[
-        str, typer.Option("--negative", metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
+        str, typer.Option("--negative", metavar="CLASSES", help="Classes that are no event: 0, or 10,11")
     ] = ""
     stream: Annotated[bool, typer.Option("--stream", help="Samples are windows of one stream, in order")] = False
 
@@ -70,7 +70,9 @@ class SampleOptions:
     data: Annotated[
         Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
     ]
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Evaluate so many samples, evenly spread; 0: all")] = 0
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="Evaluate only this many samples, evenly spread; 0: all")
+    ] = 0
     raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Type of raw files: uint8, int8, float32")] = ""
     scale: Annotated[
         float,
@@ -99,18 +101,18 @@ class SampleOptions:
                 "by reference: how many samples have the same answer, and the largest difference of outputs"
             ),
             "same_outputs": (
-                "how many samples have the outputs of the target named first, bit for bit; null for that one"
+                "how many samples have the outputs of the target named first, bit for bit; null for that target"
             ),
             "classes": "of each label, count, right, predicted, recall, precision, as answered on the target",
             "wanted, false_rejects, false_accepts": (
-                "how often there was something to detect; how often it was not, and how often something else was; "
-                "null where nothing is said to be negative"
+                "the numbers of events, of events that were not detected, and of detections without an event; null "
+                "without --negative"
             ),
             "collapse": "by source, where it is so: told of the others, samples of all other classes, got the answer",
             "constant": "whether all outputs on the target are the same",
             "samples_per_second": "by the host's clock, without the references",
-            "problems": "what does not meet what is asked, or is wrong",
-            "ended": "what is told of the error that ended it; empty where none did",
+            "problems": "thresholds that are not met, and wrong outputs",
+            "ended": "the error that ended it early; empty where none did",
         },
         each="each target",
     ),
@@ -122,13 +124,15 @@ def evaluate(
     wanted: Thresholds,
     on: TargetOptions,
     led: CampaignOptions,
-    layout: Annotated[str, typer.Option("--layout", help="Lower a module for channels_last or explicit")] = "",
+    layout: Annotated[
+        str, typer.Option("--layout", help="Memory layout to lower a module for: channels_last or explicit")
+    ] = "",
     no_lint: NoLint = False,
 ) -> None:
     """Tell how accurate a model is on data, on each target.
 
-    Beside it the float module, its quantised form and the dialect answer the same samples. The same command goes on
-    with what ended early. Exit status 1 where a target does not meet what is asked, or its outputs are wrong.
+    The float module, its quantised form and the dialect answer the same samples. An evaluation that ended early resumes
+    with the same command. Exit status 1 where a target does not meet a threshold, or its outputs are wrong.
     """
     check_model(model)
     check_path(given.data)

@@ -29,7 +29,7 @@ def _executorch() -> None:
     epilog=json_fields(
         {
             "cpu, version, directory": "the CPU, the checkout's version and commit, and the prefix",
-            "coverage": "whether its kernels count what they execute",
+            "coverage": "whether its kernels were built to measure coverage",
             "built": "false where it was installed already",
         },
         each="each CPU; an error has its name in target",
@@ -46,15 +46,17 @@ def install(
     ] = None,
     link: Annotated[
         str,
-        typer.Option("--link", metavar="PATH", help="Link the prefix there instead; {cpu} is replaced by the CPU"),
+        typer.Option("--link", metavar="PATH", help="Link the prefix at PATH instead; {cpu} is replaced by the CPU"),
     ] = "",
-    coverage: Annotated[bool, typer.Option("--coverage", help="Its kernels count for --hil-coverage")] = False,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Build the kernels so that --hil-coverage can measure them")
+    ] = False,
 ) -> None:
-    """Build a checkout of yours for a CPU, and install it.
+    """Build a checkout of ExecuTorch for a CPU, and install it.
 
-    By ExecuTorch's own preset for bare metal. Targets of that CPU then run it with --runtime=executorch; with --link
-    only where HIL_EXECUTORCH_PREFIX names that. Nothing is fetched; what the checkout lacks is named. A build that was
-    interrupted goes on where it ended.
+    The build uses ExecuTorch's own preset for bare metal. Targets of that CPU then run it with --runtime=executorch;
+    with --link only where HIL_EXECUTORCH_PREFIX names that link. Nothing is fetched; what the checkout lacks is named.
+    A build that was interrupted resumes.
     """
     if link and "{cpu}" not in link and len(cpu) > 1:
         raise ConfigError(f"--link {link} is one place, and there are {len(cpu)} CPUs", hint="--link 'prefix-{cpu}'")

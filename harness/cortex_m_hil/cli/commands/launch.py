@@ -49,7 +49,7 @@ def launch(
         typer.Option("--until", metavar="REGEX", help="Text that the program prints when it has done its work"),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="What semihosting may read and write [default: an empty one]")
+        Path | None, typer.Option("--folder", help="Folder that semihosting may read and write [default: an empty one]")
     ] = None,
 ) -> None:
     """Run an ELF of your own, and show its console.

@@ -47,8 +47,8 @@ _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engi
     log=True,
     epilog=json_fields(
         {
-            "test, target, runs_as, runtime, runtime_version, engine, program": "what was localised, and what ran it",
-            "conclusions": "a list of lines, the gravest first",
+            "test, target, runs_as, runtime, runtime_version, engine, program": "the test and program, and what ran it",
+            "conclusions": "a list of lines, the most serious first",
             "causes": (
                 "the operators that they name, with why: a list of cause (layout, kernel, graph, quantisation, "
                 "unjudged), instruction, operator"
@@ -74,10 +74,10 @@ def localize_command(
         str | None, typer.Option("--runtime", help="builtin or executorch [default: builtin, or what ran the bundle]")
     ] = None,
 ) -> None:
-    """Show which operators depart from the references.
+    """Show which operators depart from the references, and which are wrong even on right inputs.
 
-    And which are wrong on right inputs too. WHAT is what pytest takes, whose tests are run on each target, and
-    localised where they pass too; or a bundle that a test left with --hil-localize. Exit status 1 where an operator is
+    WHAT is a test file or node id, as for pytest, whose tests are run on each target and localised even where they
+    pass; or a bundle that a test left with --hil-localize. Exit status 1 where an operator is
     at fault or in the layout of another class, or a test fails.
     """
     if what.endswith(SUFFIX):

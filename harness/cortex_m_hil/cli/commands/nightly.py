@@ -90,17 +90,22 @@ class Options:
     tests: Tests = None
     upstream: Upstream = False
     target: OptionalTarget = None
-    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; or both")] = None
+    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin or executorch; repeatable")] = None
     pytest: Annotated[
-        list[str] | None, typer.Option("--pytest", metavar="OPTION", help="An option, such as --pytest=--redzones")
+        list[str] | None,
+        typer.Option("--pytest", metavar="OPTION", help="Pass an option to pytest, e.g. --pytest=--redzones"),
     ] = None
     file: Annotated[
-        Path | None, typer.Option("--plan", help="Settings; options override it [default: ./nightly.yaml]")
+        Path | None, typer.Option("--plan", help="File of settings; options override it [default: ./nightly.yaml]")
     ] = None
-    shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="A part of the tests, for several jobs")] = "1/1"
+    shard: Annotated[
+        str, typer.Option("--shard", metavar="I/N", help="Run only part I of N, to split tests over CI jobs")
+    ] = "1/1"
     against: Annotated[
         str,
-        typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the last of this folder]"),
+        typer.Option(
+            "--against", metavar="NIGHTLY", help="The nightly to compare with [default: the last of this folder]"
+        ),
     ] = ""
     report: Annotated[
         Path | None,
@@ -108,7 +113,10 @@ class Options:
                      help="Write index.html, results.json and junit.xml there"),
     ] = None  # fmt: skip
     bundles: Annotated[
-        bool, typer.Option("--bundles", help="With --report, also what failed, with the models, to replay it")
+        bool,
+        typer.Option(
+            "--bundles", help="With --report, also write bundles of failures, with their models, for hil replay"
+        ),
     ] = False
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Run the tests once more, and count which lines of kernels they execute")
@@ -117,7 +125,9 @@ class Options:
         bool,
         typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil inspect fit does"),
     ] = False
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, help="Number of pytest-xdist workers; 0: no pytest-xdist")
+    ] = 0
     targets_file: Targets = None
 
 
@@ -131,7 +141,7 @@ class Options:
             "commit, dirty, tools": "of the current folder; whether its files differ from the commit; versions by tool",
             "verdicts": "how many results of each: passed, failed, infra, error, xpassed, xfailed, skipped",
             "left_out": "targets that cannot run here, and why",
-            "uncounted": "with --coverage, by target and runtime, what counts no coverage, and why",
+            "uncounted": "with --coverage, targets and runtimes whose runner cannot measure coverage, and why",
             "compared_with": "the number of the nightly before it; null if there is none",
             "changes": (
                 "for each kind, suite, runtime, test, target, figure, before, after, limit (what the figure had to "
@@ -142,10 +152,10 @@ class Options:
     ),
 )
 def nightly(asked: Options, led: CampaignOptions) -> None:
-    """Run tests on all targets, and say what changed.
+    """Run tests on all targets, and tell what changed since the last nightly.
 
-    Results are remembered: hil results. What was interrupted goes on where it was: the same command in the same folder,
-    on the same code. Exit status 1 where a test fails, or a figure is missing or beyond its limit; 2 where something
+    Results are stored: hil results. An interrupted nightly resumes when the same command is run in the same folder on
+    the same code. Exit status 1 where a test fails, or a figure is missing or beyond its limit; 2 where something
     could not be tested, or tests are left.
     """
     settings, report = _settings(asked), asked.report

@@ -32,10 +32,10 @@ from cortex_m_hil.targets.resolve import Resolved
             "bundle, test": "the file, and the test that failed",
             "reproduced": "whether verdict, operator and all bits of the outputs are the same",
             "recorded, now": "the verdicts: type, message, operator; now is null where the program passes",
-            "differences, notices": "lists of lines: what is different now, and what is another target or runner",
+            "differences, notices": "lists of lines: what differs in the result, and what differs in target and runner",
             "outputs_compared": "how many outputs were compared bit for bit; null where the bundle has none",
             "runner, build_id": "bundled or built, and its identity",
-            "recorded_target, recorded_build_id": "what ran it then",
+            "recorded_target, recorded_build_id": "the target and runner of the recorded failure",
         }
     ),
 )
@@ -44,9 +44,16 @@ def replay_command(
     on: BundleOptions,
     target: Annotated[
         list[str] | None,
-        typer.Option("--target", "-t", metavar="NAME", help="Names, globs, comma lists, 'all' [default: what ran]"),
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="NAME",
+            help="Target names, globs, comma lists or 'all' [default: the recorded one]",
+        ),
     ] = None,
-    runtime: Annotated[str | None, typer.Option("--runtime", help="builtin or executorch [default: what did]")] = None,
+    runtime: Annotated[
+        str | None, typer.Option("--runtime", help="builtin or executorch [default: the recorded one]")
+    ] = None,
 ) -> None:
     """Run a failure again, and tell whether it is the same.
 

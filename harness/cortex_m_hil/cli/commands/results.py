@@ -39,7 +39,8 @@ app.add_typer(results, name="results")
 
 Nightly = Annotated[str, typer.Argument(metavar="[NIGHTLY]", help="last, last~1, a number, a name, or a commit")]
 Markdown = Annotated[
-    bool, typer.Option("--markdown", help="In short as Markdown, for $GITHUB_STEP_SUMMARY or a comment on GitHub")
+    bool,
+    typer.Option("--markdown", help="Print a summary as Markdown, for $GITHUB_STEP_SUMMARY or a comment on GitHub"),
 ]
 File = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it")]
 
@@ -63,7 +64,7 @@ def _found(kept: Store, word: str) -> Campaign:
         {
             "nightly, name, began": 'its number, its name or "", and when it began (UTC)',
             "commit, dirty, tools, verdicts": "as of hil nightly",
-            "folder": "where it was begun",
+            "folder": "the folder that it was started in",
             "shard, targets, complete": "1/1 where it is no shard; which targets; false while tests are left",
         },
         each="each nightly",
@@ -115,16 +116,16 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
     "show",
     epilog=json_fields(
         {
-            "suite, runtime, test, target": "what it is of; target is what was asked for",
+            "suite, runtime, test, target": "the test; target is the one that was asked for",
             "ran, engine": "the target that ran, and the simulator with its version",
             "verdict, error_type, headline, log": (
                 "passed, failed, infra, error, xpassed, xfailed or skipped; the error's class, its first line, and "
-                "all that was said"
+                "its log"
             ),
-            "earlier": "what attempts before it ended with",
+            "earlier": "the outcomes of earlier attempts",
             "seconds, cpu_seconds": "of the test",
             "figures": "by name: a list, a value for each program of the test",
-            "about": "likewise, what is no figure: runtime, build_id, program, isa, seed, lowering and the like",
+            "about": "likewise, of what is no figure: runtime, build_id, program, isa, seed, lowering and so on",
             "parts": (
                 "by figure: what each operator has of it; of quanta, how many elements are so far off (0 … 3, 4-7, "
                 "8-15 and so on)"
@@ -140,7 +141,7 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
 def show(nightly: Nightly = nights.LAST, markdown: Markdown = False, store_file: StoreFile = None) -> None:
     """Show every result of a nightly. Exit status 1 if one failed.
 
-    With --markdown what failed, and what changed since the nightly before it.
+    With --markdown it shows only failures, and what changed since the nightly before it.
     """
     with opened(store_file) as kept:
         campaign = _found(kept, nightly)
@@ -213,15 +214,16 @@ def _summary(kept: Store, before: Campaign | None, campaign: Campaign, store_fil
 )
 def report(
     folder: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", callback=folder_to_write, help="Where to write it")
+        Path, typer.Option("--output", "-o", metavar="DIR", callback=folder_to_write, help="Folder to write to")
     ],
     nightly: Nightly = nights.LAST,
     against: Annotated[
-        str, typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the one before it]")
+        str,
+        typer.Option("--against", metavar="NIGHTLY", help="The nightly to compare with [default: the one before it]"),
     ] = "",
     store_file: StoreFile = None,
 ) -> None:
-    """Write a nightly as a page to look at, as JSON and as JUnit XML."""
+    """Write a nightly as a web page, as JSON and as JUnit XML."""
     with opened(store_file) as kept:
         campaign = _found(kept, nightly)
         before = _found(kept, against) if against else nights.previous(kept, campaign)
@@ -245,7 +247,7 @@ def name(
     called: Annotated[str, typer.Argument(metavar="NAME", help="The name, such as a release; '' removes it")],
     store_file: StoreFile = None,
 ) -> None:
-    """Name a nightly: --against finds it by that, and prune keeps it."""
+    """Name a nightly: --against takes the name, and prune keeps the nightly."""
     if called.isdecimal() or called.startswith(nights.LAST):
         raise ConfigError(f"{called!r} cannot name a nightly: it means another", hint="a word such as v1.4")
     with opened(store_file) as kept:
@@ -273,7 +275,7 @@ def name(
 def export(
     nightly: Nightly = nights.LAST,
     output: File = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="A table of results instead, for a spreadsheet")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write a table of results as CSV instead")] = False,
     store_file: StoreFile = None,
 ) -> None:
     """Write a nightly into a file, which import reads."""
@@ -309,7 +311,7 @@ def _cell(value: object) -> object:
     "import",
     epilog=json_fields(
         {
-            "nightlies, known": "numbers of those that are new; how many were there",
+            "nightlies, known": "the numbers of those imported; how many were in the store already",
         }
     ),
 )
@@ -363,7 +365,12 @@ def prune(
     ],
     older: Annotated[
         float,
-        typer.Option("--older-than", callback=within(0, 100 * YEAR / DAY), metavar="DAYS", help="Older nightlies only"),
+        typer.Option(
+            "--older-than",
+            callback=within(0, 100 * YEAR / DAY),
+            metavar="DAYS",
+            help="Remove only nightlies older than this",
+        ),
     ] = 0.0,
     store_file: StoreFile = None,
 ) -> None:

@@ -39,17 +39,22 @@ _DEFAULT = Tolerance()
 
 OutputsOption = Annotated[
     list[Path] | None,
-    typer.Option("--output", "-o", metavar="FILE.npy", help="Where to write outputs, in order; for one target"),
+    typer.Option(
+        "--output", "-o", metavar="FILE.npy", help="Files to write outputs to, in order; with one target only"
+    ),
 ]
 ExpectedOption = Annotated[
     list[Path] | None,
-    typer.Option("--expect", "-e", metavar="FILE.npy", help="What the outputs have to be: one .npy each, in order"),
+    typer.Option("--expect", "-e", metavar="FILE.npy", help="Expected outputs: one .npy each, in order"),
 ]
 QtolOption = Annotated[
-    int | None, typer.Option(help="Quanta that a quantised output may be off --expect", show_default="0")
+    int | None, typer.Option(help="Quanta by which a quantised output may differ from --expect", show_default="0")
 ]
 AtolOption = Annotated[
-    float | None, typer.Option(help="As in numpy.allclose, for other outputs", show_default=f"{_DEFAULT.atol:g}")
+    float | None,
+    typer.Option(
+        help="Absolute tolerance for non-quantised outputs (numpy.allclose)", show_default=f"{_DEFAULT.atol:g}"
+    ),
 ]
 
 
@@ -61,7 +66,7 @@ AtolOption = Annotated[
             **RAN_FIELDS,
             "build_id": "the runner's identity",
             "program": "the file",
-            "inputs": "in words, which it ran on",
+            "inputs": "where its inputs are from, as text",
             "case": (
                 "of a bundled program, which has a line for each test case: its number, from 0, which an error's "
                 "line has too; else null"
@@ -70,8 +75,7 @@ AtolOption = Annotated[
             "redzones": "with --redzones, what was watched; else null",
             "lint": "with --no-lint, what lint refuses; else null",
             "state_bytes": (
-                "bytes of state that the program begins with, and of which one call keeps nothing for the next; 0 "
-                "where it has none"
+                "size of the program's mutable state, 0 where it has none; each run starts from its initial value"
             ),
             "compared": (
                 "with --expect, and of a case that expects outputs, outputs (for each max_quanta, or max_abs_error "
@@ -89,17 +93,19 @@ def run(
     expected: ExpectedOption = None,
     qtol: QtolOption = None,
     atol: AtolOption = None,
-    rtol: Annotated[float | None, typer.Option(help="As --atol", show_default=f"{_DEFAULT.rtol:g}")] = None,
+    rtol: Annotated[
+        float | None, typer.Option(help="Relative tolerance, likewise", show_default=f"{_DEFAULT.rtol:g}")
+    ] = None,
     no_lint: NoLint = False,
-    redzones: Annotated[bool, typer.Option("--redzones", help="Watch the memory that no tensor owns")] = False,
+    redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors (red zones)")] = False,
 ) -> None:
     """Run a program once on each target.
 
     Inputs are .npy files of the program's logical shape and dtype, however they lie in memory: a channels-last
     input of shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Without --input they are those that
-    pytest's --keep-programs left beside the program, or follow a formula. Outputs are written, and expected, the same
-    way. An output that is not what --expect says is a Mismatch, with exit status 1. A program with state runs once,
-    from its initial state; a stream of frames is for Python (hil docs writing-tests).
+    pytest's --keep-programs left beside the program, or are generated, the same every time. Outputs are written, and
+    expected, the same way. An output that is not what --expect says is a Mismatch, with exit status 1. A program with
+    state runs once, from its initial state; a stream of frames is for Python (hil docs writing-tests).
 
     A bundled program (.bpte) is run on the inputs of each of its test cases, and its outputs are compared with those
     that the case expects.

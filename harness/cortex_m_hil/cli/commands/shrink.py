@@ -40,7 +40,7 @@ class Format(str, Enum):
     log=True,
     epilog=json_fields(
         {
-            "test, target": "which, where",
+            "test, target": "the test that was shrunk, and the target that it failed on",
             "fails, passes": "files: the part that fails, and the largest that passes (null: none was found)",
             "verdict, operator, cause": (
                 "what both the test and the part fail by, the operator, and the first cause that hil localize "
@@ -60,17 +60,20 @@ def shrink_command(
     on: TimedOptions,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="DIR", callback=folder_to_write, help="Where the tests are written"),
+        typer.Option("--out", "-o", metavar="DIR", callback=folder_to_write, help="Folder to write the tests to"),
     ] = Path("shrunk"),
     kind: Annotated[
-        Format, typer.Option("--format", help="For this package's hil.check, or for ExecuTorch's CortexMTester")
+        Format,
+        typer.Option("--format", help="Write tests for this package's hil.check, or for ExecuTorch's CortexMTester"),
     ] = Format.PYTEST,
-    budget: Annotated[float, typer.Option(callback=within(1, DAY), help="Seconds for each test that fails")] = 600.0,
+    budget: Annotated[
+        float, typer.Option(callback=within(1, DAY), help="Seconds of search for each failing test")
+    ] = 600.0,
 ) -> None:
     """Cut a failing module down to the part that is wrong.
 
-    By the same class of verdict, with the operator that hil localize names, for the same cause. Writes that part as a
-    test, and the largest part that passes. Exit status 1 where a test fails.
+    The part fails with the same class of verdict, at the operator that hil localize names, for the same cause. It is
+    written as a test, and so is the largest part that passes. Exit status 1 where a test fails.
     """
     options = on.for_pytest([on.resolve(target).name])
     own = [f"--hil-shrink-into={out}", f"--hil-shrink-format={kind.value}", f"--hil-shrink-budget={budget}"]

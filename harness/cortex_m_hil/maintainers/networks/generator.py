@@ -123,13 +123,13 @@ class DrawnValue:
     Attributes:
         origin: the kind of the step that gave it, or "input".
         clamp: the activation of that step, "" for none.
-        truths: whether it holds truth values, on which no further step works.
+        is_bool: whether its elements are booleans, which no further step takes.
     """
 
     shape: Shape
     origin: str
     clamp: str = ""
-    truths: bool = False
+    is_bool: bool = False
 
 
 ACTIVATIONS: Final = ("", "relu", "relu6", "hardtanh", "clamp", "hardswish", "hardsigmoid")
@@ -205,8 +205,8 @@ class Drawing:
         return len(self.inputs) - 1
 
     def _make(self, kind: str, of: Sequence[int], how: Mapping[str, Any], shape: Shape, clamp: str = "") -> int:
-        truths = how.get("function") == "ge" and kind == "join"
-        self.made.append((RecipeStep(kind, tuple(of), dict(how)), DrawnValue(shape, kind, clamp, truths)))
+        is_bool = how.get("function") == "ge" and kind == "join"
+        self.made.append((RecipeStep(kind, tuple(of), dict(how)), DrawnValue(shape, kind, clamp, is_bool)))
         self.at = -len(self.made)
         return self.at
 
@@ -324,7 +324,7 @@ class Drawing:
     # --- steps -----------------------------------------------------------------------------------------------
 
     def _step(self, kinds: Mapping[str, float], *, floats: bool = False) -> None:
-        if self.value.truths:
+        if self.value.is_bool:
             return
         kind = self.pick("kind", list(kinds), list(kinds.values()))
         self._is_float = floats

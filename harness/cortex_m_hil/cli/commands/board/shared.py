@@ -14,7 +14,9 @@ from cortex_m_hil.cli.options import DAY, Targets, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError, did_you_mean
 
-BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a target's name", show_default=False)]
+BoardPort = Annotated[
+    str, typer.Argument(metavar="BOARD", help="A serial port, or a target's name", show_default=False)
+]
 
 
 @board.command(
@@ -44,10 +46,12 @@ def board_hold(
     name: BoardPort,
     minutes: Annotated[
         float,
-        typer.Option("--minutes", "-m", callback=within(0.01, 365 * 24 * 60), help="Minutes of the hold"),
+        typer.Option("--minutes", "-m", callback=within(0.01, 365 * 24 * 60), help="How long to hold it, in minutes"),
     ] = 60.0,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason that others are told")] = "",
-    wait: Annotated[float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for it")] = 60.0,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason, which others are shown")] = "",
+    wait: Annotated[
+        float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for the board")
+    ] = 60.0,
     targets_file: Targets = None,
 ) -> None:
     """Keep a board from the tests, for a person. It lasts beyond this command."""

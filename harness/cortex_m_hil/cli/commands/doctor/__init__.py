@@ -37,7 +37,7 @@ def _doctor(
         str | None,
         typer.Option("--verify-fvp", metavar="NAME", help="Only check the assumptions about this model or target"),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Import no ExecuTorch, build and run nothing")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip checks that import ExecuTorch, build or run")] = False,
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:

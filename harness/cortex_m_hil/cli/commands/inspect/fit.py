@@ -18,13 +18,13 @@ from cortex_m_hil.targets.resolve import Resolved
         {
             **RAN_FIELDS,
             "program": "the file, or the model's name",
-            "inputs": "in words, which it ran on",
+            "inputs": "where its inputs are from, as text",
             "needs": (
                 "a list of region (program, planned, method, and stack where it is measured), size (bytes, "
                 "proven), step, used (the peak), below (how it fails in size − step; empty where it cannot be "
                 "smaller)"
             ),
-            "temp": "bytes of the method pool that were given back, at their peak",
+            "temp": "the most bytes of the method pool that were allocated and freed again",
             "runs": "how often the program was run",
             "compiler": "what the runner was built with",
         }

@@ -32,10 +32,10 @@ from cortex_m_hil.targets.resolve import Resolved
             "reference_version": "the ExecuTorch that the reference is of; else empty",
             "no_reference": "why there is no reference; else empty",
             "rows": (
-                "a list of model, inputs (in words), target, isa, instructions, reference_instructions, ratio "
-                "(both null without a reference), and operators: a list of operator, calls, instructions, share, "
-                "reference_instructions, ratio. Each with cycles and reference_cycles, which a board has in the "
-                "place of instructions"
+                "a list of model, inputs (where they are from), target, isa, instructions (CPU instructions, exact), "
+                "reference_instructions, ratio (both null without a reference), and operators: a list of operator, "
+                "calls, instructions, share, reference_instructions, ratio. Each also has cycles and reference_cycles, "
+                "which a board counts instead"
             ),
         }
     ),
@@ -49,7 +49,7 @@ def instructions(
     ] = None,
     inputs: Inputs = None,
 ) -> None:
-    """Count the instructions of programs, or a board's cycles. By operator too; instructions are exact.
+    """Count the CPU instructions that programs take, or a board's cycles, in total and by operator.
 
     Inputs of a .pte file are found as `hil run` finds them, and are those of --input where one model is named.
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
@@ -108,7 +108,7 @@ class Row:
 
     @property
     def compared(self) -> list[tuple[kernels.OperatorCount, kernels.OperatorCount | None]]:
-        """Return each operator with its count, and with that of the reference, if it has one: both run one program."""
+        """Return pairs of counts by operator name: ours, and the reference's or None."""
         theirs = {one.operator: one for one in self.reference.operators} if self.reference else {}
         return [(one, theirs.get(one.operator)) for one in self.count.operators]
 

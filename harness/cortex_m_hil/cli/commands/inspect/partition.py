@@ -33,7 +33,7 @@ _Rows = list[tuple[str, str, StepGroup]]
                 "null where nothing was counted; else target, runs_as, reason, shim, runtime, executes, engine, "
                 "runtime_version, as of hil run"
             ),
-            "inputs": "in words, which it ran on; null where nothing was counted",
+            "inputs": "where its inputs are from, as text; null where nothing was counted",
             "not_counted": "why a board did not count, such as that its port is not there; else empty",
             "cortex_m_macs": (
                 "the share of MACs on Cortex-M kernels, 0 to 1; null where there are none, or where those of an "
@@ -49,8 +49,8 @@ _Rows = list[tuple[str, str, StepGroup]]
             ),
             "uncounted": "operators whose MACs are not known",
             "count, macs, nbytes, instructions, cycles": (
-                "of the program: instructions of it, MACs, bytes of tensors, instructions of the core, or cycles "
-                "of a board's (null: not counted)"
+                "of the program: its instructions, MACs, bytes of tensors, and CPU instructions executed, or a "
+                "board's cycles (null: not counted)"
             ),
             "operators": "a list of operator, kind, and the five of these",
             "kinds": "a list of kind, and the five",
@@ -63,15 +63,17 @@ def partition_command(
     on: TimedOptions,
     target: Annotated[
         str | None,
-        typer.Option("--target", "-t", metavar="NAME", help="Count instructions there too, or a board's cycles"),
+        typer.Option(
+            "--target", "-t", metavar="NAME", help="Also run it there, and count CPU instructions, or a board's cycles"
+        ),
     ] = None,
     inputs: Inputs = None,
 ) -> None:
-    """Tell what of a program runs on Cortex-M kernels.
+    """Tell which operators of a program run on Cortex-M kernels.
 
-    The rest runs on portable kernels, on integers or in float.
-    By operator and kind: how many there are, their multiply-accumulates (MACs), and the bytes of their tensors.
-    Operators that give each other floats are a float island.
+    The others run on portable kernels, on integers or in float.
+    For each operator and kind it tells the number of instructions, their multiply-accumulates (MACs), and the bytes of
+    their tensors. Operators that pass floats to each other are a float island.
     """
     program = load_program(pte)
     fields: dict[str, Any] = {"program": pte, "ran": None, "inputs": None, "not_counted": ""}
@@ -86,7 +88,7 @@ def partition_command(
         try:
             with log_of_errors(), on.open(resolved) as dut:
                 counted = executed(dut, runs)
-                found, clock = Partition.of(program.file, executed=counted.each), counted.clock
+                found, clock = Partition.of(program.file, ticks=counted.each), counted.clock
                 fields |= {"ran": fields_of_target(resolved, dut.ran()), "inputs": given.source}
         except PortNotFound as error:  # the partition itself needs no board
             fields["not_counted"] = error.message
@@ -119,7 +121,7 @@ def _answer(found: Partition, fields: Mapping[str, Any], label: str, clock: Cloc
 
 def _fields(group: StepGroup, clock: Clock) -> dict[str, Any]:
     known = {"count": len(group.steps), "macs": group.macs, "nbytes": group.nbytes}
-    return {**known, **figures(clock, group.executed)}
+    return {**known, **figures(clock, group.ticks)}
 
 
 def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
@@ -127,7 +129,7 @@ def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
 
     These are operators in a table of kinds, and instructions where none were counted.
     """
-    named, measured = any(name for name, _, _ in rows), whole.executed is not None
+    named, measured = any(name for name, _, _ in rows), whole.ticks is not None
     columns = (
         *(("operator",) * named),
         "kind",
@@ -149,8 +151,8 @@ def _cells(whole: Partition, name: str, kind: str, group: StepGroup, named: bool
     yield _share(group.macs, whole.macs)
     yield f"{group.nbytes}"
     if measured:
-        yield f"{group.executed}"
-        yield _share(group.executed, whole.executed)
+        yield f"{group.ticks}"
+        yield _share(group.ticks, whole.ticks)
 
 
 def _share(part: int | None, whole: int | None) -> str:
@@ -166,9 +168,7 @@ def _island(whole: Partition, number: int, island: Island, clock: Clock) -> str:
     first, last = island.steps[0].instruction, island.steps[-1].instruction
     where = f"instruction {first}" if first == last else f"instructions {first} to {last}"
     macs = f"{_share(island.macs, whole.macs)} of the MACs"
-    cost = (
-        "" if island.executed is None else f", {_share(island.executed, whole.executed)} of the {clock.value} executed"
-    )
+    cost = "" if island.ticks is None else f", {_share(island.ticks, whole.ticks)} of the {clock.value} executed"
     return f"float island {number} ({where}; {macs}{cost}): {', '.join(island.operators)}"
 
 
