@@ -95,7 +95,7 @@ class ProgramCost:
 
 
 def executed(dut: flow.Dut, program: Program) -> ProgramCost:
-    """Return what each instruction of a program takes: exact instructions of the core, or cycles of a board's.
+    """Return what each instruction of a program takes: CPU instructions, an exact count, or cycles of a board.
 
     Runs the program as a whole, then by steps.
 

@@ -34,8 +34,8 @@ PACKAGES = {
     "ninja": "ninja-build",
     "setpriv": "util-linux",
 }
-# How to get the programs that only some boards or commands need.
-_FOR_BOARDS = {
+# How to get the programs that only some boards or commands need; `hil doctor` does not try them.
+_OPTIONAL = {
     "openocd": "apt-get install openocd",
     "picotool": "apt-get install picotool",
     "pyocd": "pip install pyocd",
@@ -80,7 +80,7 @@ class Tool:
 def install_hint(name: str) -> str:
     """Return the command that installs `name` on Debian or Ubuntu, or how else to get it."""
     package = PACKAGES.get(name)
-    return f"apt-get install {package}" if package else _FOR_BOARDS.get(name, f"put {name} on PATH")
+    return f"apt-get install {package}" if package else _OPTIONAL.get(name, f"put {name} on PATH")
 
 
 @dataclass(frozen=True)

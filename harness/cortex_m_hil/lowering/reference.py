@@ -1,6 +1,6 @@
 """Host references of a program, and conversion of tensors to and from torch.
 
-The three references and what each is the authority for: DESIGN, "Truth and tolerance".
+What each of the three references is the authority for: docs/architecture.md, "Truth and tolerance".
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class TestOptions:
     ] = None
     timeout: Annotated[
         float, typer.Option("--timeout", callback=within(0.01, YEAR), help="Seconds for one run of the test")
-    ] = 1800.0
+    ] = BisectionPlan.timeout
     allow_fallback: Annotated[bool, typer.Option("--allow-fallback", help="Accept runs on a target's fallback")] = False
     raises: Annotated[
         list[str] | None,
@@ -116,7 +116,7 @@ class SearchOptions:
         typer.Option(
             "--confidence", callback=within(0.5, 0.9999), help="Stop when the culprit's probability reaches this"
         ),
-    ] = 0.95
+    ] = BisectionPlan.confidence
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="The test is not flaky: run each commit once")
     ] = False
@@ -216,7 +216,7 @@ def run(
     led: CampaignOptions,
     build_timeout: Annotated[
         float, typer.Option("--build-timeout", callback=within(0.01, YEAR), help="Seconds for the build of one commit")
-    ] = 7200.0,
+    ] = BisectionPlan.build_timeout,
     run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log to this file, run by run")] = None,
 ) -> None:
     """Run the test on commit after commit until the culprit is known.
