@@ -23,7 +23,7 @@ from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links.uart import LABGRID
-from cortex_m_hil.targets.model import LEASE_WAIT
+from cortex_m_hil.targets.model import DEFAULT_LEASE_WAIT
 from cortex_m_hil.targets.tool_commands import Procedure
 
 CALL = 60.0  # seconds for one call of labgrid-client
@@ -144,7 +144,7 @@ class RemoteLease:
         self._reservation.end()
 
 
-def acquire(port: str, *, what: str, wait: float = LEASE_WAIT, setup: str = "") -> RemoteLease:
+def acquire(port: str, *, what: str, wait: float = DEFAULT_LEASE_WAIT, setup: str = "") -> RemoteLease:
     """Lease a place of a labgrid farm.
 
     Args:

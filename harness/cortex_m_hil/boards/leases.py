@@ -29,7 +29,7 @@ from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.tickets import QUEUE_LOCK, Ticket
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.targets.model import LEASE_WAIT
+from cortex_m_hil.targets.model import DEFAULT_LEASE_WAIT
 
 RELEASE = 10.0  # seconds for a keeper that was told to end
 BY_ID = Path("/dev/serial/by-id")
@@ -176,7 +176,7 @@ def acquire(
     ports: Sequence[str],
     *,
     what: str,
-    wait: float = LEASE_WAIT,
+    wait: float = DEFAULT_LEASE_WAIT,
     build: str = "",
     setup: str = "",
     even_wedged: bool = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cortex_m_hil.checks.inputs import arrange
 from cortex_m_hil.flow.checking import Checked, findings, keep, kept_input, refused_by_lint, run, stream, verify
-from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, operators, require
+from cortex_m_hil.flow.dut import DEFAULT_EXECUTION_SECONDS, LONGEST_EXECUTION, Dut, open_dut, operators, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.exporting import export, lower, warn_of_training
 from cortex_m_hil.flow.self_test import selftest
@@ -12,7 +12,7 @@ from cortex_m_hil.flow.streaming import stream_frames
 from cortex_m_hil.lowering.scratch import scratch_needs
 
 __all__ = [
-    "EXECUTE",
+    "DEFAULT_EXECUTION_SECONDS",
     "LONGEST_EXECUTION",
     "POISON",
     "Checked",

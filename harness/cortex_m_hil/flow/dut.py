@@ -26,7 +26,7 @@ from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.model import Clock, HardwareLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
 
-EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
+DEFAULT_EXECUTION_SECONDS = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
 # A wait in the kernel takes at most 2^31 ms, 24 days, and waits by the wall clock are six times those in CPU time.
 LONGEST_EXECUTION = 86400.0
 
@@ -47,7 +47,7 @@ class Dut:
     def __init__(self, resolved: Resolved, elf: Elf, *, multiplier: float = 1.0) -> None:
         self.resolved = resolved
         self.elf = elf
-        self.seconds = EXECUTE * multiplier
+        self.seconds = DEFAULT_EXECUTION_SECONDS * multiplier
         self.what = "hil"  # what a board is used for, as others are told
         self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
         self.counting: Counting | None = None  # where the coverage goes, if the runner counts

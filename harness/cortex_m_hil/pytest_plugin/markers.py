@@ -69,7 +69,7 @@ def seconds(item: pytest.Item) -> float:
         ConfigError: the argument of `target_timeout` makes no sense.
     """
     marker = item.get_closest_marker("target_timeout")
-    return flow.EXECUTE if marker is None else _understand(marker, target_timeout)
+    return flow.DEFAULT_EXECUTION_SECONDS if marker is None else _understand(marker, target_timeout)
 
 
 def _understand(marker: pytest.Mark, meaning: Callable[..., Found]) -> Found:

@@ -21,7 +21,7 @@ from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.tool_commands import Procedure
 
 POOL_ALIGNMENT: Final = 16  # bytes, of memory pools (`firmware/runner/pools.cpp`)
-LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
+DEFAULT_LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
 
 
 class Strict(BaseModel):
@@ -203,7 +203,7 @@ class HardwareLauncher(Launcher):
     reset: Procedure | None = None
     power: Procedure | None = None
     ports: tuple[Port, ...] = ()
-    wait: float = LEASE_WAIT
+    wait: float = DEFAULT_LEASE_WAIT
 
     @property
     def hardware(self) -> bool:

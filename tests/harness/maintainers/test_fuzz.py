@@ -187,7 +187,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 def test_a_program_that_jumps_in_circles_ends(dut: Dut) -> None:
     """It sends an event per instruction; the host once waited for the silence that never came."""
     endless = regression("endless-jump")
-    quick = Dut(dut.resolved, dut.elf, multiplier=0.3 / flow.EXECUTE)
+    quick = Dut(dut.resolved, dut.elf, multiplier=0.3 / flow.DEFAULT_EXECUTION_SECONDS)
     began = time.monotonic()
     with quick, pytest.raises(TargetHang):
         flow.run(quick, endless, example_inputs(endless), linted=False)

@@ -1,4 +1,4 @@
-"""The summary at the end of a run: the test × target table, and a line for each target."""
+"""Rows and totals for the summary that pytest_plugin/summary.py prints: tests × targets, and a line for each target."""
 
 from __future__ import annotations
 

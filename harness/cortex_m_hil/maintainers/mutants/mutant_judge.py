@@ -30,7 +30,7 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import Loaded, MemoryRegion, Request
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 
-EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
+EXECUTION_SECONDS: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
 HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds
 
 
@@ -162,7 +162,7 @@ class Fuzzer:
             return self._compare(session, program.file)
         except ResponseTimeout as stuck:
             if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
-                return FuzzOutcome.HANG, f"no end after {EXECUTE:g} s of engine time"
+                return FuzzOutcome.HANG, f"no end after {EXECUTION_SECONDS:g} s of engine time"
             raise _Bug(f"no answer to {stuck.request.name}") from stuck
         except HarnessError as error:
             raise _Bug(error.describe()) from error
@@ -191,7 +191,7 @@ class Fuzzer:
     def _blindly(self, session: Session, loaded: Loaded) -> tuple[FuzzOutcome, str]:
         """Run a program that no test would run, for its effect on the target; nothing is read as a tensor."""
         session.fill(MemoryRegion.PLANNED, 0, POISON)
-        self._typed(lambda: session.execute(EXECUTE), FuzzOutcome.REFUSED)
+        self._typed(lambda: session.execute(EXECUTION_SECONDS), FuzzOutcome.REFUSED)
         for number in range(min(loaded.outputs, MOST_ITEMS)):
             session.digest(MemoryRegion.OUTPUT, number)
         return FuzzOutcome.DIFFERS, "ran"
@@ -213,7 +213,7 @@ class Fuzzer:
         write_state(session, file, file.initial_state())
         for number, value in enumerate(inputs):
             session.set_input(number, value)
-        self._typed(lambda: session.execute(EXECUTE), FuzzOutcome.REFUSED)
+        self._typed(lambda: session.execute(EXECUTION_SECONDS), FuzzOutcome.REFUSED)
         return [session.get_output(number) for number in range(len(file.outputs))]
 
 

@@ -1,1 +1,1 @@
-"""Communication with a runner: frames, their window of retransmission, the messages in them, and UARTs."""
+"""Communication with a runner: frames, the window of frames in flight, the messages in them, and UARTs."""

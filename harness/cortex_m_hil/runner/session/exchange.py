@@ -20,7 +20,9 @@ from cortex_m_hil.targets.connection import Budget, Connection, LinkClosed
 # of 105 bytes bring most through, 81 %; 152 bring 79 %, and use 93 % of an undamaged line in place of 90 %.
 CHUNK = 152
 WINDOW = 48  # frames in flight: 7.8 KB, which a runner's 8192 hold; 85 ms at 921600 baud, for adapters and busy hosts
-RETRANSMISSION_TIMEOUT = 0.1, 1.0  # seconds of silence before requests are sent again: at first, and at most
+# Seconds of silence before requests are sent again: at first, and at most. It goes on until the budget ends: there is
+# no count of retries.
+RETRANSMISSION_TIMEOUT = 0.1, 1.0
 FAULT_REPORT_ATTEMPTS = 20  # times that a runner which has ended is asked for its fault
 LAST_SEQ = 0xFFFF
 

@@ -160,7 +160,7 @@ def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Still long enough for a busy host."""
     for module, name in (
         (session_module, "HANDSHAKE"), (session_module, "REQUEST"), (serial_launcher, "BOOT"),
-        (serial_launcher, "PORT"), (dut_module, "EXECUTE"),
+        (serial_launcher, "PORT"), (dut_module, "DEFAULT_EXECUTION_SECONDS"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 5.0)
 
