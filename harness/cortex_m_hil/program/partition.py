@@ -259,7 +259,7 @@ class Island(StepGroup):
 
 
 @dataclass(frozen=True)
-class Place(StepGroup):
+class UnacceleratedSteps(StepGroup):
     """Steps of one operator in one module, from one line of the user's code, on no Cortex-M kernel for one reason."""
 
     def __str__(self) -> str:
@@ -367,7 +367,7 @@ class Partition(StepGroup):
         return tuple(one for one in self.steps if one.left_in_float)
 
     @property
-    def elsewhere(self) -> tuple[Place, ...]:
+    def elsewhere(self) -> tuple[UnacceleratedSteps, ...]:
         """Return the places where steps that count, or have multiply-accumulates, are on no Cortex-M kernel.
 
         Places with the most multiply-accumulates come first, the others as they stand in the program.
@@ -376,7 +376,9 @@ class Partition(StepGroup):
         for one in self.steps:
             if one.kind is not PartitionKind.CORTEX_M and (one.counts or one.macs):
                 found.setdefault((one.operator, one.module, one.source, one.why), []).append(one)
-        return tuple(sorted((Place(tuple(steps)) for steps in found.values()), key=lambda one: -(one.macs or 0)))
+        return tuple(
+            sorted((UnacceleratedSteps(tuple(steps)) for steps in found.values()), key=lambda one: -(one.macs or 0))
+        )
 
     @property
     def uncounted(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def count(item: pytest.Item, dut: Dut) -> None:
         run.counting.append(dut.counting)
 
 
-def read(test: str, dut: Dut) -> None:
+def attribute_counts(test: str, dut: Dut) -> None:
     """Assign what the target executed since the last reading to a test that has ended.
 
     Args:

@@ -200,7 +200,7 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
         if checks:
             dut.verify()
     finally:
-        coverage.read(request.node.stash[TEST_ID], dut)
+        coverage.attribute_counts(request.node.stash[TEST_ID], dut)
         _end_or_release(request, dut)
 
 

@@ -226,7 +226,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         resolved = resolved_of(item)
         if resolved is not None:
-            _name(item, resolved)
+            _record_identity(item, resolved)
             _understand(item, partial(_mark, item, resolved))
         elif config.stash[RESOLVED]:
             item.stash[BAD_TEST] = ConfigError(not_parametrized())
@@ -235,7 +235,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.nodeid}: {no_target(config)}")
 
 
-def _name(item: pytest.Item, resolved: Resolved) -> None:
+def _record_identity(item: pytest.Item, resolved: Resolved) -> None:
     """Store the test's id without its target, and record the properties that each of its reports must have."""
     callspec = item.callspec  # type: ignore[attr-defined]
     others = [part for part in callspec._idlist if part != resolved.name]

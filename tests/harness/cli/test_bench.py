@@ -8,7 +8,7 @@ import pytest
 
 from command_line import Files, Hil, answer, answers
 from cortex_m_hil.cli.answers import CANNOT_TELL, OK
-from cortex_m_hil.cli.commands.inspect.instructions import Row
+from cortex_m_hil.cli.commands.inspect.instructions import ModelCounts
 from cortex_m_hil.cli.files import FORMULA
 from cortex_m_hil.diagnose.instruction_counts import Count, OperatorCount
 from cortex_m_hil.host.paths import cache_directory
@@ -80,7 +80,7 @@ def test_what_runs_a_program_does_so_on_the_same_inputs_and_says_which(hil: Hil,
 def test_each_operator_is_compared_with_the_same_of_the_reference() -> None:
     ours = Count(120, (OperatorCount("a", 1, 90, 0.75), OperatorCount("move", 2, 30, 0.25)))
     theirs = Count(60, (OperatorCount("move", 2, 0, 0.0), OperatorCount("a", 1, 60, 1.0)))
-    row = Row("net", "its own", ours, theirs)
+    row = ModelCounts("net", "its own", ours, theirs)
     found = row.fields("m4-qemu", Isa.DSP)
     assert (found["instructions"], found["reference_instructions"], found["ratio"]) == (120, 60, 2.0)
     assert [(one["operator"], one["reference_instructions"], one["ratio"]) for one in found["operators"]] == [
@@ -92,7 +92,7 @@ def test_each_operator_is_compared_with_the_same_of_the_reference() -> None:
 
 
 def test_cycles_of_a_board_have_a_column_of_their_own() -> None:
-    row = Row("net", "its own", Count(120, (OperatorCount("a", 1, 90, 1.0),), Clock.CORE), None)
+    row = ModelCounts("net", "its own", Count(120, (OperatorCount("a", 1, 90, 1.0),), Clock.CORE), None)
     found = row.fields("board", Isa.DSP)
     assert (found["instructions"], found["cycles"], found["operators"][0]["cycles"]) == (None, 120, 90)
     assert row.operators.splitlines()[0].split() == ["operator", "calls", "cycles", "share", "reference", "ratio"]

@@ -412,7 +412,7 @@ def run_test(
     command = with_file or words
     if provenance is not None:
         command, changed = provenance.words(command), provenance.variables(changed)
-    status = subprocesses.run(command, log, seconds, env=changed) if log else _shown(command, seconds, changed)
+    status = subprocesses.run(command, log, seconds, env=changed) if log else _run_shown(command, seconds, changed)
     judged = judge_run(words, status, junit if with_file else None, rules)
     if provenance is not None and judged.told in (Told.PASS, Told.FAIL):
         found = provenance.objection(is_pytest=with_file is not None)
@@ -423,7 +423,7 @@ def run_test(
     return replace(judged, why=f"{judged.why}: {complaint(log.read_text(errors='replace'))}")
 
 
-def _shown(command: Sequence[str], seconds: float, changed: Mapping[str, str]) -> int | None:
+def _run_shown(command: Sequence[str], seconds: float, changed: Mapping[str, str]) -> int | None:
     child = subprocesses.Child(command, subprocesses.GRACE, env=changed, stdin=subprocess.DEVNULL, stdout=2, stderr=2)
     try:
         return child.wait(seconds)

@@ -160,10 +160,10 @@ def evaluate(
     reports = _reports(jobs, samples, task, asked, runs, has_references=found.has_references)
     lint = {name: refused_by_lint(one.dut, one.program, linted=one.linted) for name, one in jobs.items()}
     asked_of = {"model": model, "data": given.data, "taken_as": samples.taken_as}
-    raise typer.Exit(_told(reports, resolved, asked_of, lint))
+    raise typer.Exit(_print_answers(reports, resolved, asked_of, lint))
 
 
-def _told(
+def _print_answers(
     reports: Sequence[EvaluationReport], resolved: Mapping[str, Resolved], asked_of: Mapping[str, Any],
     lint: Mapping[str, str],
 ) -> int:  # fmt: skip

@@ -89,7 +89,7 @@ def shrink_command(
     call = shlex.join(["pytest", *options, test])
     if status not in (0, 1):
         raise ConfigError(complaint(log), hint=f"{call} shows it; it takes a file of tests, or a test's id")
-    _answer(told, test, call if status == 1 else "")
+    _answer_and_exit(told, test, call if status == 1 else "")
 
 
 def _listen(process: Process) -> tuple[list[dict[str, Any]], str]:
@@ -128,7 +128,7 @@ def _lines(process: Process) -> Iterator[bytes]:
         yield from whole
 
 
-def _answer(told: Sequence[dict[str, Any]], test: str, again: str) -> None:
+def _answer_and_exit(told: Sequence[dict[str, Any]], test: str, again: str) -> None:
     """Write the answers, and end the command.
 
     Args:

@@ -69,7 +69,7 @@ def instructions(
             counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
             ran = dut.ran()
         references, version, missing = _references(on, reference, programs)
-        rows = [Row(*row) for row in zip(chosen, sources, counts, references, strict=True)]
+        rows = [ModelCounts(*row) for row in zip(chosen, sources, counts, references, strict=True)]
         fields = {**fields_of_target(resolved, ran), "isa": isa}
         fields |= {"reference_version": version, "no_reference": missing}
         told = f"no reference: {missing}" if missing else f"reference: executorch {version}"
@@ -98,7 +98,7 @@ def _references(
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelCounts:
     """The counts of one model on one target."""
 
     model: str
@@ -132,7 +132,7 @@ class Row:
         }  # fmt: skip
 
 
-def _table_of(rows: Sequence[Row]) -> str:
+def _table_of(rows: Sequence[ModelCounts]) -> str:
     cells = [(row.model, f"{row.count.ticks}", *_reference(row.count, row.reference)) for row in rows]
     return table(("model", rows[0].count.clock.value, "reference", "ratio"), cells)
 
