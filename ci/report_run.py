@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
 from cortex_m_hil.campaigns.report.files import write_report
 from cortex_m_hil.campaigns.report.night import FAILED, Night
 from cortex_m_hil.campaigns.report.table import COUNTED
-from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner.results import Verdict
@@ -44,7 +44,7 @@ class Found:
     """
 
     night: Night
-    before: Campaign | None
+    before: StoredCampaign | None
     changed: Sequence[Change]
     missing: Sequence[str]
 
@@ -107,7 +107,7 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], agains
     return Found(report.night, before, report.changes, missing)
 
 
-def keep(store: Store, campaign: Campaign) -> None:
+def keep(store: Store, campaign: StoredCampaign) -> None:
     NIGHTLIES.mkdir(exist_ok=True)
     nights.export_nightly(store, campaign, NIGHTLIES / f"{campaign.began:015.3f}.jsonl.gz")
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz"))[:-KEPT]:

@@ -198,7 +198,7 @@ def test_what_is_injected_into_the_store_is_told_and_nothing_else(tmp_path: Path
         results = [Result.of_fields(run.figures) for run in kept.runs(first) if is_result(run)]
 
         def add(number: int, by: float, results: list[Result]) -> None:
-            campaign = kept.begin(KIND, first.place, first.plan, first.began + number)
+            campaign = kept.begin(KIND, first.folder, first.plan, first.began + number)
             runs: list[Run] = [run_of(one) for result in results for one in with_a_board(result, random, by)]
             kept.record(campaign, *runs)
             kept.end(campaign)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host.deadline import Deadline
 
@@ -56,7 +56,7 @@ class _Here(Executor):
 def work(
     planner: Planner,
     store: Store,
-    campaign: Campaign,
+    campaign: StoredCampaign,
     budget: Deadline,
     told: Callable[[list[Run], str], None],
     jobs: int = 0,

@@ -68,13 +68,13 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Campaign:
+class StoredCampaign:
     """A campaign that the store has.
 
     Attributes:
         number: unique in the store.
         kind: the kind of campaign, such as a nightly.
-        place: the folder that it was begun in.
+        folder: the folder that it was begun in.
         plan: what is asked of it, as values that JSON can have.
         began: in seconds since 1970.
         ended: in seconds since 1970; None while it has not ended.
@@ -84,7 +84,7 @@ class Campaign:
 
     number: int
     kind: str
-    place: str
+    folder: str
     plan: Mapping[str, Any]
     began: float
     ended: float | None
@@ -182,65 +182,65 @@ class Store:
         self.close()
 
     def begin(
-        self, kind: str, place: str, plan: Mapping[str, Any], began: float | None = None, ordinal: int = 0
-    ) -> Campaign:
+        self, kind: str, folder: str, plan: Mapping[str, Any], began: float | None = None, ordinal: int = 0
+    ) -> StoredCampaign:
         """Record a campaign as begun.
 
         Args:
-            kind: as `Campaign` has it.
-            place: as `Campaign` has it.
-            plan: as `Campaign` has it.
+            kind: as `StoredCampaign` has it.
+            folder: as `StoredCampaign` has it.
+            plan: as `StoredCampaign` has it.
             began: in seconds since 1970; None: now.
             ordinal: the number that it had in another store, which it keeps if no campaign of its kind in its folder
                 has it; 0, or a number that is taken: the next one there.
         """
-        values = kind, place, json.dumps(plan), time.time() if began is None else began
+        values = kind, folder, json.dumps(plan), time.time() if began is None else began
         with self._transaction():
             known = "SELECT ordinal FROM campaign WHERE kind = ? AND place = ?"
-            taken = {number for (number,) in self._sqlite.execute(known, (kind, place))}
+            taken = {number for (number,) in self._sqlite.execute(known, (kind, folder))}
             number = ordinal if ordinal > 0 and ordinal not in taken else max(taken, default=0) + 1
             row = "INSERT INTO campaign (kind, place, plan, began, ordinal) VALUES (?, ?, ?, ?, ?)"
             self._sqlite.execute(row, (*values, number))
-        found = self.latest(kind, place)
+        found = self.latest(kind, folder)
         assert found is not None
         return found
 
-    def latest(self, kind: str, place: str) -> Campaign | None:
+    def latest(self, kind: str, folder: str) -> StoredCampaign | None:
         """Return the campaign of this kind that was begun last in this folder; None if there is none."""
-        return next((one for one in reversed(self.campaigns(kind)) if one.place == place), None)
+        return next((one for one in reversed(self.campaigns(kind)) if one.folder == folder), None)
 
-    def campaigns(self, kind: str) -> list[Campaign]:
+    def campaigns(self, kind: str) -> list[StoredCampaign]:
         """Return all campaigns of a kind, oldest first."""
         with self._explained():
             rows = self._sqlite.execute(
                 "SELECT id, kind, place, plan, began, ended, name, ordinal FROM campaign WHERE kind = ? ORDER BY id",
                 (kind,),
             ).fetchall()
-            return [Campaign(row[0], row[1], row[2], json.loads(row[3]), *row[4:]) for row in rows]
+            return [StoredCampaign(row[0], row[1], row[2], json.loads(row[3]), *row[4:]) for row in rows]
 
-    def call(self, campaign: Campaign, name: str) -> None:
+    def call(self, campaign: StoredCampaign, name: str) -> None:
         """Give a campaign a name, and take that name from any other of its kind in its folder."""
         with self._transaction():
             others = "UPDATE campaign SET name = '' WHERE kind = ? AND place = ? AND name = ?"
-            self._sqlite.execute(others, (campaign.kind, campaign.place, name))
+            self._sqlite.execute(others, (campaign.kind, campaign.folder, name))
             self._sqlite.execute("UPDATE campaign SET name = ? WHERE id = ?", (name, campaign.number))
 
-    def change_plan(self, campaign: Campaign, plan: Mapping[str, Any]) -> None:
+    def change_plan(self, campaign: StoredCampaign, plan: Mapping[str, Any]) -> None:
         with self._transaction():
             self._sqlite.execute("UPDATE campaign SET plan = ? WHERE id = ?", (json.dumps(plan), campaign.number))
 
-    def end(self, campaign: Campaign, ended: float | None = None) -> None:
+    def end(self, campaign: StoredCampaign, ended: float | None = None) -> None:
         """Record that a campaign ended at `ended`, in seconds since 1970; None: now."""
         values = time.time() if ended is None else ended, campaign.number
         with self._transaction():
             self._sqlite.execute("UPDATE campaign SET ended = ? WHERE id = ?", values)
 
-    def forget(self, campaign: Campaign) -> None:
+    def forget(self, campaign: StoredCampaign) -> None:
         """Remove a campaign with its runs."""
         with self._transaction():
             self._sqlite.execute("DELETE FROM campaign WHERE id = ?", (campaign.number,))
 
-    def record(self, campaign: Campaign, *runs: Run) -> None:
+    def record(self, campaign: StoredCampaign, *runs: Run) -> None:
         """Record runs of a campaign: all of them, or none where that fails."""
         with self._transaction():
             for run in runs:
@@ -251,7 +251,7 @@ class Store:
                     values,
                 )
 
-    def runs(self, campaign: Campaign) -> list[Run]:
+    def runs(self, campaign: StoredCampaign) -> list[Run]:
         """Return a campaign's runs in the order in which they were recorded."""
         with self._explained():
             rows = self._sqlite.execute(

@@ -72,7 +72,7 @@ class Campaign:
         record: what the store has of it.
     """
 
-    def __init__(self, kept: Store, record: store.Campaign) -> None:
+    def __init__(self, kept: Store, record: store.StoredCampaign) -> None:
         self.kept, self.record = kept, record
 
     @classmethod
@@ -87,10 +87,10 @@ class Campaign:
 
     @classmethod
     def go_on(
-        cls, kept: Store, kind: str, plan: Mapping[str, Any], is_same: Callable[[store.Campaign], bool]
+        cls, kept: Store, kind: str, plan: Mapping[str, Any], is_same: Callable[[store.StoredCampaign], bool]
     ) -> Campaign:
         """Return the last one that `is_same` and has not ended, or begin one; others are no obstacle."""
-        here = [one for one in kept.campaigns(kind) if one.place == os.getcwd() and one.ended is None and is_same(one)]
+        here = [one for one in kept.campaigns(kind) if one.folder == os.getcwd() and one.ended is None and is_same(one)]
         return cls(kept, here[-1]) if here else cls.begin(kept, kind, plan)
 
     @property

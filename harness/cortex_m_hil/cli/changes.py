@@ -8,7 +8,7 @@ from typing import Final
 
 from cortex_m_hil.campaigns.report.changes import Change
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
-from cortex_m_hil.campaigns.store import Campaign
+from cortex_m_hil.campaigns.store import StoredCampaign
 from cortex_m_hil.cli.campaigns import in_store
 from cortex_m_hil.cli.output import cut
 from cortex_m_hil.errors.text import counted
@@ -38,7 +38,7 @@ def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *,
         yield f"  and {counted(len(found) - SHOWN, 'line')} more: {rest}"
 
 
-def all_changes(before: Campaign | None, campaign: Campaign, store_file: Path | None) -> str:
+def all_changes(before: StoredCampaign | None, campaign: StoredCampaign, store_file: Path | None) -> str:
     """Return the command that shows all changes from one nightly, if there is one, to another."""
     words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o DIR"
     return f"hil results {words}{in_store(store_file)}"

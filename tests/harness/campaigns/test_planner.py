@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.campaigns import planner
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host.deadline import Deadline
 
@@ -51,7 +51,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store.sqlite")
 
 
-def begin(store: Store) -> Campaign:
+def begin(store: Store) -> StoredCampaign:
     return store.begin("test", "here", {})
 
 

@@ -81,7 +81,7 @@ def test_a_store_of_before_is_taken_over(tmp_path: Path) -> None:
     for _ in range(2):
         with Store(file) as store:
             [found] = store.campaigns("bisect")
-            assert (found.place, found.name) == ("/here", "")
+            assert (found.folder, found.name) == ("/here", "")
             store.call(found, "")
             assert store.runs(found) == []
 

@@ -26,7 +26,7 @@ from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
 from cortex_m_hil.errors.text import folders_replaced
 from cortex_m_hil.flow.coverage.counts import Coverage
@@ -137,7 +137,7 @@ class NightlyPlan(store.Plan):
         return [*parts, *(NightlyPart(suite, runtime, number) for suite, runtime, number in counting)]
 
 
-def nightly_plan(campaign: Campaign) -> NightlyPlan:
+def nightly_plan(campaign: StoredCampaign) -> NightlyPlan:
     """Return the plan of a campaign; raise ConfigError where what the store has makes no sense."""
     try:
         return NightlyPlan.of(campaign.plan)
@@ -207,7 +207,7 @@ class Nightly(Planner):
     """A nightly that carries out its parts. `command(part, options)` returns the command that runs a part."""
 
     def __init__(
-        self, plan: NightlyPlan, kept: Store, campaign: Campaign, folder: Path,
+        self, plan: NightlyPlan, kept: Store, campaign: StoredCampaign, folder: Path,
         command: Callable[[NightlyPart, Sequence[str]], Sequence[str]], told: Callable[[PytestProgress], None],
         budget: Deadline,
     ) -> None:  # fmt: skip
@@ -383,7 +383,7 @@ def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
     return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)
 
 
-def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
+def night_of(campaign: StoredCampaign, runs: Sequence[Run]) -> Night:
     """Return the results of a campaign as a night; raise ConfigError for runs that are no results."""
     plan = nightly_plan(campaign)
     try:

@@ -10,13 +10,15 @@ from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import nightly_plan, shareable
 from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.night import Night
-from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.host.pytest_options import pytest_options
 
 HISTORY: Final = 30  # nights, at most
 
 
-def report_of(kept: Store, campaign: Campaign, before: Campaign | None, folder: Path | None) -> ReportContents:
+def report_of(
+    kept: Store, campaign: StoredCampaign, before: StoredCampaign | None, folder: Path | None
+) -> ReportContents:
     """Build the report of a nightly.
 
     Args:
@@ -34,7 +36,7 @@ def report_of(kept: Store, campaign: Campaign, before: Campaign | None, folder: 
         against=against,
         changes=nights.what_changed(kept, campaign, against, night),
         history=[_figures_of(nights.night(kept, one)) for one in nights.series(kept, campaign)[-HISTORY:] if folder],
-        options=shareable([*targets, *plan.options], campaign.place),
+        options=shareable([*targets, *plan.options], campaign.folder),
         bundles=frozenset(path.name for path in (folder / BUNDLES).glob("*.zip")) if folder else frozenset(),
     )
 

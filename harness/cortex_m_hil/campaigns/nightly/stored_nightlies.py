@@ -35,7 +35,7 @@ from cortex_m_hil.campaigns.report.changes import (
 from cortex_m_hil.campaigns.report.limits import beyond
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.series import LONGEST
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
 from cortex_m_hil.runner.results import Verdict
@@ -64,7 +64,7 @@ class ExportedNightly:
     number: int = 0
 
 
-def find(kept: Store, word: str, *, complete: bool = False) -> Campaign:
+def find(kept: Store, word: str, *, complete: bool = False) -> StoredCampaign:
     """Return the nightly that a user's word names.
 
     `last` is the newest that was begun in the current folder (of all, where none was), complete or not; `last~1` and on
@@ -91,39 +91,39 @@ def find(kept: Store, word: str, *, complete: bool = False) -> Campaign:
     return found
 
 
-def _by_age(known: Sequence[Campaign], word: str, complete: bool) -> Campaign | None:
+def _by_age(known: Sequence[StoredCampaign], word: str, complete: bool) -> StoredCampaign | None:
     head, tilde, back = word.partition("~")
     if head != LAST or (tilde and not back.isdecimal()):
         return None
-    here = [one for one in known if one.place == os.getcwd()] or list(known)
+    here = [one for one in known if one.folder == os.getcwd()] or list(known)
     wanted = [one for one in here if one.ended is not None or (one is here[-1] and not complete)]
     age = int(back or 0)
     return wanted[-1 - age] if age < len(wanted) else None
 
 
-def _by_word(known: Sequence[Campaign], word: str) -> Campaign | None:
+def _by_word(known: Sequence[StoredCampaign], word: str) -> StoredCampaign | None:
     """Return the last nightly of this number, name or commit, one of the current folder first; None if there is none.
 
     Raises:
         ConfigError: only other folders have one of that number or name, and several of them do.
     """
-    ways: list[Callable[[Campaign], bool]] = [
+    ways: list[Callable[[StoredCampaign], bool]] = [
         lambda one: word in (str(one.ordinal), one.name),
         lambda one: len(word) >= 7 and nightly_plan(one).commit.startswith(word),
     ]
     for matches in ways:
         found = [one for one in known if matches(one)]
-        here = [one for one in found if one.place == os.getcwd()] or found
-        places = sorted({one.place for one in here})
-        if len(places) > 1 and word in (str(here[-1].ordinal), here[-1].name):
+        here = [one for one in found if one.folder == os.getcwd()] or found
+        folders = sorted({one.folder for one in here})
+        if len(folders) > 1 and word in (str(here[-1].ordinal), here[-1].name):
             hint = "call hil in one of them, or give a commit; hil results list shows them"
-            raise ConfigError(f"nightly {word} is there in several folders: {', '.join(places)}", hint=hint)
+            raise ConfigError(f"nightly {word} is there in several folders: {', '.join(folders)}", hint=hint)
         if here:
             return here[-1]
     return None
 
 
-def _by_revision(known: Sequence[Campaign], word: str) -> Campaign | None:
+def _by_revision(known: Sequence[StoredCampaign], word: str) -> StoredCampaign | None:
     """Return the last complete nightly of a revision that git knows, or of its nearest ancestor by first parents.
 
     Nightlies with changes beside the commit do not count. None: there is none.
@@ -133,30 +133,30 @@ def _by_revision(known: Sequence[Campaign], word: str) -> Campaign | None:
     return next((latest[commit] for commit in commits_from(word) if commit in latest), None)
 
 
-def night(kept: Store, campaign: Campaign) -> Night:
+def night(kept: Store, campaign: StoredCampaign) -> Night:
     return night_of(campaign, kept.runs(campaign))
 
 
-def earlier(kept: Store, campaign: Campaign) -> list[Campaign]:
+def earlier(kept: Store, campaign: StoredCampaign) -> list[StoredCampaign]:
     """Return the complete nightlies of the same folder before this one, oldest first."""
-    known = [one for one in kept.campaigns(KIND) if one.number < campaign.number and one.place == campaign.place]
+    known = [one for one in kept.campaigns(KIND) if one.number < campaign.number and one.folder == campaign.folder]
     return [one for one in known if one.ended is not None]
 
 
-def previous(kept: Store, campaign: Campaign) -> Campaign | None:
+def previous(kept: Store, campaign: StoredCampaign) -> StoredCampaign | None:
     """Return the last earlier nightly of the same tests and targets, or else the last of all; None if there is none."""
     known, scope = earlier(kept, campaign), nightly_plan(campaign).scope
     alike = [one for one in known if nightly_plan(one).scope == scope]
     return next(reversed(alike or known), None)
 
 
-def series(kept: Store, campaign: Campaign) -> list[Campaign]:
+def series(kept: Store, campaign: StoredCampaign) -> list[StoredCampaign]:
     """Return the earlier nightlies whose tools allow to compare their figures with this one's, oldest first."""
     tools = nightly_plan(campaign).tools
     return [one for one in earlier(kept, campaign) if comparable(nightly_plan(one).tools, tools)]
 
 
-def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
+def what_changed(kept: Store, campaign: StoredCampaign, old: Night | None, new: Night) -> list[Change]:
     """Return what changed from one nightly to another, and the figures that are beyond their limits.
 
     The nightlies before count too: for verdicts that differ without a change of the code, and further back where boards
@@ -184,14 +184,14 @@ def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night)
 # --- files ---------------------------------------------------------------------------------------------------
 
 
-def export_nightly(kept: Store, campaign: Campaign, file: Path) -> None:
+def export_nightly(kept: Store, campaign: StoredCampaign, file: Path) -> None:
     """Write a nightly to a file compressed by gzip, one JSON object a line: the nightly, then its runs.
 
     The same nightly gives the same bytes. Nothing in the file says where files are on this machine.
     """
     head = {"hil_nightly": FORMAT, "began": campaign.began, "ended": campaign.ended, "name": campaign.name}
     head["number"] = campaign.ordinal
-    plan = nightly_plan(campaign).without_places(campaign.place)
+    plan = nightly_plan(campaign).without_places(campaign.folder)
     rows = [{**head, "plan": plan.as_fields()}, *(asdict(run) for run in kept.runs(campaign))]
     text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
     files.write_whole(file, gzip.compress(text.encode(), mtime=0), "another place: -o FILE")
@@ -252,12 +252,12 @@ def _checked_run(fields: dict[str, Any]) -> Run:
     return run
 
 
-def add_nightly(kept: Store, place: str, exported: ExportedNightly) -> Campaign | None:
-    """Add a nightly to the store, as one of the folder `place`; return None where it is there already."""
-    known = [(one.began, nightly_plan(one).without_places(one.place)) for one in kept.campaigns(KIND)]
-    if (exported.began, exported.plan.without_places(place)) in known:
+def add_nightly(kept: Store, folder: str, exported: ExportedNightly) -> StoredCampaign | None:
+    """Add a nightly to the store, as one of `folder`; return None where it is there already."""
+    known = [(one.began, nightly_plan(one).without_places(one.folder)) for one in kept.campaigns(KIND)]
+    if (exported.began, exported.plan.without_places(folder)) in known:
         return None
-    campaign = kept.begin(KIND, place, exported.plan.as_fields(), exported.began, exported.number)
+    campaign = kept.begin(KIND, folder, exported.plan.as_fields(), exported.began, exported.number)
     kept.record(campaign, *exported.runs)
     if exported.name:
         kept.call(campaign, exported.name)

@@ -201,7 +201,7 @@ def reset(store_file: StoreFile = None) -> None:
         campaign = _current(kept)
         with campaign.folder() as folder:
             Bisection.clean_up(BisectionPlan.of(campaign.plan), folder)
-            for one in [one for one in kept.campaigns(KIND) if one.place == campaign.record.place]:
+            for one in [one for one in kept.campaigns(KIND) if one.folder == campaign.record.folder]:
                 shutil.rmtree(_bundles(Campaign(kept, one)), ignore_errors=True)
                 kept.forget(one)
     end(Answer("forgotten", {"began": campaign.record.began}))
@@ -270,7 +270,7 @@ def _take_over(campaign: Campaign, line: CommitLine) -> None:
     for earlier in kept.campaigns(KIND):
         plan = BisectionPlan.of(earlier.plan)
         same = (plan.source, plan.command, plan.rules) == (line.plan.source, line.plan.command, line.plan.rules)
-        if same and earlier.place == record.place and earlier.number != record.number:
+        if same and earlier.folder == record.folder and earlier.number != record.number:
             runs = [one for one in kept.runs(earlier) if one.key in line.position and Told(one.verdict) in tells]
             found |= {(one.key, one.at): one for one in runs}
     if found:

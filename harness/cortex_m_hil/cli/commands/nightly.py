@@ -34,7 +34,7 @@ from cortex_m_hil.campaigns.report.files import write_report
 from cortex_m_hil.campaigns.report.limits import FigureLimit, of_known_figure
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.table import counted_by_verdict, counts
-from cortex_m_hil.campaigns.store import Campaign as Record
+from cortex_m_hil.campaigns.store import StoredCampaign
 from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, in_store
@@ -372,7 +372,11 @@ def _row(result: Result) -> str:
 
 
 def _answer(
-    found: ReportContents, campaign: Record, before: Record | None, apart: Mapping[str, Any], store_file: Path | None
+    found: ReportContents,
+    campaign: StoredCampaign,
+    before: StoredCampaign | None,
+    apart: Mapping[str, Any],
+    store_file: Path | None,
 ) -> Answer:
     """Return the answer of the command.
 
@@ -400,7 +404,9 @@ def _answer(
     return Answer.of(_blocks(found, campaign, before, store_file), fields, bad=failed, unknown=unknown)
 
 
-def _blocks(found: ReportContents, campaign: Record, before: Record | None, store_file: Path | None) -> Iterator[str]:
+def _blocks(
+    found: ReportContents, campaign: StoredCampaign, before: StoredCampaign | None, store_file: Path | None
+) -> Iterator[str]:
     new, left = found.night, not found.night.complete
     if found.changes or (before is not None and new.tests):
         rest = all_changes(before, campaign, store_file)
@@ -423,7 +429,7 @@ def _shares(new: Night) -> list[tuple[str, tuple[Share, Share]]]:
     return [(name, total(one.files)) for name, one in sorted(classes.items())]
 
 
-def _named(campaign: Record | None) -> str:
+def _named(campaign: StoredCampaign | None) -> str:
     if campaign is None:
         return ""
     return f"nightly {campaign.ordinal}" + (f" ({campaign.name})" if campaign.name else "")

@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns.report.files import write_report
 from cortex_m_hil.campaigns.report.markdown import as_markdown
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
 from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict, counts
-from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, json_fields, say, tell
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
@@ -50,7 +50,7 @@ def _results() -> None:
     """Show and compare nightlies, export and merge them."""
 
 
-def _found(kept: Store, word: str) -> Campaign:
+def _found(kept: Store, word: str) -> StoredCampaign:
     """Return the nightly that a word names, and say so where it is incomplete."""
     campaign = nights.find(kept, word)
     if campaign.ended is None:
@@ -85,13 +85,13 @@ def list_(store_file: StoreFile = None) -> None:
         say("no nightly yet: hil nightly makes one")
 
 
-def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
+def _about(campaign: StoredCampaign, night: Night) -> dict[str, Any]:
     plan = nightly_plan(campaign)
     return {
         "nightly": campaign.ordinal,
         "name": campaign.name,
         "began": moment(campaign.began),
-        "folder": campaign.place,
+        "folder": campaign.folder,
         "commit": plan.commit,
         "dirty": night.dirty,
         "shard": plan.shard,
@@ -196,7 +196,7 @@ def compare(
     end(Answer(text, fields, NO if bad else OK))
 
 
-def _summary(kept: Store, before: Campaign | None, campaign: Campaign, store_file: Path | None) -> str:
+def _summary(kept: Store, before: StoredCampaign | None, campaign: StoredCampaign, store_file: Path | None) -> str:
     """Return Markdown, without the newline that is written behind an answer."""
     found = report_of(kept, campaign, before, Path())
     shown = f"hil results show {campaign.ordinal}{in_store(store_file)}"
@@ -253,7 +253,7 @@ def name(
     with opened(store_file) as kept:
         campaign = nights.find(kept, nightly)
         named = [one for one in kept.campaigns(KIND) if called and one.name == called and one != campaign]
-        others = [one.ordinal for one in named if one.place == campaign.place]
+        others = [one.ordinal for one in named if one.folder == campaign.folder]
         kept.call(campaign, called)
     lost = f"; nightly {others[0]}, which was, has no name now" if others else ""
     told = f"is {called!r}{lost}" if called else "has no name"
@@ -376,7 +376,7 @@ def prune(
 ) -> None:
     """Remove old nightlies from the store."""
     with opened(store_file) as kept:
-        known: Sequence[Campaign] = kept.campaigns(KIND)
+        known: Sequence[StoredCampaign] = kept.campaigns(KIND)
         last = [one for of in _by_folder(known).values() for one in of[-keep:]] if keep else []
         limit = time.time() - older * DAY
         gone = [one for one in known if one not in last and not one.name and one.began <= limit]
@@ -386,9 +386,9 @@ def prune(
     end(Answer(text, {"removed": [one.ordinal for one in gone], "kept": len(known) - len(gone)}))
 
 
-def _by_folder(known: Sequence[Campaign]) -> dict[str, list[Campaign]]:
+def _by_folder(known: Sequence[StoredCampaign]) -> dict[str, list[StoredCampaign]]:
     """Return the nightlies by the folder that they were begun in, oldest first."""
-    found: dict[str, list[Campaign]] = {}
+    found: dict[str, list[StoredCampaign]] = {}
     for one in known:
-        found.setdefault(one.place, []).append(one)
+        found.setdefault(one.folder, []).append(one)
     return found

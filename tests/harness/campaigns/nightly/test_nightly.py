@@ -27,7 +27,7 @@ from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.night import FIGURES, RUNNER, Key, Result
 from cortex_m_hil.campaigns.report.results_json import SCHEMA
-from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.cli.commands.nightly import Options, _settings
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage
@@ -596,7 +596,7 @@ def test_numbers_and_names_are_those_of_the_folder(hil: Hil, folder: Path, monke
             made = [kept_night(kept, float(next(began)), ("a",), counted("a", 1)) for _ in range(2)]
             assert [one.ordinal for one in made] == [1, 2]
             kept.call(made[0], "v1")
-            assert [nights.find(kept, word).place for word in ("1", "2", "v1")] == [str(place)] * 3
+            assert [nights.find(kept, word).folder for word in ("1", "2", "v1")] == [str(place)] * 3
     monkeypatch.chdir(folder)
     done = hil("results", "show", "1")
     assert done.status == CANNOT_TELL and f"nightly 1 is there in several folders: {places[0]}, " in done.err
@@ -745,7 +745,9 @@ def test_a_runtime_that_counts_nothing_is_told_and_the_other_counts(hil: Hil) ->
     assert list(found["coverage"]) == ["SCALAR (host)"]
 
 
-def kept_night(kept: Store, began: float, targets: tuple[str, ...], *results: Result, commit: str = "") -> Campaign:
+def kept_night(
+    kept: Store, began: float, targets: tuple[str, ...], *results: Result, commit: str = ""
+) -> StoredCampaign:
     """A nightly in the store that was run to its end."""
     plan = NightlyPlan(("t",), None, targets, ("builtin",), "", (), "1/1", (), {}, (), commit, "", {"gcc": "1"})
     campaign = nights.add_nightly(
