@@ -375,7 +375,7 @@ def _measured(nights: Sequence[Night]) -> Iterator[Change]:
     boards: dict[tuple[str, str], list[Key]] = {}
     for key, result in new.results.items():
         if _cycles(result, result):
-            boards.setdefault(key.place, []).append(key)
+            boards.setdefault(key.target_runtime, []).append(key)
     for (target, runtime), keys in boards.items():
         every = [
             {key: one for key in keys if (one := _cycles(night.results.get(key), new.results[key]))} for night in alike

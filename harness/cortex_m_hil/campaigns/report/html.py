@@ -20,9 +20,9 @@ from cortex_m_hil.campaigns.report.contents import ReportContents, moment
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.html_cells import Cells
 from cortex_m_hil.campaigns.report.model_table import models
-from cortex_m_hil.campaigns.report.night import Key, Night, Place, Result
+from cortex_m_hil.campaigns.report.night import Key, Night, Result, TargetRuntime
 from cortex_m_hil.campaigns.report.table import counted_by_verdict
-from cortex_m_hil.campaigns.report.totals import TotalsRow, places, sizes, totals_by_operator
+from cortex_m_hil.campaigns.report.totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.flow.coverage.counts import total
 from cortex_m_hil.targets.resolve import RUNTIMES
 
@@ -41,7 +41,7 @@ class Column:
         counts: how many tests ended with each verdict.
     """
 
-    place: Place
+    target_runtime: TargetRuntime
     ran: str
     engine: str
     executes: str
@@ -123,23 +123,23 @@ def _kinds(report: ReportContents) -> list[tuple[ChangeKind, list[ChangeGroup]]]
 
 def _columns(night: Night) -> list[Column]:
     used = [("", runtime) for runtime in sorted({key.runtime for key in night.results if not key.target})]
-    return [_column(night, place) for place in [*places(night), *used]]
+    return [_column(night, target_runtime) for target_runtime in [*target_runtimes(night), *used]]
 
 
-def _column(night: Night, place: Place) -> Column:
-    here = night.by_place.get(place, [])
+def _column(night: Night, target_runtime: TargetRuntime) -> Column:
+    here = night.by_target_runtime.get(target_runtime, [])
     verdicts = Counter(one.verdict for one in here)
     counts = ", ".join(counted_by_verdict(verdicts))
     ran, engines = (sorted({getattr(one, name) for one in here} - {""}) for name in ("ran", "engine"))
-    executes = RUNTIMES.get(place[1], "") if place[0] else ""
-    return Column(place, ", ".join(ran), ", ".join(engines), executes, counts)
+    executes = RUNTIMES.get(target_runtime[1], "") if target_runtime[0] else ""
+    return Column(target_runtime, ", ".join(ran), ", ".join(engines), executes, counts)
 
 
 def _suites(night: Night, numbers: dict[Key, int]) -> list[tuple[str, list[MatrixLine]]]:
-    columns = [column.place for column in _columns(night)]
-    by_test: dict[tuple[str, str], dict[Place, tuple[int, Result]]] = {}
+    columns = [column.target_runtime for column in _columns(night)]
+    by_test: dict[tuple[str, str], dict[TargetRuntime, tuple[int, Result]]] = {}
     for key, one in night.results.items():
-        by_test.setdefault((key.suite, key.test), {})[key.place] = numbers[key], one
+        by_test.setdefault((key.suite, key.test), {})[key.target_runtime] = numbers[key], one
     lines = [
         (suite, MatrixLine(test, tuple(map(of.get, columns))))
         for (suite, test), of in sorted(by_test.items(), key=_name)

@@ -79,10 +79,10 @@ def _head(report: ReportContents) -> str:
 
 def _table(report: ReportContents) -> Iterator[str]:
     """Yield the lines of a table with a row for each target and runtime."""
-    places = report.night.by_place
-    if places:
+    found = report.night.by_target_runtime
+    if found:
         yield "| target | runtime | ran on | passed | failed | other |\n|---|---|---|---|---|---|"
-    for (target, runtime), here in places.items():
+    for (target, runtime), here in found.items():
         verdicts = Counter(one.verdict for one in here)
         passed, failed = (sum(verdicts.pop(one, 0) for one in of) for of in (PASSED, FAILED))
         ran = next((f"{one.ran} · {one.engine}" for one in here if one.engine), "")

@@ -16,7 +16,7 @@ from cortex_m_hil.runner.results import STATISTICS, Verdict
 from cortex_m_hil.targets.model import Clock
 
 Figure: TypeAlias = "int | float | str"
-Place: TypeAlias = "tuple[str, str]"  # target, runtime
+TargetRuntime: TypeAlias = "tuple[str, str]"  # target, runtime
 Figures: TypeAlias = "tuple[Figure, ...]"  # of the programs of a test, in their order
 FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
 PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
@@ -60,7 +60,7 @@ class Key:
     target: str
 
     @property
-    def place(self) -> Place:
+    def target_runtime(self) -> TargetRuntime:
         return self.target, self.runtime
 
     def __str__(self) -> str:
@@ -212,11 +212,11 @@ class Night:
         return Counter(one.verdict for one in self.tests)
 
     @property
-    def by_place(self) -> dict[Place, list[Result]]:
+    def by_target_runtime(self) -> dict[TargetRuntime, list[Result]]:
         """Return the results of tests by target and runtime, in the order of their first ones."""
-        found: dict[Place, list[Result]] = {}
+        found: dict[TargetRuntime, list[Result]] = {}
         for one in self.tests:
-            found.setdefault(one.key.place, []).append(one)
+            found.setdefault(one.key.target_runtime, []).append(one)
         return found
 
     def fits(self, test: str) -> bool:

@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.property_names import (
     INSTRUCTIONS,
     PTE_BYTES,
 )
-from cortex_m_hil.campaigns.report.night import Night, Place, Result
+from cortex_m_hil.campaigns.report.night import Night, Result, TargetRuntime
 
 _Together: TypeAlias = "Callable[[Iterable[int | None]], int | None]"
 COUNTS: Final = (INSTRUCTIONS, CYCLES)
@@ -21,15 +21,15 @@ COUNTS: Final = (INSTRUCTIONS, CYCLES)
 
 @dataclass(frozen=True)
 class TotalsRow:
-    """A named row of numbers, one for each place; None where it has none."""
+    """A named row of numbers, one for each target and runtime; None where it has none."""
 
     name: str
     values: tuple[int | None, ...]
 
 
-def places(night: Night) -> list[Place]:
+def target_runtimes(night: Night) -> list[TargetRuntime]:
     """Return the columns of a report: each target, by each runtime."""
-    return sorted({key.place for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
+    return sorted({key.target_runtime for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
 
 
 def totals_by_operator(night: Night) -> dict[str, list[TotalsRow]]:
@@ -37,7 +37,7 @@ def totals_by_operator(night: Night) -> dict[str, list[TotalsRow]]:
 
     Counts are sums over all programs, bytes those of the largest runner.
     """
-    columns = [_measured(night, place) for place in places(night)]
+    columns = [_measured(night, target_runtime) for target_runtime in target_runtimes(night)]
     figures = {**dict.fromkeys(COUNTS, _sum), ELF_BYTES: _most}
     return {figure: rows for figure, put in figures.items() if (rows := _operators(columns, figure, put))}
 
@@ -55,7 +55,7 @@ def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _
 
 def sizes(night: Night) -> Iterator[TotalsRow]:
     """Yield rows of bytes: of all programs together, and of the test that needs the most."""
-    columns = [_measured(night, place) for place in places(night)]
+    columns = [_measured(night, target_runtime) for target_runtime in target_runtimes(night)]
     if any(any(PTE_BYTES in one.figures for one in results) for results in columns):
         yield TotalsRow(f"{PTE_BYTES}, all together", tuple(_sum(_values(results, PTE_BYTES)) for results in columns))
     names = sorted({name for results in columns for one in results for name in one.figures if name.endswith(BYTES)})
@@ -63,9 +63,9 @@ def sizes(night: Night) -> Iterator[TotalsRow]:
         yield TotalsRow(f"{name}, the most", tuple(max(_values(results, name), default=None) for results in columns))
 
 
-def _measured(night: Night, place: Place) -> list[Result]:
-    """Return the results of a place, whatever their verdicts."""
-    return [one for key, one in night.results.items() if key.place == place]
+def _measured(night: Night, target_runtime: TargetRuntime) -> list[Result]:
+    """Return the results of a target with a runtime, whatever their verdicts."""
+    return [one for key, one in night.results.items() if key.target_runtime == target_runtime]
 
 
 def _values(results: Iterable[Result], figure: str) -> list[int]:

@@ -437,7 +437,7 @@ def _named(campaign: StoredCampaign | None) -> str:
 
 def _totals(new: Night) -> Iterator[list[str]]:
     """Yield a row for each target and runtime."""
-    for (target, runtime), here in new.by_place.items():
+    for (target, runtime), here in new.by_target_runtime.items():
         ran = next((f"{one.ran} on {one.engine}" for one in here if one.engine), "none ran" if target else "-")
         told = ", ".join(counted_by_verdict(Counter(one.verdict for one in here)))
         yield [target or "(no target)", runtime, ran, told, f"in {sum(one.seconds for one in here):.1f} s"]
