@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput
+from cortex_m_hil.checks.comparison import quanta_word
 from cortex_m_hil.checks.tolerance import Spread
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.tensor import Array
 
 
@@ -17,7 +19,9 @@ def explained(output: ComparedOutput, deviation: Array) -> tuple[bool, Array, st
         return not wrong.any(), wrong, f"{limit} allowed"
     bound = _bound(output)
     drift = bound.drift / max(1, deviation.size)
-    why = f"rounding explains {int(bound.elements)} elements, {int(bound.worst)} quanta and {drift:.2g}"
+    worst = int(bound.worst)
+    elements, quanta = counted(int(bound.elements), "element"), f"{worst} {quanta_word(worst)}"
+    why = f"rounding explains {elements}, {quanta}, {drift:.2g} on average"
     return _is_within(output, deviation, bound), deviation != 0, why
 
 
