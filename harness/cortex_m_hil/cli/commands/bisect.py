@@ -368,7 +368,7 @@ def replay(
     source: Annotated[Path | None, typer.Option("--source", help="The repository, where it has moved")] = None,
     store_file: StoreFile = None,
 ) -> None:
-    """Start a search with the recorded runs of a log, and print the result. Nothing is run."""
+    """Start a search with the runs of a log, and print the result. Nothing is run."""
     plan, runs = findings.read_log(files.read(file, LOG_LIMIT).decode(errors="replace"))
     if source is not None:
         plan = replace(plan, source=replace(plan.source, path=str(source)))

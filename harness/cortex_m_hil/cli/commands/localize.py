@@ -74,7 +74,7 @@ def localize_command(
         str | None, typer.Option("--runtime", help="builtin or executorch [default: builtin, or what ran the bundle]")
     ] = None,
 ) -> None:
-    """Show which operators depart from the references, and which are wrong even on right inputs.
+    """Show which operators depart from the references. Those that are wrong even on right inputs are named.
 
     WHAT is a test file or node id, as for pytest, whose tests are run on each target and localised even where they
     pass; or a bundle that a test left with --hil-localize. Exit status 1 where an operator is

@@ -247,7 +247,7 @@ def name(
     called: Annotated[str, typer.Argument(metavar="NAME", help="The name, such as a release; '' removes it")],
     store_file: StoreFile = None,
 ) -> None:
-    """Name a nightly: --against takes the name, and prune keeps the nightly."""
+    """Name a nightly, for --against; prune keeps it."""
     if called.isdecimal() or called.startswith(nights.LAST):
         raise ConfigError(f"{called!r} cannot name a nightly: it means another", hint="a word such as v1.4")
     with opened(store_file) as kept:

@@ -42,7 +42,7 @@ from cortex_m_hil.targets.resolve import resolve
     ),
 )
 def targets(targets_file: Targets = None) -> None:
-    """List the targets, and which target actually runs on this machine for each."""
+    """List the targets, and what runs in place of each here."""
     known = load_user_targets(targets_file)
     rows = [_describe(target, known) for target in known.values()]
     if CALL.get().as_json:

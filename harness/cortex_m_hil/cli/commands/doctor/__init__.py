@@ -41,7 +41,7 @@ def _doctor(
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
-    """Try every tool, simulator and package that the default targets need. Exit status 1 if they do not all work."""
+    """Try each tool that the default targets need. Exit status 1 if they do not all work."""
     if context.invoked_subcommand is not None:
         return
     targets = load_user_targets(targets_file)

@@ -49,7 +49,7 @@ def instructions(
     ] = None,
     inputs: Inputs = None,
 ) -> None:
-    """Count the CPU instructions that programs take, or a board's cycles, in total and by operator.
+    """Count CPU instructions, or a board's cycles. They are counted in total and by operator.
 
     Inputs of a .pte file are found as `hil run` finds them, and are those of --input where one model is named.
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
