@@ -382,7 +382,7 @@ def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
     call = [
         sys.executable,
         "-c",
-        "from cortex_m_hil.maintainers import executorch_suites; print(executorch_suites.find())",
+        "from cortex_m_hil.maintainers import executorch_suites; print(executorch_suites.find_suite())",
     ]
     there = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{IMPORT_ROOT}")
     missing = subprocess.run(call, env=there, capture_output=True, text=True, timeout=DEADLINE, check=False)
@@ -392,7 +392,7 @@ def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
     found = subprocess.run(call, env=there, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert found.stdout.strip() == str((package / "test").resolve()), found.stderr
     older = subprocess.run(
-        [*call[:2], call[2].replace("find()", "find_backend_suite()")], env=there, capture_output=True, text=True,
+        [*call[:2], call[2].replace("find_suite()", "find_backend_suite()")], env=there, capture_output=True, text=True,
         timeout=DEADLINE, check=False,
     )  # fmt: skip
     assert "no backend suite with a Cortex-M flow" in older.stderr
