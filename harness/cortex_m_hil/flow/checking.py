@@ -170,9 +170,14 @@ def findings(
     return lint(program, target, operators=operators, scratch=scratch, runtime=runtime)
 
 
+def _unasked(dut: Dut, program: Program) -> tuple[LintFinding, ...]:
+    """Return the findings of a program that is run without lint, whose runner is not asked for its operators."""
+    return findings(program, dut.target, None, dut.resolved.runtime)
+
+
 def refused_by_lint(dut: Dut, program: Program) -> str:
     """Return a line with what lint refuses of a program that is run without it; "" where it fits."""
-    return would_refuse(findings(program, dut.target, None, dut.resolved.runtime))
+    return would_refuse(_unasked(dut, program))
 
 
 @contextlib.contextmanager
@@ -182,7 +187,7 @@ def lint_told(dut: Dut, program: Program, linted: bool) -> Iterator[None]:
         yield
     except VerdictError as error:
         if not linted:
-            explain(error, findings(program, dut.target, None, dut.resolved.runtime))
+            explain(error, _unasked(dut, program))
         raise
 
 
