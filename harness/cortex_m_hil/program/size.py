@@ -66,8 +66,8 @@ class PtePart:
 
 
 @dataclass(frozen=True)
-class Weight:
-    """The parts of a file, in Section's order, the largest of each first."""
+class PteSize:
+    """The sizes of a file's parts, in the order of `PteSection`, within a section the largest first."""
 
     parts: tuple[PtePart, ...]
 
@@ -76,20 +76,20 @@ class Weight:
         """Return the size of the file in bytes."""
         return sum(part.nbytes for part in self.parts)
 
-    def of(self, section: PteSection) -> int:
-        """Return the bytes of a section."""
+    def section_bytes(self, section: PteSection) -> int:
+        """Return the size of a section in bytes."""
         return sum(part.nbytes for part in self.parts if part.section is section)
 
     @property
     def sections(self) -> Mapping[PteSection, int]:
-        """Return the bytes of each section that is there."""
-        return {section: self.of(section) for section in PteSection if self.of(section)}
+        """Return the size in bytes of each section that is not empty."""
+        return {section: nbytes for section in PteSection if (nbytes := self.section_bytes(section))}
 
     @property
     def operators(self) -> Mapping[str, int]:
-        """Return the bytes of the constants that each operator takes, largest first; shared ones count for one only.
+        """Return the bytes of the constants that each operator takes, the largest first.
 
-        That is the operator that takes them first.
+        A constant that several operators share counts for the first of them only.
         """
         found: Counter[str] = Counter()
         for part in self.parts:
@@ -115,7 +115,7 @@ _SECTIONS: Final = {
 """Tables at which a section begins; what they refer to is in it too."""
 
 
-def weigh_pte(file: PteFile) -> Weight:
+def measure_pte(file: PteFile) -> PteSize:
     """Return the parts of a file.
 
     Raises:
@@ -131,7 +131,7 @@ def weigh_pte(file: PteFile) -> Weight:
     for part, begin in _segments(program, layout, file):
         claims.add(part, begin, part.nbytes)
     order = list(PteSection)
-    return Weight(tuple(sorted(claims.parts(), key=lambda part: (order.index(part.section), -part.nbytes, part.what))))
+    return PteSize(tuple(sorted(claims.parts(), key=lambda part: (order.index(part.section), -part.nbytes, part.what))))
 
 
 class _Claims:

@@ -30,21 +30,21 @@ from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
-from cortex_m_hil.program.size import weigh_pte
+from cortex_m_hil.program.size import measure_pte
 from cortex_m_hil.pytest_plugin import memory_fit as fitting
 from cortex_m_hil.pytest_plugin import records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
 from cortex_m_hil.pytest_plugin.outcomes import WORKER_CRASHED, Outcomes, headline, is_crash
 from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.pytest_plugin.summary import from_here
-from cortex_m_hil.runner.elf_size import weigh_elf
+from cortex_m_hil.runner.elf_size import measure_elf
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.model import Clock
 
 LOG_LIMIT: Final = 16 << 10  # characters of a log
 TELLING: Final = 8  # characters; shorter values of the environment stay in texts
 SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alone
-_BEGAN, _WEIGHED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
+_BEGAN, _MEASURED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
 _SOURCES: Final = pytest.StashKey[Sources]()
 _FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
 # Properties that are no figures, as a result has fields of its own for them.
@@ -74,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TASKS] = _tell_parts
-    config.stash[_WEIGHED] = set()
+    config.stash[_MEASURED] = set()
     config.stash[_SOURCES] = Sources()
     if config.getoption("hil_fit"):
         fitting.prepare(config)
@@ -152,15 +152,15 @@ def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     found = {**_sections(ended), **_deviations(ended), **_by_operator(ended)}
     records.record(item, {prop.PARTS: json.dumps(found)})
     fitting.record(item, ended)
-    weighed, elf = item.config.stash[_WEIGHED], ended.dut.elf
-    if elf.build_id not in weighed:
-        weighed.add(elf.build_id)
+    measured, elf = item.config.stash[_MEASURED], ended.dut.elf
+    if elf.build_id not in measured:
+        measured.add(elf.build_id)
         records.record(item, {prop.RUNNER: json.dumps(_of_runner(elf.path))})
 
 
 def _sections(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
-    weight = weigh_pte(ended.task.program.file)
-    return {prop.PTE_BYTES: {section.value: nbytes for section, nbytes in weight.sections.items()}}
+    size = measure_pte(ended.task.program.file)
+    return {prop.PTE_BYTES: {section.value: nbytes for section, nbytes in size.sections.items()}}
 
 
 def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
@@ -182,7 +182,7 @@ def _by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
 
 def _of_runner(path: Path) -> dict[str, dict[str, int]]:
     """Return how a runner's bytes are made up: its memory by operator, and the file that a flash holds by section."""
-    elf = weigh_elf(path)
+    elf = measure_elf(path)
     own = {one.operator: one.own for one in elf.operators}
     rest = sum(section.nbytes for section in elf.sections) - sum(own.values())
     return {

@@ -54,7 +54,7 @@ class SymbolSize:
 
 
 @dataclass(frozen=True)
-class OperatorWeight:
+class OperatorSize:
     """The bytes that are there for one operator alone (`own`), and all that its kernel refers to (`reached`)."""
 
     operator: str
@@ -63,17 +63,17 @@ class OperatorWeight:
 
 
 @dataclass(frozen=True)
-class ElfWeight:
+class ElfSize:
     """The sections and parts of an ELF; the `parts` of each section add up to its size, the largest first."""
 
     sections: tuple[ElfSection, ...]
     parts: tuple[SymbolSize, ...] = field(repr=False)
 
     @property
-    def operators(self) -> tuple[OperatorWeight, ...]:
+    def operators(self) -> tuple[OperatorSize, ...]:
         """Return the operators, the largest first; none where the ELF is no builtin runner for Arm."""
         names = sorted({name for part in self.parts for name in part.operators if name})
-        rows = [OperatorWeight(name, self._sum((name,)), self._sum(name)) for name in names]
+        rows = [OperatorSize(name, self._sum((name,)), self._sum(name)) for name in names]
         return tuple(sorted(rows, key=lambda row: (-row.own, -row.reached)))
 
     def _sum(self, operators: str | tuple[str, ...]) -> int:
@@ -85,7 +85,7 @@ class ElfWeight:
         )  # fmt: skip
 
 
-def weigh_elf(path: Path) -> ElfWeight:
+def measure_elf(path: Path) -> ElfSize:
     """Return the sizes of an ELF's sections, symbols and operators.
 
     Raises ConfigError where the file is no ELF, or damaged; ToolchainError where a tool of binutils is missing.
@@ -93,7 +93,7 @@ def weigh_elf(path: Path) -> ElfWeight:
     with _whole_elf(path) as elf:
         owners = _owners(elf, path) if elf.machine == ARM else {}
         parts = tuple(part for section in elf.sections for part in _parts(elf, section, owners))
-        return ElfWeight(tuple(elf.sections), parts)
+        return ElfSize(tuple(elf.sections), parts)
 
 
 def builtin_operators(path: Path) -> tuple[str, ...]:

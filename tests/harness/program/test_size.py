@@ -1,4 +1,4 @@
-"""`program.weight`: every byte of a `.pte` belongs to one part, and sizes to the byte.
+"""`program.size`: every byte of a `.pte` belongs to one part, and sizes to the byte.
 
 The sizes are those of one version of executorch. With another, `test_sizes_are_of_the_installed_version` says what to
 do.
@@ -19,7 +19,7 @@ from cortex_m_hil.maintainers.mutants.program_mutator import mutants
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
-from cortex_m_hil.program.size import PtePart, PteSection, Weight, weigh_pte
+from cortex_m_hil.program.size import PtePart, PteSection, PteSize, measure_pte
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
 
@@ -60,15 +60,15 @@ def lowered(name: str, isa: Isa) -> Program:
         return lower(torch.nn.Linear(512, 10), (torch.rand(1, 512),), isa=isa, name=name)
 
 
-def constants(weight: Weight) -> list[PtePart]:
-    return [part for part in weight.parts if part.value >= 0]
+def constants(size: PteSize) -> list[PtePart]:
+    return [part for part in size.parts if part.value >= 0]
 
 
 @pytest.mark.parametrize("isa", Isa)
 def test_there_is_no_part_of_what_a_program_has_none_of(isa: Isa) -> None:
     """A list without items belongs to the table that has it."""
-    weight = weigh_pte(parse_pte(known_answer(isa).program))
-    assert PteSection.DELEGATES not in {part.section for part in weight.parts}
+    size = measure_pte(parse_pte(known_answer(isa).program))
+    assert PteSection.DELEGATES not in {part.section for part in size.parts}
 
 
 # --- every byte ----------------------------------------------------------------------------------------------
@@ -77,34 +77,34 @@ def test_there_is_no_part_of_what_a_program_has_none_of(isa: Isa) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_every_byte_belongs_to_one_part(name: str) -> None:
     file = parse_pte(FILES[name])
-    weight = weigh_pte(file)
-    assert weight.nbytes == sum(weight.sections.values()) == len(FILES[name])
-    assert PteSection.UNKNOWN not in weight.sections
+    size = measure_pte(file)
+    assert size.nbytes == sum(size.sections.values()) == len(FILES[name])
+    assert PteSection.UNKNOWN not in size.sections
     held = {value.constant for value in file.values if value.constant is not None}
-    assert sorted(part.nbytes for part in constants(weight)) == sorted(nbytes for _, nbytes in held)
+    assert sorted(part.nbytes for part in constants(size)) == sorted(nbytes for _, nbytes in held)
     kinds = [value.kind.value for value in file.values]
-    tables = {part.what: part.count for part in weight.parts if part.section is PteSection.VALUES}
+    tables = {part.what: part.count for part in size.parts if part.section is PteSection.VALUES}
     assert tables["EValue"] == len(kinds) and tables["Tensor"] == kinds.count("Tensor")
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_so_it_is_in_damaged_files(name: str) -> None:
     """Whatever the parser lets pass: fields may refer to what others refer to as well, or to nothing."""
-    weighed = 0
+    measured = 0
     for mutant in islice(mutants(FILES[name], 20261122), 400):
         try:
-            weight = weigh_pte(parse_pte(mutant.data))
+            size = measure_pte(parse_pte(mutant.data))
         except ProgramRejected:
             continue
-        weighed += 1
-        assert weight.nbytes == len(mutant.data)
-        assert all(part.nbytes >= 0 for part in weight.parts)
-    assert weighed > 20
+        measured += 1
+        assert size.nbytes == len(mutant.data)
+        assert all(part.nbytes >= 0 for part in size.parts)
+    assert measured > 20
 
 
 def test_what_nothing_refers_to_is_padding_or_unknown() -> None:
-    before = weigh_pte(parse_pte(FILES["linear"])).sections
-    after = weigh_pte(parse_pte(FILES["linear"] + bytes(7) + b"\1\0\2")).sections
+    before = measure_pte(parse_pte(FILES["linear"])).sections
+    after = measure_pte(parse_pte(FILES["linear"] + bytes(7) + b"\1\0\2")).sections
     assert after == {**before, PteSection.PADDING: before[PteSection.PADDING] + 8, PteSection.UNKNOWN: 2}
 
 
@@ -124,14 +124,14 @@ def test_sizes_are_of_the_installed_version() -> None:
 def test_a_linear_layer_has_a_bias_or_a_kernel_sum(isa: Isa) -> None:
     """MVE's kernel takes sums with the bias in them. The bias stays in the file all the same, and nobody takes it."""
     program = lowered("linear", isa)
-    weight = weigh_pte(program.file)
-    assert len(program.pte) == weight.nbytes == SIZES["linear"][isa]
-    assert {section.value: nbytes for section, nbytes in weight.sections.items()} == LINEAR[isa]
-    taken = {part.argument: part for part in constants(weight) if part.operator}
+    size = measure_pte(program.file)
+    assert len(program.pte) == size.nbytes == SIZES["linear"][isa]
+    assert {section.value: nbytes for section, nbytes in size.sections.items()} == LINEAR[isa]
+    taken = {part.argument: part for part in constants(size) if part.operator}
     assert {part.operator for part in taken.values()} == {"cortex_m::quantized_linear.out"}
     assert set(taken) == {1, KERNEL_SUM if isa is Isa.MVE else BIAS}
     assert [taken[argument].nbytes for argument in sorted(taken)] == [512 * 10, 4 * 10]
-    left = [(part.section, part.nbytes) for part in constants(weight) if not part.operator]
+    left = [(part.section, part.nbytes) for part in constants(size) if not part.operator]
     assert left == ([(PteSection.UNUSED, 4 * 10)] if isa is Isa.MVE else [])
 
 
@@ -141,7 +141,7 @@ def test_mlperf_tinys_networks(name: str) -> None:
     found = {isa: lowered(name, isa) for isa in Isa}
     assert {isa: len(program.pte) for isa, program in found.items()} == SIZES[name]
     for isa, program in found.items():
-        weight = weigh_pte(program.file)
-        assert weight.nbytes == len(program.pte) and PteSection.UNKNOWN not in weight.sections
-        assert all(bool(part.operator) == (part.section is PteSection.CONSTANTS) for part in constants(weight))
-        assert weight.of(PteSection.UNUSED) == UNUSED[name][isa is not Isa.MVE]
+        size = measure_pte(program.file)
+        assert size.nbytes == len(program.pte) and PteSection.UNKNOWN not in size.sections
+        assert all(bool(part.operator) == (part.section is PteSection.CONSTANTS) for part in constants(size))
+        assert size.section_bytes(PteSection.UNUSED) == UNUSED[name][isa is not Isa.MVE]

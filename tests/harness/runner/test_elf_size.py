@@ -1,4 +1,4 @@
-"""`runner.weight`: sections, symbols and operators of real runners, held against binutils."""
+"""`runner.elf_size`: sections, symbols and operators of real runners, held against binutils."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.runner.elf_size import ElfWeight, weigh_elf
+from cortex_m_hil.runner.elf_size import ElfSize, measure_elf
 from cortex_m_hil.runner.elf_size import builtin_operators as operators_of
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -27,13 +27,13 @@ def elf(name: str) -> Path:
 
 
 @pytest.fixture(scope="module", params=CORES)
-def weight(request: pytest.FixtureRequest) -> ElfWeight:
-    return weigh_elf(elf(request.param))
+def size(request: pytest.FixtureRequest) -> ElfSize:
+    return measure_elf(elf(request.param))
 
 
 @pytest.mark.parametrize("name", [*CORES, "native"])
 def test_parts_sum_to_the_sections_that_binutils_tells(name: str) -> None:
-    found = weigh_elf(elf(name))
+    found = measure_elf(elf(name))
     tool = "size" if name == "native" else "arm-none-eabi-size"
     said = subprocess.run([tool, "-A", str(elf(name))], capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in said.splitlines()[2:]]
@@ -49,26 +49,26 @@ def test_parts_sum_to_the_sections_that_binutils_tells(name: str) -> None:
 def test_pools_are_symbols_of_their_size() -> None:
     pools = {
         part.symbol.rpartition("::")[2]: part.nbytes
-        for part in weigh_elf(elf("m4-qemu")).parts
+        for part in measure_elf(elf("m4-qemu")).parts
         if "pool" in part.section
     }
     assert pools == {"program": 8 << 20, "planned": 4 << 20, "method": 256 << 10}
 
 
-def operators(weight: ElfWeight, function: str) -> tuple[str, ...]:
-    [part] = [part for part in weight.parts if part.symbol.endswith(f"{function}(hil::builtin::KernelContext&)")]
+def operators(size: ElfSize, function: str) -> tuple[str, ...]:
+    [part] = [part for part in size.parts if part.symbol.endswith(f"{function}(hil::builtin::KernelContext&)")]
     return part.operators
 
 
-def test_a_kernel_belongs_to_its_operator(weight: ElfWeight) -> None:
-    assert operators(weight, "hil::builtin::quantized_linear") == ("cortex_m::quantized_linear.out",)
-    assert operators(weight, "hil::builtin::convolution") == ("aten::convolution.out",)
-    names = {one.operator for one in weight.operators}
+def test_a_kernel_belongs_to_its_operator(size: ElfSize) -> None:
+    assert operators(size, "hil::builtin::quantized_linear") == ("cortex_m::quantized_linear.out",)
+    assert operators(size, "hil::builtin::convolution") == ("aten::convolution.out",)
+    names = {one.operator for one in size.operators}
     rows = (package_data("firmware") / "runtime/builtin/operators.inc").read_text()
     assert (
         names == set(re.findall(r'^HIL_OPERATOR\("((?!hil_test)[^"]+)"', rows, re.M)) and "cortex_m::pad.out" in names
     )
-    for one in weight.operators:
+    for one in size.operators:
         assert 0 < one.own <= one.reached
 
 
@@ -82,19 +82,19 @@ def test_the_operators_of_an_elf_are_those_that_its_runner_tells(name: str) -> N
     assert operators_of(elf("native")) == ()
 
 
-def test_what_two_operators_share_is_no_ones_own(weight: ElfWeight) -> None:
-    shared = [part for part in weight.parts if "quantized_conv2d_in(" in part.symbol]
+def test_what_two_operators_share_is_no_ones_own(size: ElfSize) -> None:
+    shared = [part for part in size.parts if "quantized_conv2d_in(" in part.symbol]
     assert {part.operators for part in shared} == {
         ("cortex_m::quantized_conv2d.out", "cortex_m::quantized_conv2d_nhwc.out")
     }
-    rows = {one.operator: one for one in weight.operators}
+    rows = {one.operator: one for one in size.operators}
     one = rows["cortex_m::quantized_conv2d.out"]
     assert one.own < 100 < shared[0].nbytes < one.reached
 
 
-def test_the_runner_itself_is_no_operators(weight: ElfWeight) -> None:
+def test_the_runner_itself_is_no_operators(size: ElfSize) -> None:
     for symbol in ("open_program", "hil::runner_main"):
-        assert next(part.operators for part in weight.parts if symbol in part.symbol) in ((), ("",))
+        assert next(part.operators for part in size.parts if symbol in part.symbol) in ((), ("",))
 
 
 def test_arbitrary_bytes_are_a_config_error_or_an_elf(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_arbitrary_bytes_are_a_config_error_or_an_elf(tmp_path: Path) -> None:
             changed[draw.choice([draw.randrange(4, 64), draw.randrange(table, len(data))])] = draw.randrange(256)
         path.write_bytes(changed[: draw.choice([len(data), draw.randrange(len(data))])])
         try:
-            found = weigh_elf(path)
+            found = measure_elf(path)
         except ConfigError:
             refused += 1
         else:
@@ -120,6 +120,6 @@ def test_arbitrary_bytes_are_a_config_error_or_an_elf(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"\x7fELF\1\2" + bytes(80), b"\x7fELF\2\1" + bytes(20)])
 def test_no_elf(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.elf").write_bytes(data)
-    for read in (weigh_elf, operators_of):
+    for read in (measure_elf, operators_of):
         with pytest.raises(ConfigError, match="no whole ELF"):
             read(tmp_path / "a.elf")

@@ -53,7 +53,7 @@ def size(
 
 
 def _program(path: Path) -> Answer:
-    found = of_programs.weigh_pte(load_program(path).file)
+    found = of_programs.measure_pte(load_program(path).file)
     shares = [(one.value, f"{nbytes}", f"{nbytes / found.nbytes:.1%}") for one, nbytes in found.sections.items()]
     parts = [(part.section.value, f"{part.nbytes}", f"{part.count}", part.what, _use(part)) for part in found.parts]
     blocks = [
@@ -72,7 +72,7 @@ def _use(part: of_programs.PtePart) -> str:
 
 
 def _elf(path: Path, everything: bool) -> Answer:
-    found = of_elfs.weigh_elf(path)
+    found = of_elfs.measure_elf(path)
     blocks = [
         table(
             ("section", "address", "bytes", "in the file"),
