@@ -26,7 +26,7 @@ from cortex_m_hil.runner.links.uart import LABGRID
 from cortex_m_hil.targets.model import DEFAULT_LEASE_WAIT
 from cortex_m_hil.targets.tool_commands import Procedure
 
-CALL = 60.0  # seconds for one call of labgrid-client
+CALL_TIMEOUT = 60.0  # seconds for one call of labgrid-client
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Farm:
             raise ConfigError(f"{port} names no places", hint=f"{LABGRID}COORDINATOR:20408/?TAG=VALUE, or ?name=PLACE")
         return cls(parts.netloc, filters)
 
-    def call(self, *words: str, seconds: float = CALL) -> str:
+    def call(self, *words: str, seconds: float = CALL_TIMEOUT) -> str:
         """Return the output of labgrid-client with these arguments. Raises LaunchError where it fails."""
         command = ("labgrid-client", "-x", self.coordinator, *words)
         return tools.run(Procedure("labgrid-client", (command,), seconds=seconds), {}, what="labgrid")

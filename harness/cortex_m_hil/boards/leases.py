@@ -31,7 +31,7 @@ from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.targets.model import DEFAULT_LEASE_WAIT
 
-RELEASE = 10.0  # seconds for a keeper that was told to end
+RELEASE_TIMEOUT = 10.0  # seconds for the process of `hil board hold` to end after SIGTERM
 BY_ID = Path("/dev/serial/by-id")
 
 
@@ -308,7 +308,7 @@ def clear(port: str) -> None:
     if status.holder and status.holder.keeper:
         write_health(status.board, Health())
         return
-    with acquire([port], what="hil board clear", wait=RELEASE, even_wedged=True) as lease:
+    with acquire([port], what="hil board clear", wait=RELEASE_TIMEOUT, even_wedged=True) as lease:
         lease.health = Health()
 
 
@@ -324,7 +324,7 @@ def release_hold(port: str) -> Holder:
     if status.holder is None or not status.holder.keeper:
         raise ConfigError(f"{board} is {status.describe()}", hint="no hold of a person: end that process")
     os.kill(status.holder.pid, signal.SIGTERM)
-    deadline = Deadline.after(RELEASE)
+    deadline = Deadline.after(RELEASE_TIMEOUT)
     while inspect(board).held:
         if deadline.expired or inspect(board).holder != status.holder:
             break

@@ -23,7 +23,7 @@ from cortex_m_hil.errors import BoardBusy, ConfigError
 from cortex_m_hil.host.deadline import Deadline
 
 _LOCKS = Path("/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp")
-BRIEF = 10.0  # seconds to wait for a lock that is held only for moments
+BRIEF_LOCK_TIMEOUT = 10.0  # seconds to wait for a lock that is held only for moments
 
 
 def directory() -> Path:
@@ -109,9 +109,9 @@ watch = _Watch()
 def brief_lock(path: Path) -> Iterator[int]:
     """Hold a lock whose holders need it for less than a millisecond, unless they are stopped.
 
-    Raises BoardBusy if it is not free within BRIEF seconds.
+    Raises BoardBusy if it is not free within BRIEF_LOCK_TIMEOUT seconds.
     """
-    deadline = Deadline.after(BRIEF)
+    deadline = Deadline.after(BRIEF_LOCK_TIMEOUT)
     while (handle := take(path)) is None:
         if deadline.expired:
             raise BoardBusy(f"somebody keeps {path} locked", hint="a stopped process? see: lslocks")

@@ -21,8 +21,8 @@ from cortex_m_hil.host import supervisor
 from cortex_m_hil.host.deadline import Deadline
 
 END_TIMEOUT = 5.0  # seconds for the supervisor to end everything, and again for the kernel to take it away
-WATCH = 1.0  # seconds between two looks at what a command has done
-GRACE = 2.0  # seconds for a command that has something to put away before it ends
+POLL_INTERVAL = 1.0  # seconds between two calls of `meanwhile`
+GRACE = 2.0  # seconds for a command that has to clean up before it ends
 
 
 def supervised(command: Sequence[str], grace: float = 0.0) -> list[str]:
@@ -183,7 +183,7 @@ def run(
 
 
 def _watched(child: Child, deadline: Deadline, meanwhile: Callable[[], None]) -> int | None:
-    while (status := child.wait(min(WATCH, deadline.remaining))) is None and not deadline.expired:
+    while (status := child.wait(min(POLL_INTERVAL, deadline.remaining))) is None and not deadline.expired:
         meanwhile()
     return status
 

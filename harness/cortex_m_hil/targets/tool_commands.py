@@ -21,7 +21,7 @@ from cortex_m_hil.errors import ConfigError, did_you_mean
 GIVEN = frozenset({"elf", "port", "python", "script", "coordinator", "place"})
 # Template variables that targets.yaml may set.
 PARAMETERS = frozenset({"config", "chip", "serial_number", "address", "interface", "speed"})
-SECONDS = 120.0  # default time limit of a procedure
+DEFAULT_SECONDS = 120.0  # default time limit of a procedure
 LONGEST_WAIT = 7 * 86400.0  # seconds that targets.yaml can ask for: the system's own waits are limited, too
 
 Variables = Mapping[str, str | tuple[str, ...]]
@@ -59,7 +59,7 @@ class Procedure:
     script: tuple[str, ...] = ()
     talk: tuple[DialogueStep, ...] = ()
     fail: tuple[str, ...] = ()
-    seconds: float = SECONDS
+    seconds: float = DEFAULT_SECONDS
     variables: Variables = field(default_factory=dict)
     origin: str = ""
     home: str = ""
@@ -277,7 +277,7 @@ def _from_preset(raw: RawProcedure, kind: str, where: str, variables: Variables)
     return replace(
         preset,
         fail=(*preset.fail, *raw.fail),
-        seconds=raw.seconds or SECONDS,
+        seconds=raw.seconds or DEFAULT_SECONDS,
         variables={**preset.variables, **variables},
         origin=where,
     )
@@ -288,7 +288,7 @@ def _from_command(raw: RawProcedure, where: str, variables: Variables) -> Proced
         raise ConfigError(f"{where}: names no tool", hint="a preset's name, or command: [words, of, a, command]")
     talk = tuple(DialogueStep(step.expect, step.send) for step in raw.talk)
     return Procedure(
-        raw.command[0], (tuple(raw.command),), tuple(raw.script), talk, tuple(raw.fail), raw.seconds or SECONDS,
+        raw.command[0], (tuple(raw.command),), tuple(raw.script), talk, tuple(raw.fail), raw.seconds or DEFAULT_SECONDS,
         variables, where,
     )  # fmt: skip
 

@@ -51,7 +51,7 @@ def native() -> Iterator[Dut]:
 
 def test_a_target_that_falls_silent_is_an_infra_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it was asked last: diagnosis asks for more than a run does."""
-    monkeypatch.setattr(session, "REQUEST", 0.2)
+    monkeypatch.setattr(session, "REQUEST_TIMEOUT", 0.2)
     with flow.open_dut(NATIVE) as dut:
         running = dut.session()
         (runner,) = (one for one in psutil.Process().children(recursive=True) if one.name() == "runner.elf")

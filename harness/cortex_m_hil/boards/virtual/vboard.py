@@ -44,9 +44,9 @@ from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.model import Port
 from cortex_m_hil.targets.tool_commands import parse_procedure
 
-QUEUE = 16384  # bytes on their way to the board before the terminal is no longer read
-ANSWER = 30.0  # seconds for a board to do what it is told
-START = 60.0  # for its process to start
+QUEUE_LIMIT = 16384  # bytes queued for the board, at which the terminal is no longer read
+COMMAND_TIMEOUT = 30.0  # seconds for a board to carry out a command
+START_TIMEOUT = 60.0  # seconds for its process to start
 
 
 # --- the board -----------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def _claim(directory: Path) -> OwnFolder:
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(directory.parent / ".lock", timeout=START):
+        with filelock.FileLock(directory.parent / ".lock", timeout=START_TIMEOUT):
             remove_abandoned(directory.parent, "*")
             directory.mkdir(exist_ok=True)
             return OwnFolder(directory)
@@ -93,7 +93,8 @@ def _claim(directory: Path) -> OwnFolder:
             hint="end that one, or give this one another --name",
         ) from None
     except filelock.Timeout:
-        what = f"another process has been starting or removing virtual boards in {directory.parent} for {START:.0f} s"
+        parent = directory.parent
+        what = f"another process has been starting or removing virtual boards in {parent} for {START_TIMEOUT:.0f} s"
         raise ConfigError(what, hint="end it") from None
     except OSError as error:
         what = f"cannot make the folder of a virtual board, {directory}: {error.strerror}"
@@ -171,7 +172,7 @@ class VirtualBoard:
         now = time.monotonic()
         waits = [self._to_board.due(now), self._to_host.due(now)]
         waits.append(None if self._back_at is None else max(0.0, self._back_at - now))
-        self._hear(len(self._to_board) < QUEUE)
+        self._hear(len(self._to_board) < QUEUE_LIMIT)
         events = self._selector.select(min((wait for wait in waits if wait is not None), default=None))
         for key, _ in events:
             if key.fileobj is self._listener:
@@ -198,9 +199,9 @@ class VirtualBoard:
         terminal, child = self._terminal, self._child
         try:
             if terminal is not None and fd == terminal.master:
-                self._from_host(os.read(fd, QUEUE), terminal)
+                self._from_host(os.read(fd, QUEUE_LIMIT), terminal)
                 return
-            data = os.read(fd, QUEUE)
+            data = os.read(fd, QUEUE_LIMIT)
         except OSError:
             return
         if not data:
@@ -335,7 +336,7 @@ def order(name: str, what: str, **details: object) -> None:
     control = virtual_directory(name) / "control"
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(ANSWER)
+            connection.settimeout(COMMAND_TIMEOUT)
             connection.connect(os.readlink(control))
             with connection.makefile("rwb") as stream:
                 stream.write(json.dumps({"do": what, **details}).encode() + b"\n")
@@ -361,7 +362,7 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
         said = b""
         with contextlib.suppress(LinkClosed, TimeoutError):
             while b"\nbaud" not in said:
-                said += process.read(Deadline.after(START))
+                said += process.read(Deadline.after(START_TIMEOUT))
         if b"\nbaud" not in said:
             process.wait(1.0)
             log = process.log.decode(errors="replace")

@@ -24,12 +24,12 @@ from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClo
 from cortex_m_hil.targets.model import DEFAULT_LEASE_WAIT, HardwareLauncher, Port, Resident, Strict, Target
 from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure, parse_procedure
 
-PROBE = 1.0  # seconds for a board that may or may not run a runner
-BOOT = 10.0  # for one that has just been flashed or reset
-PORT = 10.0  # for a port to come back: flashing may make a USB adapter vanish for a while
-AGAIN = 0.1  # between two attempts to reach a board
-WIRE_MARGIN = 6.0  # a transfer may take so many times as long as at the line rate
-SHOWN = 60  # bytes shown in messages that were received and are no frame
+PROBE_TIMEOUT = 1.0  # seconds for a board that may or may not run a runner
+BOOT_TIMEOUT = 10.0  # seconds for one that has just been flashed or reset
+PORT_TIMEOUT = 10.0  # seconds for a port to come back: flashing may make a USB adapter vanish for a while
+RETRY_INTERVAL = 0.1  # seconds between two attempts to reach a board
+WIRE_MARGIN = 6.0  # times the duration at the line rate that a transfer may take
+SHOWN = 60  # received bytes outside of frames that a message shows
 
 
 class _RawPort(Strict):
@@ -196,7 +196,7 @@ class SerialBoard:
     # --- bringing up --------------------------------------------------------------------------
 
     def _bring_up(self) -> None:
-        running = None if self._tools.flash_incomplete else self._running(PROBE)
+        running = None if self._tools.flash_incomplete else self._running(PROBE_TIMEOUT)
         if self._tools.flash_incomplete or (
             running != self._elf.build_id and (running is not None or not self._tools.can_reset)
         ):
@@ -205,14 +205,14 @@ class SerialBoard:
         if self._tools.can_reset:  # also a board that does not answer: the runner on it may hang
             self._reset()
             # A board that answered before will answer again; a simulated one on a busy host may take long.
-            if self._running(PROBE if running is None else BOOT) != self._elf.build_id:
+            if self._running(PROBE_TIMEOUT if running is None else BOOT_TIMEOUT) != self._elf.build_id:
                 self._flash_runner()
 
     def _flash_runner(self) -> None:
         if not self._tools.can_flash:
             return
         self._reopening(lambda: self._tools.flash(self._elf.path, self._elf.build_id))
-        after = self._running(BOOT)
+        after = self._running(BOOT_TIMEOUT)
         if after is None:
             raise LaunchError(f"the board does not answer after it was flashed: {self._heard()}", hint=self._advice())
         if after != self._elf.build_id:
@@ -263,8 +263,8 @@ class SerialBoard:
         decoder = Decoder()
         self._stray.clear()
         seq = random.randrange(1, 0x10000)
-        for _ in range(math.ceil(seconds / AGAIN)):
-            turn = Deadline.after(AGAIN)
+        for _ in range(math.ceil(seconds / RETRY_INTERVAL)):
+            turn = Deadline.after(RETRY_INTERVAL)
             try:
                 self.write(encode(ProtocolFrame(Request.HELLO, seq)), turn)
                 return self._answer(decoder, seq, turn)
@@ -309,14 +309,14 @@ def _inside(board: str) -> str:
 
 
 def _reopen(launcher: SerialLauncher) -> Uart:
-    deadline = Deadline.after(PORT)
+    deadline = Deadline.after(PORT_TIMEOUT)
     while True:
         try:
             return Uart(launcher.port, launcher.baud)
         except LaunchError:
             if deadline.expired:
                 raise
-            time.sleep(AGAIN)  # there is nothing to wait on before there is a port
+            time.sleep(RETRY_INTERVAL)  # there is nothing to wait on before there is a port
 
 
 def wrap(data: bytes, place: Resident) -> bytes:

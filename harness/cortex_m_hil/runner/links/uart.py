@@ -25,7 +25,7 @@ RFC2217 = "rfc2217://"
 LABGRID = "labgrid://"  # a board of a farm, whose port is known once it is acquired
 # Seconds between polls of a port without a file descriptor (RFC 2217). Set only once: setting it renegotiates.
 LOOK = 0.02
-NEGOTIATION = 10.0  # seconds for an RFC 2217 server to agree
+NEGOTIATION_TIMEOUT = 10.0  # seconds for an RFC 2217 server to agree
 IAC = b"\xff"  # telnet's escape
 
 
@@ -40,7 +40,7 @@ def device(port: str) -> str:
         return str(virtual_directory(port.removeprefix(VIRTUAL)) / "port")
     if port.startswith(RFC2217) and "?" not in port:
         # ser2net does not answer for lines that a port lacks, such as DTR.
-        return f"{port}?ign_set_control&timeout={NEGOTIATION:g}"
+        return f"{port}?ign_set_control&timeout={NEGOTIATION_TIMEOUT:g}"
     return port
 
 

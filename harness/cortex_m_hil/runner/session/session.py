@@ -42,11 +42,11 @@ from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
 from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.model import Clock, Target
 
-HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
-REQUEST = 30.0  # seconds for a request that executes no program
-END = 5.0  # seconds for a process whose pipe closed to end
+HANDSHAKE_TIMEOUT = 30.0  # seconds of the engine's CPU time for boot and HELLO
+REQUEST_TIMEOUT = 30.0  # seconds for a request that executes no program
+END_TIMEOUT = 5.0  # seconds for a process to end after it has closed its pipe
 TO_THE_END = 0xFFFFFFFF
-STREAM = 8192  # chunks of one STREAM request, and of READs at a time: far fewer than there are seqs
+STREAM_CHUNKS = 8192  # chunks of one STREAM request, and READs at a time: far fewer than sequence numbers
 
 _ERRORS: dict[int, type[HarnessError]] = {
     ResponseStatus.PROGRAM_REJECTED: ProgramRejected,
@@ -155,8 +155,8 @@ class Session:
 
     def _stream(self, region: MemoryRegion, index: int, data: bytes) -> None:
         """Write data as short frames without addresses, many in flight."""
-        for start in range(0, len(data), STREAM * CHUNK):
-            part = data[start : start + STREAM * CHUNK]
+        for start in range(0, len(data), STREAM_CHUNKS * CHUNK):
+            part = data[start : start + STREAM_CHUNKS * CHUNK]
             chunks = [part[at : at + CHUNK] for at in range(0, len(part), CHUNK)]
             self._exchange.reserve(1 + len(chunks))
             self._ask(Request.STREAM, struct.pack("<BIIII", region, index, start, len(part), CHUNK))
@@ -167,8 +167,8 @@ class Session:
         sizes = [min(chunk, length - at) for at in range(0, length, chunk)]
         asked = [struct.pack("<BIII", region, index, offset + n * chunk, size) for n, size in enumerate(sizes)]
         parts: list[bytes] = []
-        for first in range(0, len(asked), STREAM):
-            requests = asked[first : first + STREAM]
+        for first in range(0, len(asked), STREAM_CHUNKS):
+            requests = asked[first : first + STREAM_CHUNKS]
             self._exchange.reserve(len(requests))
             parts += self._ask_all(Request.READ, requests, PayloadReader.rest, answer=chunk)
         with self._breaking():
@@ -275,7 +275,7 @@ class Session:
         self._process.close()
 
     def _hello(self) -> Identity:
-        identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE)
+        identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE_TIMEOUT)
         self._events.greeted = True
         self._exchange.max_payload = identity.max_payload
         expected = {
@@ -303,10 +303,10 @@ class Session:
         room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
         names: list[str] = []
         total = 1
-        budget = self._process.budget(HANDSHAKE)
+        budget = self._process.budget(HANDSHAKE_TIMEOUT)
         while len(names) < total:
             if budget.expired:
-                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {HANDSHAKE:g} s")
+                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {HANDSHAKE_TIMEOUT:g} s")
             first = len(names)
             asked = struct.pack("<II", first, room)
             found = self._ask(Request.OPERATORS, asked, partial(protocol.operators, first=first))
@@ -343,7 +343,8 @@ class Session:
             request: the request.
             payloads: a payload for each request.
             parse: reads the body of a response.
-            seconds: how long to wait for each response, besides the time that bytes take on the wire; None: REQUEST.
+            seconds: how long to wait for each response, besides the time that bytes take on the wire; None:
+                REQUEST_TIMEOUT.
             answer: the bytes of each response, roughly, for that time.
 
         Raises:
@@ -354,7 +355,7 @@ class Session:
         self._events.executing = -1
         with self._breaking():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
-            limit = REQUEST if seconds is None else seconds
+            limit = REQUEST_TIMEOUT if seconds is None else seconds
             responses = self._responses(frames, lambda: self._process.budget(limit, nbytes))
             readers = [PayloadReader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
@@ -403,7 +404,7 @@ class Session:
 
     def _ended(self) -> HarnessError:
         """Return the error that explains why the runner is gone, from the most certain evidence that there is."""
-        status = self._process.wait(END)
+        status = self._process.wait(END_TIMEOUT)
         self._exchange.take_remaining_events()
         self._exchange.log_stray_bytes()
         if self._events.fault is None:

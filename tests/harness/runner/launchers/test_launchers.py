@@ -249,7 +249,7 @@ def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
         return process
 
     monkeypatch.setattr(launchers, "connect", connect_and_listen)
-    monkeypatch.setattr(cortex_m_hil.runner.session.session, "HANDSHAKE", 0.1)
+    monkeypatch.setattr(cortex_m_hil.runner.session.session, "HANDSHAKE_TIMEOUT", 0.1)
 
 
 def launch_fails(dut: flow.Dut, text: str) -> LaunchError:
@@ -316,7 +316,7 @@ def test_a_simulator_that_only_complains(bin_first: Path, short_deadlines: None)
 
 
 def test_a_simulator_that_closes_its_output_and_stays(bin_first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cortex_m_hil.runner.session.session, "END", 0.2)
+    monkeypatch.setattr(cortex_m_hil.runner.session.session, "END_TIMEOUT", 0.2)
     launch_fails(fake_qemu(bin_first, "exec >&-\nexec yes trouble >&2"), "closed its output but did not end")
 
 

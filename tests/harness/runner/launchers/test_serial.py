@@ -159,8 +159,8 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Still long enough for a busy host."""
     for module, name in (
-        (session_module, "HANDSHAKE"), (session_module, "REQUEST"), (serial_launcher, "BOOT"),
-        (serial_launcher, "PORT"), (dut_module, "DEFAULT_EXECUTION_SECONDS"),
+        (session_module, "HANDSHAKE_TIMEOUT"), (session_module, "REQUEST_TIMEOUT"), (serial_launcher, "BOOT_TIMEOUT"),
+        (serial_launcher, "PORT_TIMEOUT"), (dut_module, "DEFAULT_EXECUTION_SECONDS"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 5.0)
 
@@ -371,7 +371,7 @@ def test_a_transfer_may_take_long_while_it_goes_on(native: VirtualBoard, monkeyp
     data = np.random.default_rng(0).bytes(600_000)  # 7 s
     with native.dut() as dut:
         session = dut.session()
-        monkeypatch.setattr(session_module, "REQUEST", 3.0)
+        monkeypatch.setattr(session_module, "REQUEST_TIMEOUT", 3.0)
         session.write(MemoryRegion.PROGRAM, 0, data)
         assert session.digest(MemoryRegion.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
 
@@ -533,7 +533,7 @@ def test_time_in_which_others_had_the_processors_is_no_silence(
     slow = tmp_path / "slow"
     slow.write_text(f"#!/bin/sh\nsleep 3\nexec {build_runner(native.target).path}\n")
     vboard.order(native.name, "flash", elf=str(slow))
-    monkeypatch.setattr(serial_launcher, "PROBE", 0.5)
+    monkeypatch.setattr(serial_launcher, "PROBE_TIMEOUT", 0.5)
     look = Uart.read
 
     def late(self: Uart, deadline: Deadline) -> bytes:
@@ -898,7 +898,7 @@ def test_a_port_by_rfc2217(native: VirtualBoard, tmp_path: Path, monkeypatch: py
             runs(dut)
             dut.session().write(MemoryRegion.PROGRAM, 0, data)
             assert dut.session().read(MemoryRegion.PROGRAM, 0, len(data)) == data
-        monkeypatch.setattr(session_module, "HANDSHAKE", 2.0)
+        monkeypatch.setattr(session_module, "HANDSHAKE_TIMEOUT", 2.0)
         with native.dut(port=url, baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError):
             dut.session()
 

@@ -556,9 +556,9 @@ BOUND = 20.0  # seconds for what takes about two: the machine may be busy
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Deadlines of about a second; what is bounded by them is bounded by the real ones."""
-    monkeypatch.setattr(session_module, "HANDSHAKE", 1.0)
-    monkeypatch.setattr(session_module, "REQUEST", 1.0)
-    monkeypatch.setattr(session_module, "END", 1.0)
+    monkeypatch.setattr(session_module, "HANDSHAKE_TIMEOUT", 1.0)
+    monkeypatch.setattr(session_module, "REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr(session_module, "END_TIMEOUT", 1.0)
     monkeypatch.setattr(process_module, "WALL_PER_CPU_SECOND", 1.5)
     yield
 
