@@ -39,7 +39,7 @@ _Part = TypeVar("_Part")
 
 def write_bundle(bundle: Bundle, path: Path) -> None:
     """Write a bundle to a file; raise InfraError if that fails."""
-    files.write_whole(path, pack_bundle(bundle), "another --hil-bundles")
+    files.write_atomically(path, pack_bundle(bundle), "another --hil-bundles")
 
 
 def pack_bundle(bundle: Bundle) -> bytes:

@@ -124,7 +124,7 @@ def read(path: Path, limit: int) -> bytes:
         return data
 
 
-def write_whole(path: Path, data: bytes, hint: str) -> None:
+def write_atomically(path: Path, data: bytes, hint: str) -> None:
     """Write a file beside its place, then rename it: a reader sees the whole file, or the one before.
 
     A link, a pipe or a device is written through, and never replaced: `/dev/stdout` stays what it is.

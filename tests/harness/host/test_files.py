@@ -191,11 +191,11 @@ def test_what_the_block_raises_of_a_value_is_no_unreadable_file(tmp_path: Path) 
 
 def test_a_link_and_a_device_are_written_through(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "place")
-    files.write_whole(tmp_path / "link", b"one", "hint")
+    files.write_atomically(tmp_path / "link", b"one", "hint")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "place").read_bytes() == b"one"
     read, write = os.pipe()
     try:
-        files.write_whole(Path(f"/dev/fd/{write}"), b"two", "hint")
+        files.write_atomically(Path(f"/dev/fd/{write}"), b"two", "hint")
         assert os.read(read, 10) == b"two"
     finally:
         os.close(read)

@@ -194,7 +194,7 @@ def export_nightly(kept: Store, campaign: StoredCampaign, file: Path) -> None:
     plan = nightly_plan(campaign).without_places(campaign.folder)
     rows = [{**head, "plan": plan.as_fields()}, *(asdict(run) for run in kept.runs(campaign))]
     text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
-    files.write_whole(file, gzip.compress(text.encode(), mtime=0), "another place: -o FILE")
+    files.write_atomically(file, gzip.compress(text.encode(), mtime=0), "another place: -o FILE")
 
 
 def read_nightly(file: Path) -> ExportedNightly:

@@ -9,7 +9,7 @@ from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.html import html
 from cortex_m_hil.campaigns.report.junit import junit
 from cortex_m_hil.campaigns.report.results_json import results_json
-from cortex_m_hil.host.files import write_whole
+from cortex_m_hil.host.files import write_atomically
 
 _WRITERS: Final = {"index.html": html, "results.json": results_json, "junit.xml": junit}
 
@@ -23,5 +23,5 @@ def write_report(report: ReportContents, folder: Path) -> list[Path]:
     for name, writer in _WRITERS.items():
         text = writer(report)
         # A lone surrogate, which no target sends but an imported file may have, has no UTF-8.
-        write_whole(folder / name, text.encode(errors="backslashreplace"), "another folder")
+        write_atomically(folder / name, text.encode(errors="backslashreplace"), "another folder")
     return [folder / name for name in _WRITERS]

@@ -283,7 +283,7 @@ def export(
         campaign = _found(kept, nightly)
         path = output or Path(f"nightly-{campaign.ordinal}{'.csv' if as_csv else SUFFIX}")
         if as_csv:
-            files.write_whole(path, _csv(nights.night(kept, campaign)).encode(), "another place: -o FILE")
+            files.write_atomically(path, _csv(nights.night(kept, campaign)).encode(), "another place: -o FILE")
         else:
             nights.export_nightly(kept, campaign, path)
     end(Answer(f"{path}, {path.stat().st_size} bytes", {"nightly": campaign.ordinal, "file": str(path)}))
