@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.random  # else numpy imports it when it is first used, which would be in the import hook below
 
-from cortex_m_hil.host.imports import Loader, found_behind
+from cortex_m_hil.host.imports import ContextLoader, find_next_spec
 
 _PACKAGES: Final = frozenset({"site-packages", "dist-packages"})  # where pip and Debian install
 
@@ -134,14 +134,14 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
         self._library = tuple(f"{place}/" for place in _library())
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return what the finders behind this one find, with a loader around its own that seeds the generators."""
-        spec = found_behind(self, name, path, target)
+        """Return the spec from the later finders, with a loader that seeds the generators before the module runs."""
+        spec = find_next_spec(self, name, path, target)
         if spec is None:
             return None
         if name == "torch":
-            spec.loader = Loader(spec.loader, _then_seed_torch)
+            spec.loader = ContextLoader(spec.loader, _then_seed_torch)
         elif spec.has_location and self._is_of_suite(spec.origin or ""):
-            spec.loader = Loader(spec.loader, lambda: seeded(self._number))
+            spec.loader = ContextLoader(spec.loader, lambda: seeded(self._number))
         return spec
 
     def _is_of_suite(self, origin: str) -> bool:

@@ -1,4 +1,4 @@
-"""Import hooks that execute modules within a context, and leave no trace in these modules."""
+"""What import hooks need: to find a module by the later finders, and to execute it within a context."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from types import ModuleType
 from typing import Any
 
 
-def found_behind(
+def find_next_spec(
     finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None = None
 ) -> ModuleSpec | None:
-    """Return what the finders behind this one in `sys.meta_path` find; None where no loader executes the module.
+    """Return the spec from the finders after this one in `sys.meta_path`; None if its loader has no `exec_module`.
 
     Args:
-        finder: the finder that asks.
-        name: as of `find_spec`, like the others.
-        path: as of `find_spec`.
-        target: as of `find_spec`.
+        finder: the calling finder.
+        name: as in `importlib.abc.MetaPathFinder.find_spec`.
+        path: as there.
+        target: as there.
     """
-    behind = sys.meta_path[sys.meta_path.index(finder) + 1 :] if finder in sys.meta_path else []
-    found = (other.find_spec(name, path, target) for other in behind)
+    later = sys.meta_path[sys.meta_path.index(finder) + 1 :] if finder in sys.meta_path else []
+    found = (other.find_spec(name, path, target) for other in later)
     spec = next((one for one in found if one is not None), None)
     return spec if spec is not None and hasattr(spec.loader, "exec_module") else None
 
 
-class Loader(importlib.abc.Loader):
-    """A loader that executes a module within a context, and is gone afterwards: the module keeps its own loader."""
+class ContextLoader(importlib.abc.Loader):
+    """A wrapper around a loader that executes a module within a context; the module refers to its own loader only."""
 
     def __init__(self, loader: Any, context: Callable[[], AbstractContextManager[None]]) -> None:
         self._loader = loader
@@ -47,5 +47,5 @@ class Loader(importlib.abc.Loader):
             self._loader.exec_module(module)
 
     def __getattr__(self, name: str) -> Any:
-        """Get from the module's own loader all else that a loader is asked for, such as resources and source text."""
+        """Return any other attribute of the module's own loader, such as those for resources and source text."""
         return getattr(self._loader, name)

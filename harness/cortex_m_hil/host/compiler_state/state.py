@@ -22,7 +22,7 @@ from typing import Final
 
 from cortex_m_hil.host.compiler_state.callables import Callables
 from cortex_m_hil.host.compiler_state.record import Record
-from cortex_m_hil.host.imports import Loader, found_behind
+from cortex_m_hil.host.imports import ContextLoader, find_next_spec
 
 _COMPILER: Final = ("executorch", "torchao")
 _COMPUTING: Final = ("builtins", "cmath", "collections", "copy", "functools", "itertools", "math", "operator", "struct")
@@ -94,14 +94,14 @@ class CompilerState(importlib.abc.MetaPathFinder):
                 self._problem = f"{changed} was changed while code of the user's may have run: {why}"
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return what the finders behind this one find, with a loader around its own that notes the import."""
+        """Return the spec from the later finders, with a loader that records the import."""
         if not f"{name}.".startswith(_SEEN):
             return None
         if not self._depth and (_is_of_compiler(name) or self._kernels != _kernels()):
             self.problem()
-        spec = found_behind(self, name, path, target)
+        spec = find_next_spec(self, name, path, target)
         if spec is not None:
-            spec.loader = Loader(spec.loader, partial(self._importing, name))
+            spec.loader = ContextLoader(spec.loader, partial(self._importing, name))
         return spec
 
     @contextmanager
