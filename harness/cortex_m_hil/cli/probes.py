@@ -143,7 +143,7 @@ def _landlock() -> str:
     with TemporaryFolder() as folder:
         outside = folder / "outside"
         outside.touch()
-        box = sandbox.around(toolchain.locate("cat"), folder / "inside")
+        box = sandbox.program_sandbox(toolchain.locate("cat"), folder / "inside")
         box.folder.mkdir()
         said = toolchain.ask(box.command([str(toolchain.locate("cat")), str(outside)]), PROBE_TIMEOUT)
     if "Permission denied" not in said.err:

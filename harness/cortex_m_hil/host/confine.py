@@ -4,7 +4,7 @@
 
 Landlock refuses all files but those below the named ones, TCP, and signals and abstract sockets to processes outside,
 as far as the kernel's ABI `N` goes; children inherit that. With `--observer`, a seccomp filter reports system calls
-that name files, and the descriptor to answer them through is sent over that Unix socket, to `sandbox.Observer`.
+that name files, and the descriptor to answer them through is sent over that Unix socket, to `sandbox.SyscallObserver`.
 
 Sources: Linux's Documentation/userspace-api/landlock.rst and seccomp_filter.rst, include/uapi/linux/landlock.h and
 seccomp.h; the numbers of system calls are those of asm/unistd.h. It imports as little as possible, because every

@@ -54,9 +54,9 @@ class Sandbox:
     """The files that a command in the sandbox may use.
 
     Attributes:
-        folder: may be changed.
-        read: files and folders that may be read and executed.
-        observed: the calls of all threads but the first are a guest's, and watched.
+        folder: the folder that the command may change.
+        read: files and folders that it may read and execute.
+        observed: whether the system calls of all its threads but the first, which run a guest, are observed.
     """
 
     folder: Path
@@ -64,11 +64,11 @@ class Sandbox:
     observed: bool = False
 
     def command(self, command: Sequence[str], observer: int | None = None) -> list[str]:
-        """Return the command that runs a command inside.
+        """Return the command line that runs a command in the sandbox.
 
         Args:
-            command: the command.
-            observer: the descriptor of `Observer.theirs`; None: calls are not watched.
+            command: the command to run.
+            observer: the descriptor of `SyscallObserver.theirs`; None: system calls are not observed.
         """
         line = [sys.executable, "-I", "-S", confine.__file__, "--abi", str(landlock_abi())]
         for path in self.read:
@@ -79,14 +79,14 @@ class Sandbox:
         return [*line, "--", *command]
 
 
-def around(program: Path, folder: Path, *read: Path, observed: bool = False) -> Sandbox:
-    """Return the sandbox for an installed program, with what it needs to start.
+def program_sandbox(program: Path, folder: Path, *read: Path, observed: bool = False) -> Sandbox:
+    """Return the sandbox for an installed program, with the libraries and data that it needs to start.
 
     Args:
-        program: the program, found in the folder that it was installed to.
-        folder: may be changed.
-        *read: further files and folders that it reads.
-        observed: as of `Sandbox`.
+        program: the program in the folder that it was installed to.
+        folder: the folder that it may change.
+        *read: further files and folders that it may read.
+        observed: as in `Sandbox`.
     """
     real = program.resolve()
     prefix = real.parent.parent
@@ -94,16 +94,16 @@ def around(program: Path, folder: Path, *read: Path, observed: bool = False) -> 
     return Sandbox(folder, (*dict.fromkeys([*own, *map(Path, _LIBRARIES)]), *read), observed)
 
 
-class Observer:
-    """An observer of one process, which answers its calls that name files whenever `selector` says that there is one.
+class SyscallObserver:
+    """An observer of one process, which allows or refuses its system calls that name files.
 
-    It is made before the process is started: `theirs` is the end of the socket that the process inherits. Only calls of
-    threads other than the first are the guest's: QEMU's main thread opens what QEMU needs, its processors have threads
-    of their own.
+    `selector` calls it when there is such a call. It is made before the process is started, which inherits `theirs`,
+    its end of a socket. Calls of the first thread are always allowed: QEMU's main thread opens what QEMU needs, and the
+    guest's processors have threads of their own.
     """
 
     def __init__(self, folder: Path, selector: selectors.BaseSelector) -> None:
-        self.refused = ""  # what the guest asked for and may not have; its process was ended for it
+        self.refused = ""  # the refused access for which the guest's process was ended
         self._folder = Path(os.path.realpath(folder))
         self._selector = selector
         self._listener: int | None = None
@@ -111,7 +111,7 @@ class Observer:
         selector.register(self._ours, selectors.EVENT_READ, self._receive)
 
     def _receive(self) -> None:
-        """Receive the descriptor that calls are answered through, or the end of a process that has none."""
+        """Receive the descriptor through which calls are answered; a process may end without sending one."""
         self._selector.unregister(self._ours)
         _, ancillary, _, _ = self._ours.recvmsg(1, socket.CMSG_LEN(_DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC)
         for _, _, data in ancillary:
@@ -125,13 +125,13 @@ class Observer:
         for _, events in poll.poll(0):
             if events & select.POLLIN:
                 self._answer_one(self._listener)
-            else:  # everybody who could call is gone; older kernels would wait for them in RECEIVE
+            else:  # every thread of the process has ended; older kernels would block in RECEIVE
                 self._selector.unregister(self._listener)
 
     def _answer_one(self, listener: int) -> None:
-        """Answer one call: it goes on, or the process ends by SIGSYS, as by QEMU's own filter."""
+        """Answer one call: let it continue, or end the process by SIGSYS, as QEMU's own filter does."""
         buffer = bytearray(_NOTIFICATION.size)
-        with contextlib.suppress(OSError):  # whoever asked may be gone by now
+        with contextlib.suppress(OSError):  # the calling thread may have ended
             fcntl.ioctl(listener, _RECEIVE, buffer)
             key, thread, _, number, _, _, *arguments = _NOTIFICATION.unpack(buffer)
             self.refused = self.refused or self._forbidden(thread, number, arguments)

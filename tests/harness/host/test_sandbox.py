@@ -20,7 +20,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual.machines import F405
 from cortex_m_hil.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
 from cortex_m_hil.host import confine, sandbox, toolchain
-from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi
+from cortex_m_hil.host.sandbox import Sandbox, landlock_abi, program_sandbox
 from cortex_m_hil.maintainers.fvp_shim import shim
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import build_runner
@@ -294,13 +294,13 @@ def run(box: Sandbox, *command: str) -> subprocess.CompletedProcess[str]:
 def test_every_older_landlock(abi: int, run_folder: Path, secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "landlock_abi", lambda: abi)
     (run_folder / "own").write_text("own")
-    assert run(around(Path("/bin/cat"), run_folder), "cat", "own").stdout == "own"
-    assert "Permission denied" in run(around(Path("/bin/cat"), run_folder), "cat", str(secret)).stderr
-    assert run(around(Path("/bin/cat"), run_folder, secret), "cat", str(secret)).stdout == "kept"
+    assert run(program_sandbox(Path("/bin/cat"), run_folder), "cat", "own").stdout == "own"
+    assert "Permission denied" in run(program_sandbox(Path("/bin/cat"), run_folder), "cat", str(secret)).stderr
+    assert run(program_sandbox(Path("/bin/cat"), run_folder, secret), "cat", str(secret)).stdout == "kept"
     for command in (["cp", "own", str(secret)], ["rm", str(secret)], ["mv", str(secret), "own"]):
-        done = run(around(toolchain.locate(command[0]), run_folder, secret), *command)
+        done = run(program_sandbox(toolchain.locate(command[0]), run_folder, secret), *command)
         assert done.returncode != 0 and "ermission denied" in done.stderr, done
-    assert run(around(toolchain.locate("cp"), run_folder), "cp", "own", "new").returncode == 0
+    assert run(program_sandbox(toolchain.locate("cp"), run_folder), "cp", "own", "new").returncode == 0
     assert secret.read_text() == "kept" and (run_folder / "new").read_text() == "own"
 
 
@@ -410,7 +410,7 @@ print(refused(tcp.bind, ("127.0.0.1", 0)), refused(tcp.connect, ("127.0.0.1", 9)
 def test_no_network_and_no_signals(run_folder: Path) -> None:
     """What a program inside may do to processes outside."""
     python = Path(sys.executable)
-    box = around(python, run_folder, Path(sys.base_prefix))
+    box = program_sandbox(python, run_folder, Path(sys.base_prefix))
     done = run(box, sys.executable, "-I", "-S", "-c", OUTWARDS)
     signals = str(landlock_abi() >= 6 or None)
     assert done.stdout.split() == ["True", "True", signals], done.stderr

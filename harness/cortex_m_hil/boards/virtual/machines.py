@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cortex_m_hil.errors import FlashError
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.host.sandbox import around
+from cortex_m_hil.host.sandbox import program_sandbox
 from cortex_m_hil.runner.launchers import qemu
 
 PT_LOAD = 1
@@ -58,7 +58,7 @@ class F405:
         quiet = [*qemu.QUIET, "-serial", "null", "-serial", "stdio"]
         image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
         command = [str(path), "-M", "netduinoplus2", *quiet, *qemu.SANDBOX, "-device", image]
-        return around(path, self._folder).command(command)
+        return program_sandbox(path, self._folder).command(command)
 
 
 class Pico:

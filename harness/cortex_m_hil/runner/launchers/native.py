@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from cortex_m_hil.errors import HarnessError, TargetFault
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.host.sandbox import Sandbox, around
+from cortex_m_hil.host.sandbox import Sandbox, program_sandbox
 from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.model import Strict, Target
 
@@ -59,7 +59,7 @@ class NativeLauncher(Simulator):
         Those libraries look at the CPU, so its description in /proc and /sys is readable as well.
         """
         cpu = (Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu"))
-        return around(elf, directory, Path("/proc/self"), *cpu, toolchain.executorch_package())
+        return program_sandbox(elf, directory, Path("/proc/self"), *cpu, toolchain.executorch_package())
 
     def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
         if report := sanitizer_report(log):

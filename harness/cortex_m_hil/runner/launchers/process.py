@@ -15,7 +15,7 @@ import psutil
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.host.sandbox import Observer, Sandbox
+from cortex_m_hil.host.sandbox import Sandbox, SyscallObserver
 from cortex_m_hil.targets.connection import LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
@@ -95,7 +95,7 @@ class Process:
         self.command = tuple(command)
         self.log = bytearray()
         self._selector = selectors.DefaultSelector()
-        self._observer = Observer(sandbox.folder, self._selector) if sandbox and sandbox.observed else None
+        self._observer = SyscallObserver(sandbox.folder, self._selector) if sandbox and sandbox.observed else None
         try:
             self._child = self._start(sandbox, cwd, env, grace)
         except BaseException:

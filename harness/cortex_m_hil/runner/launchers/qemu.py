@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from cortex_m_hil.errors import ConfigError, HarnessError, TargetFault, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi
+from cortex_m_hil.host.sandbox import Sandbox, landlock_abi, program_sandbox
 from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.cpu import cpu_name, cpus
 from cortex_m_hil.targets.model import Clock, Strict, Target
@@ -129,7 +129,7 @@ class QemuLauncher(Simulator):
 
         The guest's file accesses are observed, as QEMU's virtual processors have threads of their own.
         """
-        return around(toolchain.find(self.program).path, directory, elf, observed=True)
+        return program_sandbox(toolchain.find(self.program).path, directory, elf, observed=True)
 
     def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
         if "qemu: Unsupported SemiHosting SWI" in log:
