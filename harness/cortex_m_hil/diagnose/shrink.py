@@ -210,7 +210,7 @@ class _Search:
     def _find_passing(self, whole: Any) -> None:
         """Find the longest suffix of the whole that passes: behind the operator at fault, inputs are right."""
         for first in range(1, len(whole.steps)):
-            self._fails(whole.between(first, len(whole.steps)))
+            self._fails(whole.step_range(first, len(whole.steps)))
             if self._passing is not None:
                 return
 
@@ -234,7 +234,7 @@ class _Search:
         whole, low, high = self.part, 0, len(self.part.steps)
         while high - low > 1:
             middle = (low + high) // 2
-            shorter = whole.between(0, middle)
+            shorter = whole.step_range(0, middle)
             if self._fails(shorter):
                 high = middle
                 self._take(shorter)
@@ -245,7 +245,7 @@ class _Search:
         whole, low, high = self.part, 0, len(self.part.steps)
         while high - low > 1:
             middle = (low + high) // 2
-            shorter = whole.between(middle, len(whole.steps))
+            shorter = whole.step_range(middle, len(whole.steps))
             if self._fails(shorter):
                 low = middle
                 self._take(shorter)
@@ -254,13 +254,13 @@ class _Search:
 
     def _without_each(self) -> Iterator[Any]:
         if len(self.part.steps) > 1:
-            yield from (self.part.without(number) for number in reversed(range(len(self.part.steps))))
+            yield from (self.part.without_step(number) for number in reversed(range(len(self.part.steps))))
 
     def _smaller(self) -> Iterator[Any]:
-        yield from self.part.smaller()
+        yield from self.part.with_smaller_tensors()
 
     def _rounder(self) -> Iterator[Any]:
-        yield from self.part.rounder()
+        yield from self.part.with_fewer_digits()
 
 
 def own_check(

@@ -77,7 +77,7 @@ class ModuleStep:
         return self.target(*args, **kwargs)
 
     def replace(self, name: str, value: Any) -> ModuleStep:
-        """Return the step with another value in the place of the one called `name`."""
+        """Return the step with the value called `name` replaced by another one."""
 
         def changed(leaf: Any) -> Any:
             return value if isinstance(leaf, Ref) and leaf.name == name else leaf
@@ -97,7 +97,7 @@ class ModulePart:
         inputs: values by name.
         constants: tensors by name.
         parameters: names of the constants that are `nn.Parameter`s.
-        digits: the number of significant digits that tensors have at most.
+        digits: the most significant digits that the numbers of its tensors have.
     """
 
     steps: tuple[ModuleStep, ...]
@@ -183,21 +183,21 @@ class ModulePart:
 
     # --- smaller parts ---------------------------------------------------------------------------------------
 
-    def between(self, first: int, last: int) -> ModulePart | None:
-        """Return the steps from `first` to before `last`, with the values that they read of others as inputs.
+    def step_range(self, first: int, last: int) -> ModulePart | None:
+        """Return the part of the steps `first` to `last` - 1; what they read of other steps becomes an input.
 
-        None where that cannot be a part (`_of_steps`).
+        None where these steps cannot be a part (`_of_steps`).
         """
         return self._of_steps(self.steps[first:last])
 
-    def without(self, number: int) -> ModulePart | None:
+    def without_step(self, number: int) -> ModulePart | None:
         """Return the part without one step, whose result becomes an input; None where that cannot be a part."""
         return self._of_steps((*self.steps[:number], *self.steps[number + 1 :]))
 
     def _of_steps(self, steps: Sequence[ModuleStep]) -> ModulePart | None:
-        """Return a part of some steps, or None where they make none.
+        """Return the part of some steps, or None where they cannot be one.
 
-        That is where there are no steps, where an input would be neither tensor nor number, or an output no tensor.
+        They cannot where there are none, where an input would be neither tensor nor number, or an output no tensor.
         """
         made = {step.name for step in steps}
         read = dict.fromkeys(name for step in steps for name in step.reads)
@@ -213,7 +213,7 @@ class ModulePart:
         constants = {name: value for name, value in self.constants.items() if name in read}
         return dataclasses.replace(self, constants=constants, parameters=self.parameters & constants.keys())
 
-    def smaller(self) -> Iterator[ModulePart]:
+    def with_smaller_tensors(self) -> Iterator[ModulePart]:
         """Yield parts with smaller tensors: a dimension is cut to 1, to its half, or by 1.
 
         Dimensions of inputs come first, then those of weights.
@@ -228,7 +228,7 @@ class ModulePart:
                     yield self._narrowed(dims, cut(size))
 
     def _channels(self) -> Iterator[set[tuple[str, int]]]:
-        """Yield sets of dimensions, by name of the tensor and number, that have to have the same size."""
+        """Yield sets of dimensions (name of the tensor, number) that must have the same size."""
         for step in self.steps:
             if step.target in _WITH_WEIGHTS:
                 data, weight, *bias = [arg for arg in step.args[:3] if isinstance(arg, Ref)]
@@ -250,15 +250,15 @@ class ModulePart:
 
         return dataclasses.replace(self, inputs=changed(self.inputs), constants=changed(self.constants))
 
-    def rounder(self) -> Iterator[ModulePart]:
-        """Yield parts whose numbers are shorter to write."""
+    def with_fewer_digits(self) -> Iterator[ModulePart]:
+        """Yield parts whose tensors have fewer significant digits, the fewest first."""
         for digits in range(1, min(4, self.digits)):
             inputs, constants = (_rounded(values, digits) for values in (self.inputs, self.constants))
             yield dataclasses.replace(self, inputs=inputs, constants=constants, digits=digits)
 
 
 def _rounded(values: Mapping[str, Any], digits: int) -> dict[str, Any]:
-    """Round each tensor to so many significant digits of its largest value."""
+    """Return each tensor rounded to `digits` significant digits of its largest value."""
     found = {}
     for name, value in values.items():
         largest = float(value.abs().max()) if _is_tensor(value) and value.is_floating_point() and value.numel() else 0.0

@@ -172,7 +172,7 @@ def test_what_did_not_fit_the_target_is_tried_again_once_tensors_are_smaller(tmp
     whole = ModulePart.of(torch.export.export(module, inputs, strict=True), inputs)
     with flow.open_dut(with_planned_pool(needed), firmware=BUGS["bias_dropped"].plant(tmp_path)) as dut:
         judge = TargetJudge(dut, dut.target.isa, LoweringOptions(), Tolerance())
-        without_pool = whole.without(2)
+        without_pool = whole.without_step(2)
         assert without_pool is not None and [one.verdict for one in judge(without_pool)] == ["OutOfTargetMemory"]
         found, _ = search(whole, judge, budget=DEADLINE)
     assert found.ended and names(found.part) == ["aten::conv2d"]

@@ -37,8 +37,8 @@ def whole() -> ModulePart:
 def test_every_part_gives_what_the_whole_has_there(whole: ModulePart) -> None:
     count = len(whole.steps)
     assert count >= 9
-    parts = [whole.between(first, last) for first in range(count) for last in range(first + 1, count + 1)]
-    parts += [whole.without(number) for number in range(count)]
+    parts = [whole.step_range(first, last) for first in range(count) for last in range(first + 1, count + 1)]
+    parts += [whole.without_step(number) for number in range(count)]
     assert sum(part is not None for part in parts) > 30
     for part in filter(None, parts):
         assert all(isinstance(one, torch.Tensor) for one in part.arguments())
@@ -49,22 +49,22 @@ def test_every_part_gives_what_the_whole_has_there(whole: ModulePart) -> None:
 
 
 def test_smaller_parts_are_smaller_and_many_of_them_run(whole: ModulePart) -> None:
-    part = whole.between(0, 1)
+    part = whole.step_range(0, 1)
     assert part is not None
-    smaller = list(part.smaller())
+    smaller = list(part.with_smaller_tensors())
     assert len({one.key for one in smaller}) > 8 and all(one.elements < part.elements for one in smaller)
     assert sum(runs(one) for one in smaller) >= len(smaller) // 2
-    shorter = [next(one for one in part.rounder() if one.digits == digits) for digits in (1, 2, 3)]
+    shorter = [next(one for one in part.with_fewer_digits() if one.digits == digits) for digits in (1, 2, 3)]
     for digits, one in enumerate(shorter, 1):
         weight = one.constants["convolution_0_weight"]
         largest = float(part.constants["convolution_0_weight"].abs().max())
         assert float((weight - part.constants["convolution_0_weight"]).abs().max()) <= largest * 10.0 ** (1 - digits)
-        assert [next_one.digits for next_one in one.rounder()] == list(range(1, digits))
+        assert [next_one.digits for next_one in one.with_fewer_digits()] == list(range(1, digits))
 
 
 def test_parts_of_equal_shapes_and_other_values_have_other_keys(whole: ModulePart) -> None:
     """A smaller input gives an intermediate value of the same shape; without what gave it, a part has it as input."""
-    part, again = whole.between(0, 1), whole.between(0, 1)
+    part, again = whole.step_range(0, 1), whole.step_range(0, 1)
     assert part is not None and again is not None and part.key == again.key
     changed = {name: value + 1 for name, value in part.inputs.items()}
     assert dataclasses.replace(part, inputs=changed).key != part.key
@@ -80,7 +80,7 @@ def runs(part: ModulePart) -> bool:
 
 @pytest.mark.parametrize("last", [1, 12])
 def test_a_written_test_is_the_part(whole: ModulePart, tmp_path: Path, last: int) -> None:
-    part = whole.between(0, min(last, len(whole.steps)))
+    part = whole.step_range(0, min(last, len(whole.steps)))
     assert part is not None
     path = tmp_path / "test_it.py"
     write_test(part, path, 'a "docstring" with a \\ in it', [], "hil.check({module}, {inputs})")
