@@ -13,7 +13,7 @@ from torch import nn
 
 from cortex_m_hil.lowering import quiet
 from cortex_m_hil.lowering.pipeline import graph_nodes
-from cortex_m_hil.lowering.redzone_planning import Spacing, planning_pass
+from cortex_m_hil.lowering.redzone_planning import RedzonePlanner, planning_pass
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 
@@ -56,15 +56,15 @@ def program(module: nn.Module, inputs: tuple[torch.Tensor, ...] = (torch.ones(4)
 
 def spaced(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
     """The same with red zones and names of graph nodes, and with the input that it was exported with."""
-    spacing = Spacing()
+    planner = RedzonePlanner()
     with quiet():
         exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
         edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
-        lowered = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning_pass(spacing)))
+        lowered = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning_pass(planner)))
     made = Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
     return replace(
         made,
-        size_without_redzones=spacing.size_without_redzones,
+        size_without_redzones=planner.size_without_redzones,
         nodes=graph_nodes(lowered, made.file),
         inputs=ones(shape),
     )

@@ -31,7 +31,7 @@ from cortex_m_hil.lowering.module_checks import module_of, require_alike, requir
 from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, stage, trace
 from cortex_m_hil.lowering.mutable_buffers import OpenedProgram, keep_initial_values
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
-from cortex_m_hil.lowering.redzone_planning import Spacing, planning_pass
+from cortex_m_hil.lowering.redzone_planning import RedzonePlanner, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.torch_shortcuts import bins_compared_by_numpy, operators_looked_up_once
 from cortex_m_hil.program.dimensions import Dimension
@@ -481,8 +481,8 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     keep_initial_values(edge.exported_program())
     # to_executorch turns this graph into one that only its runtime can run: the reference keeps its own.
     dialect = copy.deepcopy(edge.exported_program())
-    spacing = Spacing() if source.options.redzones else None
-    plan = {} if spacing is None else {"memory_planning_pass": planning_pass(spacing)}
+    planner = RedzonePlanner() if source.options.redzones else None
+    plan = {} if planner is None else {"memory_planning_pass": planning_pass(planner)}
     config = api.backend_config(extract_delegate_segments=False, **plan)
     made = stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
@@ -491,7 +491,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     structure = load_torch().utils._pytree.tree_structure(source.inputs)
     states = source.exported.states
     models = HostModels(None, shared.quantized, dialect.module(check_guards=False), structure, states)
-    size_without_redzones = None if spacing is None else spacing.size_without_redzones
+    size_without_redzones = None if planner is None else planner.size_without_redzones
     nodes = graph_nodes(made, file)
     ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)
     left_out = tuple(shared.left_out.get(name, "") for name in ancestors)

@@ -13,7 +13,7 @@ arena."""
 _PLANNING: Final = "executorch.exir.memory_planning"
 
 
-def spread(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int, ...], int]:
+def spaced_offsets(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int, ...], int]:
     """Return the offsets of tensors of ``sizes`` bytes, and the end of the buffer, all in bytes.
 
     Every offset is a multiple of ``alignment``, and at least RED_ZONE bytes lie before the first tensor (counted from
@@ -28,7 +28,7 @@ def spread(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int,
     return tuple(offsets), -(-(end + RED_ZONE) // alignment) * alignment
 
 
-class Spacing:
+class RedzonePlanner:
     """A planning algorithm for ExecuTorch's MemoryPlanningPass.
 
     It lets ExecuTorch make its own plan first, and then moves every tensor.
@@ -54,7 +54,7 @@ class Spacing:
         roots = list({id(spec.lifetime): spec for spec in listed if _base(spec) is None}.values())
         for memory_id in range(1, len(sizes)):
             mine = [spec for spec in roots if spec.mem_id == memory_id]
-            offsets, sizes[memory_id] = spread([spec.nbytes() for spec in mine], alignment, starts[memory_id])
+            offsets, sizes[memory_id] = spaced_offsets([spec.nbytes() for spec in mine], alignment, starts[memory_id])
             for spec, offset in zip(mine, offsets, strict=True):
                 spec.mem_offset = offset
         for spec in listed:
@@ -74,6 +74,6 @@ def _resolved(spec: Any) -> int:
     return offset
 
 
-def planning_pass(spacing: Spacing) -> Any:
+def planning_pass(planner: RedzonePlanner) -> Any:
     """Return a pass for ExecutorchBackendConfig(memory_planning_pass=…); inputs and outputs are planned too."""
-    return feature("executorch.exir.passes", "MemoryPlanningPass")(memory_planning_algo=spacing)
+    return feature("executorch.exir.passes", "MemoryPlanningPass")(memory_planning_algo=planner)

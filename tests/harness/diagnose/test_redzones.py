@@ -24,7 +24,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import RED_ZONE, Layout, clear_cache
-from cortex_m_hil.lowering.redzone_planning import spread
+from cortex_m_hil.lowering.redzone_planning import spaced_offsets
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
@@ -76,7 +76,7 @@ def violation(dut: Dut, program: Program) -> RedzoneViolation:
 
 @given(st.lists(st.integers(0, 5000)), st.sampled_from([1, 2, 16, 64]), st.integers(0, 10000))
 def test_a_spread_leaves_room_before_between_and_after(sizes: list[int], alignment: int, start: int) -> None:
-    offsets, end = spread(sizes, alignment, start)
+    offsets, end = spaced_offsets(sizes, alignment, start)
     free_from = start
     for offset, size in zip(offsets, sizes, strict=True):
         assert offset % alignment == 0
