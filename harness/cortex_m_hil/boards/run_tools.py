@@ -98,20 +98,20 @@ def run(
             text = "".join(f"{procedure.fill(line, given)}\n" for line in procedure.script)
             Path(given["script"]).write_text(text, encoding="utf-8")
         for command in procedure.bind(given):
-            use = _Use(what, [str(_program(command[0])), *command[1:]], procedure, error, target, home)
-            output += use.talk(given, deadline) if procedure.talk else use.run(deadline)
+            run = _ToolRun(what, [str(_program(command[0])), *command[1:]], procedure, error, target, home)
+            output += run.with_dialogue(given, deadline) if procedure.talk else run.without_dialogue(deadline)
     return output[-LOG_LIMIT:]
 
 
 def _program(name: str) -> Path:
-    """Return the tool beside this interpreter, where an environment that is not activated has its own, else on PATH."""
+    """Return the path of a tool: beside this interpreter, where an environment has its own, else on PATH."""
     beside = Path(sys.executable).parent / name
     return beside if "/" not in name and beside.is_file() else toolchain.locate(name)
 
 
 @dataclass(frozen=True)
-class _Use:
-    """One run of one command of a procedure."""
+class _ToolRun:
+    """A run of one command of a procedure."""
 
     what: str
     command: list[str]
@@ -120,7 +120,7 @@ class _Use:
     target: str
     home: Path | None = None  # None: the current folder, to which a tool's file names may be relative
 
-    def run(self, deadline: Deadline) -> str:
+    def without_dialogue(self, deadline: Deadline) -> str:
         process = Process(self.command, cwd=self.home)
         try:
             process.end_input()
@@ -129,33 +129,33 @@ class _Use:
                 process.log[:0] = process.read(Deadline.after(0.0))
         finally:
             process.close()
-        return self._judge(status, process.log.decode(errors="replace"))
+        return self._checked_output(status, process.log.decode(errors="replace"))
 
-    def talk(self, given: Mapping[str, str], deadline: Deadline) -> str:
-        """Run the command on a terminal of its own, and answer its prompts by `procedure.talk`; return its output."""
-        heard = _Heard()
+    def with_dialogue(self, given: Mapping[str, str], deadline: Deadline) -> str:
+        """Run the command in a pseudo-terminal, answer its prompts as `procedure.talk` says, and return its output."""
+        printed = _OutputLog()
         program, *arguments = subprocesses.supervised(self.command)
         child = pexpect.spawn(program, arguments, encoding="utf-8", codec_errors="replace", echo=False)
-        child.logfile_read = heard
+        child.logfile_read = printed
         try:
             for step in self.procedure.talk:
-                self._expect(child, step.expect, heard, deadline)
+                self._expect(child, step.expect, printed, deadline)
                 child.sendline(self.procedure.fill(step.send, given))
             with contextlib.suppress(pexpect.TIMEOUT):
                 child.expect(pexpect.EOF, timeout=deadline.remaining)
             status = self._end(child)
         finally:
             child.close(force=True)
-        return self._judge(status, heard.text)
+        return self._checked_output(status, printed.text)
 
-    def _expect(self, child: pexpect.spawn[str], pattern: str, heard: _Heard, deadline: Deadline) -> None:
+    def _expect(self, child: pexpect.spawn[str], pattern: str, printed: _OutputLog, deadline: Deadline) -> None:
         try:
             found = child.expect([pattern, *self.procedure.fail], timeout=deadline.remaining)
         except (pexpect.TIMEOUT, pexpect.EOF) as stuck:
             why = "ended" if isinstance(stuck, pexpect.EOF) else f"went on for {self.procedure.seconds:g} s"
-            raise self._failure(f"{why} without saying {pattern!r}", heard.text) from None
+            raise self._failure(f"{why} without saying {pattern!r}", printed.text) from None
         if found:
-            raise self._failure(f"said {child.after!r}", heard.text)
+            raise self._failure(f"said {child.after!r}", printed.text)
 
     def _end(self, child: pexpect.spawn[str]) -> int | None:
         """Return the exit status, the negative signal, or None while the child runs, as `Process.wait` does."""
@@ -164,7 +164,7 @@ class _Use:
         child.wait()
         return child.exitstatus if child.signalstatus is None else -child.signalstatus
 
-    def _judge(self, status: int | None, output: str) -> str:
+    def _checked_output(self, status: int | None, output: str) -> str:
         if status is None:
             raise self._failure(f"has not ended after {self.procedure.seconds:g} s", output)
         if status < 0:
@@ -173,7 +173,7 @@ class _Use:
         if said is not None:
             raise self._failure(f"said {said!r}", output)
         if status != 0:
-            raise self._failure(f"ended with status {status}: {_complaint(output)}", output)
+            raise self._failure(f"ended with status {status}: {_error_line(output)}", output)
         return output
 
     def _failure(self, how: str, output: str) -> InfraError:
@@ -185,8 +185,8 @@ class _Use:
         )
 
 
-class _Heard:
-    """A file-like log of the output that pexpect read, at most the last LOG_LIMIT characters."""
+class _OutputLog:
+    """A file object that keeps the last LOG_LIMIT characters that pexpect read."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -198,7 +198,7 @@ class _Heard:
         """Ignore the call: no text is buffered."""
 
 
-def _complaint(output: str) -> str:
+def _error_line(output: str) -> str:
     """Return the first line of the output that mentions an error, else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it printed nothing"]
     return next((line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)), lines[-1])
