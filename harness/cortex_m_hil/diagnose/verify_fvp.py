@@ -128,7 +128,7 @@ class FvpSession:
     def __init__(self, target: Target) -> None:
         assert isinstance(target.launcher, fvp.FvpLauncher)
         self.target, self.launcher = target, target.launcher
-        self.cpu = fvp.manners(self.launcher.model).cpu
+        self.cpu = fvp.model_family(self.launcher.model).cpu
         fvp.executable(self.launcher.model)  # ToolchainError where there is none
 
     @functools.cache  # noqa: B019 - one fvp_session a process

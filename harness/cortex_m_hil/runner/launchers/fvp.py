@@ -26,7 +26,7 @@ from cortex_m_hil.targets.model import Clock, Strict
 
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first
-LIMIT_MARGIN = 60  # seconds
+LIMIT_MARGIN = 60  # seconds by which a model's own time limit is longer than the harness's
 TIME_LIMIT = 3600  # seconds of host time; the model ends by itself if this process cannot end it
 # Without this file in the semihosting folder a model reports no extensions, so a C library falls
 # back from SYS_EXIT_EXTENDED to SYS_EXIT and the exit status is lost.
@@ -37,8 +37,8 @@ _OLD_CORES = {"M0": "m0", "M0plus": "m0plus", "M3": "m3", "M4": "m4", "M7": "m7"
 
 
 @dataclass(frozen=True)
-class Manners:
-    """The differences between families of models.
+class ModelFamily:
+    """The parameters in which a family of models differs from others.
 
     Attributes:
         cpu: the instance name of the core.
@@ -51,21 +51,21 @@ class Manners:
     uart: str
 
 
-def manners(model: str) -> Manners:
-    """Return the description of a model's family, by the executable's name. Raises ConfigError for an unknown one."""
+def model_family(model: str) -> ModelFamily:
+    """Return the family of a model, by the name of its executable. Raises ConfigError for an unknown one."""
     if mps2 := re.fullmatch(r"(?:FVP|VHT)_MPS2_Cortex-(M\w+)", model):
         core = _OLD_CORES.get(mps2[1])
         cpu = f"armcortex{core}ct" if core else "cpu0"
         off = [(f"fvp_mps2.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2)]
-        return Manners(cpu, (*off, ("fvp_mps2.mps2_visualisation.disable-visualisation", "1")), "fvp_mps2.UART0")
+        return ModelFamily(cpu, (*off, ("fvp_mps2.mps2_visualisation.disable-visualisation", "1")), "fvp_mps2.UART0")
     if re.fullmatch(r"(?:FVP|VHT)_Corstone_SSE-3[01]0(?:_Ethos-U\d+)?", model):
         off = [(f"mps3_board.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2, 5)]
-        return Manners("cpu0", (*off, ("mps3_board.visualisation.disable-visualisation", "1")), "mps3_board.uart0")
+        return ModelFamily("cpu0", (*off, ("mps3_board.visualisation.disable-visualisation", "1")), "mps3_board.uart0")
     if re.fullmatch(r"(?:FVP|VHT)_Corstone_SSE-3(?:15|20)", model):
         off = [(f"mps4_board.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2, 5)]
         quiet = ("mps4_board.visualisation.disable-visualisation", "1")
         picture = ("vis_hdlcd.disable_visualisation", "1")
-        return Manners("mps4_board.subsystem.cpu0", (*off, quiet, picture), "mps4_board.uart0")
+        return ModelFamily("mps4_board.subsystem.cpu0", (*off, quiet, picture), "mps4_board.uart0")
     raise ConfigError(
         f"no description of the FVP {model!r}", hint="add its family to harness/cortex_m_hil/runner/launchers/fvp.py"
     )
@@ -166,17 +166,17 @@ class FvpLauncher(Simulator):
 
 
 def _parameters(launcher: FvpLauncher, directory: Path, arguments: Sequence[str], uart: bool) -> list[tuple[str, str]]:
-    model = manners(launcher.model)
-    cpu = model.cpu
+    family = model_family(launcher.model)
+    cpu = family.cpu
     chosen = [
         (f"{cpu}.semihosting-enable", "1"),  # off by default on Corstone
         (f"{cpu}.semihosting-cwd", str(directory)),
         (f"{cpu}.semihosting-stack_base", "0"),
         (f"{cpu}.semihosting-heap_limit", "0"),
-        *model.quiet,
+        *family.quiet,
     ]
     if uart:
-        chosen += [(f"{model.uart}.out_file", "-"), (f"{model.uart}.unbuffered_output", "1")]
+        chosen += [(f"{family.uart}.out_file", "-"), (f"{family.uart}.unbuffered_output", "1")]
     if "SSE-300" in launcher.model or "SSE-310" in launcher.model:
         chosen += [("cpu0.FPU", "1"), ("cpu0.MVE", "2")]
     if launcher.model.endswith("MPS2_Cortex-M4") or launcher.model.endswith("MPS2_Cortex-M7"):

@@ -217,7 +217,7 @@ def test_a_licence_that_is_missing_only_when_it_counts(model: Path) -> None:
 
 def test_models_nobody_has_described() -> None:
     with pytest.raises(ConfigError, match="no description of the FVP 'FVP_Base'"):
-        fvp.manners("FVP_Base")
+        fvp.model_family("FVP_Base")
 
 
 def test_a_model_that_is_gone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
