@@ -102,7 +102,7 @@ def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, 
     """
     here = (sys.executable, "-m", "cortex_m_hil.cli")
     runners = [f"--runner={name}" for name in targets]
-    done = toolchain.ask([*here, "fvp-shim", "install", str(folder), *runners, *options, "--json"], DEADLINE)
+    done = toolchain.run_tool([*here, "fvp-shim", "install", str(folder), *runners, *options, "--json"], DEADLINE)
     said = json.loads(done.out) if done.out else {"error": {"message": done.err.strip(), "hint": "the words above"}}
     if done.status != 0:
         raise ConfigError(

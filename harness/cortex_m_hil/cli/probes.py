@@ -145,7 +145,7 @@ def _landlock() -> str:
         outside.touch()
         box = sandbox.program_sandbox(toolchain.locate("cat"), folder / "inside")
         box.folder.mkdir()
-        said = toolchain.ask(box.command([str(toolchain.locate("cat")), str(outside)]), PROBE_TIMEOUT)
+        said = toolchain.run_tool(box.command([str(toolchain.locate("cat")), str(outside)]), PROBE_TIMEOUT)
     if "Permission denied" not in said.err:
         what = f"it does not hold: {said.err.strip() or 'a file outside was read'}"
         raise ToolchainError(what, hint="run only programs that you trust: hil docs security")
@@ -165,7 +165,7 @@ def _mve() -> str:
 
 
 def _succeed(command: list[str], problem: str, tool: str) -> None:
-    said = toolchain.ask(command, PROBE_TIMEOUT)
+    said = toolchain.run_tool(command, PROBE_TIMEOUT)
     if said.status != 0:
         lines = (said.err or said.out).strip().splitlines() or [f"exit status {said.status}"]
         cause = next((line for line in lines if "error" in line), lines[0])

@@ -1,7 +1,7 @@
 """Child processes that end with this one, whatever ends it, and with all that they have started.
 
 Each is started by a supervisor of its own, `host/supervisor.py`, which sees to that. Nothing else waits for a child or
-ends one, but `toolchain.ask` for what a tool says in a few seconds.
+ends one, but `toolchain.run_tool`, for tools that end within seconds.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _OPTIONAL = {
     "gcov": "apt-get install gcc",
 }
 VERSION_TIMEOUT = 20.0  # seconds
-SAID_LIMIT = 16 << 20  # bytes: an FVP lists thousands of parameters
+OUTPUT_LIMIT = 16 << 20  # bytes: an FVP lists thousands of parameters
 _SHOWN = 200  # characters of a line, in messages and names
 RP2040JS = "1.4.1"  # harness/cortex_m_hil/boards/virtual/pico.cjs replaces parts of it, so no other version
 
@@ -84,7 +84,7 @@ def install_hint(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Said:
+class ToolOutput:
     """The output of a tool, and its exit status (negative: the signal that ended it)."""
 
     status: int
@@ -92,16 +92,16 @@ class Said:
     err: str
 
 
-def ask(
+def run_tool(
     command: Sequence[str],
     seconds: float,
-    limit: int = SAID_LIMIT,
+    limit: int = OUTPUT_LIMIT,
     *,
     given: bytes = b"",
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-) -> Said:
-    """Run a tool that is to print something and end. All that it started ends with it.
+) -> ToolOutput:
+    """Run a tool to its end and return its output. All processes that it started end with it.
 
     Args:
         command: the tool and its arguments.
@@ -138,7 +138,7 @@ def ask(
         for stream in (child.stdout, child.stderr):
             assert stream is not None
             stream.close()
-    return Said(status, out.decode(errors="replace"), err.decode(errors="replace"))
+    return ToolOutput(status, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
 def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what: str) -> tuple[bytes, bytes]:
@@ -173,7 +173,7 @@ def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what
     return bytes(said[child.stdout]), bytes(said[child.stderr])
 
 
-def version_text(path: str, said: Said) -> str:
+def version_text(path: str, said: ToolOutput) -> str:
     """Return what a tool printed for --version, on either stream.
 
     Raises:
@@ -190,7 +190,7 @@ def version_text(path: str, said: Said) -> str:
 
 @functools.cache
 def _banner(path: str) -> str:
-    said = ask([path, "--version"], VERSION_TIMEOUT)
+    said = run_tool([path, "--version"], VERSION_TIMEOUT)
     return version_text(path, said).splitlines()[0][:_SHOWN]
 
 

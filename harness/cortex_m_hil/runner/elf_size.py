@@ -222,7 +222,7 @@ def _demangled(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     try:
-        said = toolchain.ask(["c++filt"], TIMEOUT, given="\n".join(names).encode()).out.splitlines()
+        said = toolchain.run_tool(["c++filt"], TIMEOUT, given="\n".join(names).encode()).out.splitlines()
     except ToolchainError:
         said = []
     return said if len(said) == len(names) else list(names)
@@ -276,7 +276,7 @@ def _reach(roots: set[int], references: Mapping[int, set[int]]) -> set[int]:
 def _references(elf: _Elf, path: Path) -> dict[int, set[int]]:
     """Return the addresses of the symbols to which each function's code refers, by the function's address."""
     command = [str(toolchain.locate("arm-none-eabi-objdump")), "-d", "--no-show-raw-insn", str(path)]
-    said = toolchain.ask(command, TIMEOUT, _TEXT_LIMIT).out
+    said = toolchain.run_tool(command, TIMEOUT, _TEXT_LIMIT).out
     starts = [one.address for one in elf.symbols]
     # Numbers that look like pointers but are none mostly point into the RAM, where kernels keep nothing.
     stored = [range(one.address, one.address + one.stored) for one in elf.sections]

@@ -227,7 +227,7 @@ def version_of(source: Path) -> str:
     words = [version.read_text().strip()] if version.is_file() else []
     command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     with contextlib.suppress(ToolchainError):  # no git
-        said = toolchain.ask(command, 60)
+        said = toolchain.run_tool(command, 60)
         words += [said.out.strip()] if said.status == 0 else []
     return " ".join(words)
 
@@ -343,7 +343,7 @@ class Missing:
         """
         said = ""
         with contextlib.suppress(ToolchainError):  # no git
-            said = toolchain.ask(["git", "-C", str(source), "submodule", "status"], 60).out if source else ""
+            said = toolchain.run_tool(["git", "-C", str(source), "submodule", "status"], 60).out if source else ""
         unknown = re.findall(r"^-[0-9a-f]+ (.+)$", said, re.MULTILINE)  # to git; files may have been copied there
         absent = [path for path in unknown if source is not None and not any((source / path).glob("*"))]
         named = [path for path in absent if re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", log)]

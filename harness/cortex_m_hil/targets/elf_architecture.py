@@ -19,7 +19,7 @@ def built_for(path: Path) -> str:
     For other code the text begins with "no Cortex-M".
     """
     tool = toolchain.find("arm-none-eabi-readelf").path
-    said = toolchain.ask([str(tool), "-A", str(path)], 60).out
+    said = toolchain.run_tool([str(tool), "-A", str(path)], 60).out
     first = said.split("\nFile: ")[0 if not said.startswith("\n") else 1]
     tags = dict(re.findall(r"^\s*(Tag_\w+): (.*)$", first, re.MULTILINE))
     base = {

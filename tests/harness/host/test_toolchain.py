@@ -32,7 +32,7 @@ def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(toolchain, "VERSION_TIMEOUT", 1.0)
     monkeypatch.setattr(fvp, "LIST_TIMEOUT", 1.0)
-    monkeypatch.setattr(toolchain, "SAID_LIMIT", 1 << 20)
+    monkeypatch.setattr(toolchain, "OUTPUT_LIMIT", 1 << 20)
     return tmp_path / "bin"
 
 

@@ -62,8 +62,8 @@ class Repository:
                 f"{self.path} is the folder {prefix} of a repository", hint="--source names its top folder"
             )
 
-    def _ask(self, *words: str, at: Path | None = None) -> toolchain.Said:
-        return toolchain.ask([*_GIT, "-C", str(at or self.path), *words], SECONDS, env=git_environment())
+    def _ask(self, *words: str, at: Path | None = None) -> toolchain.ToolOutput:
+        return toolchain.run_tool([*_GIT, "-C", str(at or self.path), *words], SECONDS, env=git_environment())
 
     def git(self, *words: str, at: Path | None = None) -> str:
         """Run git, and return what it prints. Raises ToolchainError with its message where it fails."""

@@ -437,7 +437,7 @@ def _unknown_sources() -> list[str]:
 
 def _git(*arguments: str) -> str:
     """Run git in the current folder, and return what it prints; "" where it fails."""
-    asked = toolchain.ask(["git", *arguments], _GIT_SECONDS, env=git_environment())
+    asked = toolchain.run_tool(["git", *arguments], _GIT_SECONDS, env=git_environment())
     return asked.out if asked.status == 0 else ""
 
 
@@ -447,7 +447,7 @@ def commits_from(revision: str) -> list[str]:
     Empty where git knows no such commit.
     """
     command = ["git", "rev-list", "--first-parent", f"--max-count={_LINE}", "--end-of-options", revision, "--"]
-    listed = toolchain.ask(command, _GIT_SECONDS, env=git_environment())
+    listed = toolchain.run_tool(command, _GIT_SECONDS, env=git_environment())
     return listed.out.split() if listed.status == 0 else []
 
 
@@ -466,7 +466,8 @@ def tools(compilers: Sequence[toolchain.Tool]) -> dict[str, str]:
 
 def _c_library(compiler: Path) -> str:
     """Return name and version of a compiler's C library, by its own macros; "" where it has none of them."""
-    said = toolchain.ask([str(compiler), "-x", "c", "-E", "-dM", "-"], _GIT_SECONDS, given=b"#include <stdlib.h>\n")
+    command = [str(compiler), "-x", "c", "-E", "-dM", "-"]
+    said = toolchain.run_tool(command, _GIT_SECONDS, given=b"#include <stdlib.h>\n")
     found = dict(_LIBC.findall(said.out))
     if "__GLIBC__" in found:
         return f"glibc {found['__GLIBC__']}.{found.get('__GLIBC_MINOR__', '')}"

@@ -64,7 +64,7 @@ def _sizes(elf: Elf) -> tuple[dict[str, int], str]:
     if tool is None:
         return {}, "no arm-none-eabi-size on PATH"
     try:
-        said = toolchain.ask([tool, str(elf.path)], SIZE_TIMEOUT)
+        said = toolchain.run_tool([tool, str(elf.path)], SIZE_TIMEOUT)
     except ToolchainError as error:
         return {}, error.message
     lines = said.out.splitlines()

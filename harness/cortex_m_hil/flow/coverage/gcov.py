@@ -107,7 +107,7 @@ def _reports(gcov: Path, data: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """
     paths = (str(path.absolute()) for path in data)
     command = [str(gcov), "--json-format", "--stdout", "--branch-probabilities", *paths]
-    said = toolchain.ask(command, SECONDS, cwd=data[0].parent)
+    said = toolchain.run_tool(command, SECONDS, cwd=data[0].parent)
     complaint = said.err.strip()
     if said.status != 0 or complaint:
         last = complaint.splitlines()[0] if complaint else f"exit status {said.status}"

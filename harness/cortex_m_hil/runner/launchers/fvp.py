@@ -192,8 +192,8 @@ def _parameters(launcher: FvpLauncher, directory: Path, arguments: Sequence[str]
     return chosen + list(launcher.parameters)
 
 
-def _ask(path: str, option: str) -> toolchain.Said:
-    said = toolchain.ask([path, option], LIST_TIMEOUT)
+def _ask(path: str, option: str) -> toolchain.ToolOutput:
+    said = toolchain.run_tool([path, option], LIST_TIMEOUT)
     text = said.out + said.err
     if "license" in text.lower() and said.status != 0:
         raise LaunchError(

@@ -147,7 +147,7 @@ def _icount(args: Sequence[str]) -> str:
 def _machines(path: str) -> list[str]:
     """Return the machines that a QEMU lists, a name and a description on each line; none where it lists none."""
     with contextlib.suppress(ToolchainError):
-        said = toolchain.ask([path, "-machine", "help"], LIST_TIMEOUT).out
+        said = toolchain.run_tool([path, "-machine", "help"], LIST_TIMEOUT).out
         if said.startswith("Supported machines are:"):
             return re.findall(r"^(\S+) {2,}", said, re.MULTILINE)
     return []
@@ -169,7 +169,7 @@ def _memory(path: str, machine: str, args: tuple[str, ...]) -> tuple[range, ...]
     given = "\n".join(map(json.dumps, orders)).encode()
     views: list[str] = []
     with contextlib.suppress(ToolchainError, ValueError):
-        answers = [json.loads(one) for one in toolchain.ask(line, LIST_TIMEOUT, given=given).out.splitlines()]
+        answers = [json.loads(one) for one in toolchain.run_tool(line, LIST_TIMEOUT, given=given).out.splitlines()]
         views = [view for one in answers for view in str(one.get("return")).split("FlatView #")]
     view = next((one for one in views if ' AS "cpu-memory-0"' in one), "")
     kinds = "ram|rom|romd|i/o\\): tz-mpc-upstream"

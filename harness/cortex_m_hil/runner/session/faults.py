@@ -104,7 +104,7 @@ def symbol(elf: Path | None, address: int) -> str:
     try:
         tool = toolchain.find("arm-none-eabi-addr2line").path
         command = [str(tool), "-f", "-C", "-e", str(elf), hex(address & ~1)]
-        lines = toolchain.ask(command, SYMBOL_TIMEOUT).out.splitlines()
+        lines = toolchain.run_tool(command, SYMBOL_TIMEOUT).out.splitlines()
     except ToolchainError:
         return ""
     if len(lines) < 2 or lines[0] == "??":
