@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, SelfTestFailed, ToolchainError
 
 if TYPE_CHECKING:
-    from cortex_m_hil.boards.run_tools import CommandTools
+    from cortex_m_hil.boards.board_tools import CommandTools
 
 
 @dataclass(frozen=True)

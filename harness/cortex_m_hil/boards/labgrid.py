@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from cortex_m_hil.boards import board_tools as tools
 from cortex_m_hil.boards import leases, locks
-from cortex_m_hil.boards import run_tools as tools
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
 from cortex_m_hil.host.deadline import Deadline

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cortex_m_hil.boards import health, labgrid, leases
-from cortex_m_hil.boards.run_tools import CommandTools
+from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner.links.uart import LABGRID
 from cortex_m_hil.targets.connection import Elf

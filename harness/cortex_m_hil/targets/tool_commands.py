@@ -1,7 +1,7 @@
 """Commands of external tools that flash a board, reset it, or switch its power.
 
-This module has values only: templates of commands, the presets, and their syntax in `targets.yaml`. `boards.run_tools`
-runs them.
+This module has values only: templates of commands, the presets, and their syntax in `targets.yaml`.
+`boards.board_tools` runs them.
 
 A template is the list of a command's arguments, never a line for a shell. `{name}` is replaced by the value of a
 template variable. Arguments in a tuple are left out if a variable in them has no value, and repeated if it has several.

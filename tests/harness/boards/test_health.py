@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.boards import leases
+from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.boards.health import Health, RecoveryStep, flash, recover, recovery_steps
-from cortex_m_hil.boards.run_tools import CommandTools
 from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, SelfTestFailed, ToolchainError
 from cortex_m_hil.targets.tool_commands import RawProcedure, parse_procedure
 from devices import Start
@@ -42,7 +42,7 @@ def test_a_worker_killed_while_it_flashes_leaves_the_flash_incomplete(start: Sta
 from pathlib import Path
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import flash
-from cortex_m_hil.boards.run_tools import CommandTools
+from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.targets.tool_commands import parse_procedure
 lease = leases.acquire(["a:1"], what="test")
 code = "import time; time.sleep(60)"

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.boards import labgrid, leases
+from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.labgrid import Farm
-from cortex_m_hil.boards.run_tools import CommandTools
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
 from cortex_m_hil.host.deadline import Deadline

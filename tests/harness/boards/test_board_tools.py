@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cortex_m_hil.boards.run_tools import CommandTools, run
+from cortex_m_hil.boards.board_tools import CommandTools, run
 from cortex_m_hil.errors import ConfigError, FlashError, LaunchError, ToolchainError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
@@ -194,7 +194,7 @@ def test_a_tool_dies_with_who_uses_it(start: Start, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     user = start(f"""
 from pathlib import Path
-from cortex_m_hil.boards.run_tools import CommandTools
+from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.targets.tool_commands import parse_procedure
 code = "import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
 CommandTools(parse_procedure(["{{python}}", "-c", code, "{{elf}}"], "flash", "t")).flash(Path("x"))
