@@ -39,23 +39,23 @@ def key_or_reason(*parts: object) -> tuple[str | None, str]:
     """
     if problem := compiler_state.problem():
         return None, problem
-    return passing_key_or_reason(*parts)
+    return unchecked_key_or_reason(*parts)
 
 
-def passing_key(*parts: object) -> str | None:
-    """Return a key of ``parts`` without checking that the compiler in memory is the one in the files.
+def unchecked_key(*parts: object) -> str | None:
+    """Return a key of ``parts`` without checking that the compiler in memory is the one in its files.
 
-    It is for callers that know otherwise that it is, or that it was changed alike for all.
+    It is for callers that know that it is, or that every process has changed it in the same way.
     """
-    return passing_key_or_reason(*parts)[0]
+    return unchecked_key_or_reason(*parts)[0]
 
 
-def passing_key_or_reason(*parts: object) -> tuple[str | None, str]:
-    """Return the key as `passing_key` does and "", or None and the reason why there is no key."""
+def unchecked_key_or_reason(*parts: object) -> tuple[str | None, str]:
+    """Return the key as `unchecked_key` does and "", or None and the reason why there is no key."""
     try:
         return digest(parts, _ambient(), compiler_digest()), ""
     except NoContent as error:
-        _logger.debug("not remembered, for lack of a key: %s", error)
+        _logger.debug("not cached, for lack of a key: %s", error)
         return None, str(error)
 
 

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.host.compiler_state.state import compiler_state
-from cortex_m_hil.lowering.cache import passing_key
+from cortex_m_hil.lowering.cache import unchecked_key
 from cortex_m_hil.lowering.dialect_differences import exact_form, in_its_layout
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.module_checks import plain_tensor
@@ -254,7 +254,7 @@ class RememberedReferences:
         leaves = _leaves(inputs, self.structure)
         values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
         dtypes = [str(value.spec.dtype) for value in inputs]
-        key = None if self.key is None else passing_key(self.key, dtypes, values)
+        key = None if self.key is None else unchecked_key(self.key, dtypes, values)
         entry = disk.get_or_make("references", key, lambda: self._made(inputs), lambda: not self.problem())
         found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
         more = tuple(_outputs(entry, f"disturbed {number}") or () for number in range(entry["disturbed"]))
