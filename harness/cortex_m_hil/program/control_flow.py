@@ -1,4 +1,4 @@
-"""Control flow of a program: instructions run one after another, but for the jumps of `torch.cond` and of loops."""
+"""The control flow graph of a program: instructions run in order, but for the jumps of `torch.cond` and of loops."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class ControlFlow:
     """The control flow graph of a program; the number of instructions stands for its end.
 
     Attributes:
-        following: for each instruction those that may be the next.
-        after: for each instruction all that may come after it, as bits of a number.
-        before: for each instruction all that may have come before it, as bits of a number.
+        successors: for each instruction those that may run next.
+        after: for each instruction all that may run after it, as the bits of a mask.
+        before: for each instruction all that may have run before it, as the bits of a mask.
     """
 
     def __init__(self, file: PteFile) -> None:
         made = {value for written in file.dataflow.written for value in written}
-        self.following = [*(_next(file, instruction, made) for instruction in file.instructions), ()]
-        preceding: list[list[int]] = [[] for _ in self.following]
-        for at, ones in enumerate(self.following):
+        self.successors = [*(_successors(file, instruction, made) for instruction in file.instructions), ()]
+        predecessors: list[list[int]] = [[] for _ in self.successors]
+        for at, ones in enumerate(self.successors):
             for one in ones:
-                preceding[one].append(at)
-        forward = range(len(self.following))
-        self.after = _closed(self.following, reversed(forward))
-        self.before = _closed(preceding, forward)
+                predecessors[one].append(at)
+        forward = range(len(self.successors))
+        self.after = _transitive_closure(self.successors, reversed(forward))
+        self.before = _transitive_closure(predecessors, forward)
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -38,7 +38,7 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-def _next(file: PteFile, instruction: Instruction, made: set[int]) -> tuple[int, ...]:
+def _successors(file: PteFile, instruction: Instruction, made: set[int]) -> tuple[int, ...]:
     """Return the instructions that may follow an instruction.
 
     A jump is taken where its condition is false; one whose condition is a constant goes one way only. `made` are the
@@ -53,10 +53,10 @@ def _next(file: PteFile, instruction: Instruction, made: set[int]) -> tuple[int,
     return (on, instruction.destination)
 
 
-def _closed(edges: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
-    """Return for each node all nodes that its edges lead to, directly or not, as bits of a number.
+def _transitive_closure(edges: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
+    """Return for each node all nodes that can be reached from it, as the bits of a mask.
 
-    One pass over the nodes in `order` is enough if no edge goes against it.
+    One pass over the nodes in `order` is enough if the successors of each node come before it in `order`.
     """
     found, order, before = [0] * len(edges), list(order), None
     while found != before:

@@ -207,7 +207,7 @@ class Lifetimes:
         arriving = {0: _State(self._data.memory, {self._data.memory[one.value]: frozenset({one}) for one in given}, {})}
         waiting, end = [0], len(self._file.instructions)
         joints = {
-            one for at, ones in enumerate(self._flow.following[:-1]) if ones != (at + 1,) for one in (*ones, at + 1)
+            one for at, ones in enumerate(self._flow.successors[:-1]) if ones != (at + 1,) for one in (*ones, at + 1)
         }
         while waiting:  # a part without jumps at a time, again where more arrives than before
             at = min(waiting)
@@ -215,10 +215,10 @@ class Lifetimes:
             state = arriving[at].copy()
             while at < end:
                 self._step(state, self._file.instructions[at])
-                if self._flow.following[at] != (at + 1,) or at + 1 in joints:
+                if self._flow.successors[at] != (at + 1,) or at + 1 in joints:
                     break
                 at += 1
-            for one in self._flow.following[at]:
+            for one in self._flow.successors[at]:
                 before = arriving.get(one)
                 arriving[one] = state.copy() if before is None else before.joined(state)
                 if arriving[one] != before:

@@ -60,7 +60,7 @@ BRANCHES = chain(
 
 def test_the_ways_through_branches() -> None:
     flow = ControlFlow(BRANCHES)
-    assert flow.following == [(1,), (2, 5), (3,), (4,), (6,), (6,), (7,), ()]
+    assert flow.successors == [(1,), (2, 5), (3,), (4,), (6,), (6,), (7,), ()]
     assert [list(bits(one)) for one in flow.after] == [
         [1, 2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7], [3, 4, 6, 7], [4, 6, 7], [6, 7], [6, 7], [7], [],
     ]  # fmt: skip
@@ -77,13 +77,13 @@ def test_what_a_value_was_made_is_alive_until_it_is_read_as_that() -> None:
 
 def ways(file: PteFile) -> Iterator[list[int]]:
     """All ways through a program whose jumps go forward."""
-    following = ControlFlow(file).following
+    successors = ControlFlow(file).successors
     open_ways = [[0]]
     while open_ways:
         way = open_ways.pop()
         if way[-1] == len(file.instructions):
             yield way
-        open_ways += [[*way, one] for one in following[way[-1]]]
+        open_ways += [[*way, one] for one in successors[way[-1]]]
 
 
 def held_on(file: PteFile, way: list[int]) -> Iterator[tuple[int, int]]:
@@ -150,12 +150,12 @@ def test_after_and_before_are_the_ways_there_loops_too(data: st.DataObject) -> N
     flow = ControlFlow(chain(*((CONDITION, "to", to) if jumps_there else (0, 1) for jumps_there, to in jumps)))
     for at in range(count + 1):
         found: set[int] = set()
-        waiting = [*flow.following[at]]
+        waiting = [*flow.successors[at]]
         while waiting:
             one = waiting.pop()
             if one not in found:
                 found.add(one)
-                waiting += flow.following[one]
+                waiting += flow.successors[one]
         assert set(bits(flow.after[at])) == found
         for one in range(count + 1):
             assert (flow.before[one] >> at & 1) == (one in found)
