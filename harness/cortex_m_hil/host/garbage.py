@@ -1,4 +1,4 @@
-"""Python's collector of cyclic garbage, which is of no use while modules are imported."""
+"""Python's garbage collector, paused while modules are imported."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def nothing_to_collect() -> Iterator[None]:
-    """Switch the collector off within the block, which imports; objects there at its end are never looked at again.
+def garbage_collection_paused() -> Iterator[None]:
+    """Switch the collector off within the block, which imports modules, and freeze all objects at its end.
 
-    torch and ExecuTorch import a million objects that stay. Going through them was a fifth of the time of their import,
-    and a tenth of a lowering's. What is garbage already is collected before.
+    torch and ExecuTorch create a million objects that stay. To traverse them took a fifth of the time of their import,
+    and a tenth of a lowering's. What is garbage already is collected first.
     """
     gc.collect()
     enabled = gc.isenabled()

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host.compiler_state.state import compiler_state
-from cortex_m_hil.host.garbage import nothing_to_collect
+from cortex_m_hil.host.garbage import garbage_collection_paused
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
 # Children are listed too where their parent's level does not apply: they have, or are given, a level of their own.
@@ -107,7 +107,7 @@ def load_torch() -> Any:
 @functools.cache
 def executorch_api() -> LoweringTools:
     """Import and check everything that lowering needs; raise ToolchainError that names what is missing."""
-    with quiet(), nothing_to_collect(), compiler_state.own_work():
+    with quiet(), garbage_collection_paused(), compiler_state.own_work():
         torch = load_torch()
         # Upstream's pass manager imports TOSA's serializer even for Cortex-M: the extra is not optional.
         feature("tosa_serializer")

@@ -19,7 +19,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraErro
 from cortex_m_hil.errors.text import counted, printable, printable_lines
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
-from cortex_m_hil.host.garbage import nothing_to_collect
+from cortex_m_hil.host.garbage import garbage_collection_paused
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import (
@@ -202,7 +202,7 @@ def _dependents(metafunc: pytest.Metafunc, names: set[str]) -> set[pytest.Fixtur
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector off during collection: test files import torch, and ExecuTorch's suite ExecuTorch."""
-    with nothing_to_collect():
+    with garbage_collection_paused():
         return (yield)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cortex_m_hil.host.garbage import nothing_to_collect
+from cortex_m_hil.host.garbage import garbage_collection_paused
 
 pytest_plugins = ["pytester"]
 
@@ -28,7 +28,7 @@ def as_it_was() -> Iterator[None]:
 def test_what_is_there_at_the_end_is_frozen_and_what_was_garbage_before_is_gone() -> None:
     garbage = weakref.ref(Cycle())
     before = gc.get_freeze_count()
-    with nothing_to_collect():
+    with garbage_collection_paused():
         assert not gc.isenabled() and garbage() is None
         kept = Cycle()
     assert gc.isenabled() and gc.get_freeze_count() > before
@@ -37,7 +37,7 @@ def test_what_is_there_at_the_end_is_frozen_and_what_was_garbage_before_is_gone(
 
 def test_who_has_disabled_it_finds_it_disabled() -> None:
     gc.disable()
-    with pytest.raises(ImportError), nothing_to_collect():
+    with pytest.raises(ImportError), garbage_collection_paused():
         raise ImportError("torch")
     assert not gc.isenabled()
 
