@@ -40,7 +40,7 @@ def source_lines(ancestors: Sequence[str], exported: Any) -> tuple[str, ...]:
     return tuple(by_name.get(name, "") for name in ancestors)
 
 
-def left_out(quantizer: Any, exported: Any) -> Mapping[str, str]:
+def float_reasons(quantizer: Any, exported: Any) -> Mapping[str, str]:
     """Return why the quantiser left nodes of the exported module in float: the reasons by the names of the nodes.
 
     The result is empty for ExecuTorch 1.4.1, which keeps no reports.

@@ -82,7 +82,7 @@ class _Shared:
     """The target-independent part of a lowering: fake-quantised graph, edge program, and what was lowered from it."""
 
     quantized: Any | None
-    left_out: Mapping[str, str]  # nodes of the export that are not quantised, and why
+    float_reasons: Mapping[str, str]  # nodes of the export that are not quantised, and why
     edge: Any
     hint: str
     lowered: dict[tuple[Isa, bool], _Lowered] = field(default_factory=dict)  # by ISA class and `redzones`
@@ -95,13 +95,13 @@ class _Lowered:
     pte: bytes
     nodes: tuple[str, ...]
     ancestors: tuple[str, ...]
-    left_out: tuple[str, ...]
+    float_reasons: tuple[str, ...]
     size_without_redzones: int | None
     models: HostModels
 
     def entry(self) -> dict[str, Any]:
         """Return the part of it that is kept on disk."""
-        lists = {name: list(getattr(self, name)) for name in ("nodes", "ancestors", "left_out")}
+        lists = {name: list(getattr(self, name)) for name in ("nodes", "ancestors", "float_reasons")}
         pte = np.frombuffer(self.pte, np.uint8)
         return {"pte": pte, **lists, "size_without_redzones": self.size_without_redzones}
 
@@ -269,7 +269,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     return Program(
         pte, file, isa, nodes, source.title, inputs, references, at_instructions,
         functools.partial(_origin, source), size,
-        no_key=source.no_key, undisturbed=undisturbed, sources=sources, left_out=tuple(entry["left_out"]),
+        no_key=source.no_key, undisturbed=undisturbed, sources=sources, float_reasons=tuple(entry["float_reasons"]),
         state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
         training=source.exported.training,
     )  # fmt: skip
@@ -402,12 +402,12 @@ def _prepare(source: _Source) -> _Shared:
     # A copy: what was exported may be lowered again, and is the float reference.
     exported = copy.deepcopy(source.exported.program)
     quantized: Any = None
-    left_out: Mapping[str, str] = {}
+    float_reasons: Mapping[str, str] = {}
     if source.options.quantize:
-        quantized, exported, left_out = _quantized(source, exported, hint)
+        quantized, exported, float_reasons = _quantized(source, exported, hint)
     config = api.edge_compile_config()
     edge = stage(source.title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
-    return _Shared(quantized, left_out, edge, hint)
+    return _Shared(quantized, float_reasons, edge, hint)
 
 
 def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Mapping[str, str]]:
@@ -415,14 +415,14 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
     title, what = source.title, "export of the quantised module"
     shapes = shapes_for(source.exported.dimensions, source.inputs)
     if not source.exported.states:
-        module, left_out = _quantize(source, None, exported, hint)
-        return module, stage(title, what, hint, lambda: flat_export(module, source.inputs, shapes)), left_out
+        module, float_reasons = _quantize(source, None, exported, hint)
+        return module, stage(title, what, hint, lambda: flat_export(module, source.inputs, shapes)), float_reasons
     opened: OpenedProgram = stage(title, "state as inputs", hint, lambda: OpenedProgram.of(exported, title))
-    module, left_out = _quantize(source, opened, opened.program, hint)
+    module, float_reasons = _quantize(source, opened, opened.program, hint)
     shapes = None if shapes is None else (*(None for _ in opened.first), *shapes)
     again = stage(title, what, hint, lambda: flat_export(module, (*opened.first, *source.inputs), shapes))
     bound = stage(title, "inputs as state", hint, lambda: opened.bind(again, source.inputs))
-    return bound.module(check_guards=False), bound, left_out
+    return bound.module(check_guards=False), bound, float_reasons
 
 
 def _quantize(source: _Source, opened: OpenedProgram | None, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
@@ -448,8 +448,8 @@ def _quantize(source: _Source, opened: OpenedProgram | None, exported: Any, hint
         except LoweringError as error:
             raise (_mistake(source, number, error) or error) from error.__cause__
         state = () if opened is None else opened.next(given)
-    left_out = ancestry.left_out(quantizer, exported.graph)
-    return stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), left_out
+    float_reasons = ancestry.float_reasons(quantizer, exported.graph)
+    return stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), float_reasons
 
 
 def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError | None:
@@ -494,8 +494,8 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     size_without_redzones = None if planner is None else planner.size_without_redzones
     nodes = graph_nodes(made, file)
     ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)
-    left_out = tuple(shared.left_out.get(name, "") for name in ancestors)
-    return _Lowered(pte, nodes, ancestors, left_out, size_without_redzones, models)
+    float_reasons = tuple(shared.float_reasons.get(name, "") for name in ancestors)
+    return _Lowered(pte, nodes, ancestors, float_reasons, size_without_redzones, models)
 
 
 def _passes(edge: Any, options: LoweringOptions, isa: Isa) -> Any:

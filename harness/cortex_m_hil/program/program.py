@@ -113,7 +113,7 @@ class Program:
             states;
             the dialect's alone, or also those of the models that compute in float.
         sources: the user's `file:line` per instruction.
-        left_out: per instruction why it is in float, by the quantiser ("": it is not).
+        float_reasons: per instruction why it is in float, by the quantiser ("": it is not).
         dimensions: those of the inputs that are not fixed.
         training: None unless the module, or a part of it, was in training mode and computes otherwise in it.
     """
@@ -137,14 +137,14 @@ class Program:
     state_names: tuple[str, ...] = ()
     stream: StreamReference | None = field(default=None, repr=False)
     sources: tuple[str, ...] = field(default=(), repr=False)
-    left_out: tuple[str, ...] = field(default=(), repr=False)
+    float_reasons: tuple[str, ...] = field(default=(), repr=False)
     dimensions: tuple[Dimension, ...] = ()
     training: Training | None = None
 
     @cached_property
     def partition(self) -> Partition:
         """Return the partition: what runs each instruction, on Cortex-M kernels, on portable ones or in float."""
-        return Partition.of(self.file, self.nodes, self.sources, self.left_out)
+        return Partition.of(self.file, self.nodes, self.sources, self.float_reasons)
 
     @cached_property
     def lifetimes(self) -> Lifetimes:

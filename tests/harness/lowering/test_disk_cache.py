@@ -338,7 +338,7 @@ def test_a_lowering_that_is_not_repeatable_is_found_out(folder: Path) -> None:
     pte = linear()().pte
     [path] = folder.glob("??/*.program")
     path.unlink()
-    lists: dict[str, list[str]] = {"nodes": [], "ancestors": [], "left_out": []}
+    lists: dict[str, list[str]] = {"nodes": [], "ancestors": [], "float_reasons": []}
     other = {"pte": np.frombuffer(linear(seed=1)().pte, np.uint8), **lists, "size_without_redzones": None}
     disk.get_or_make("program", path.stem, lambda: other)
     clear_cache()
