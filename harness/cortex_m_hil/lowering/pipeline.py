@@ -26,7 +26,7 @@ from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, isolated, load_torch
 from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
-from cortex_m_hil.lowering.dynamic import SizeWatch, dimensions_of, shapes_for, written_out
+from cortex_m_hil.lowering.dynamic_shapes import SizeWatch, dimensions_of, expanded_shapes, shapes_for
 from cortex_m_hil.lowering.module_checks import module_of, require_alike, require_float, require_module, title_of
 from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, stage, trace
 from cortex_m_hil.lowering.mutable_buffers import OpenedProgram, keep_initial_values
@@ -130,7 +130,7 @@ def export(
     require_module(module)
     if inputs is None:
         raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
-    dynamic_shapes = written_out(title_of(module), module, inputs, dynamic_shapes)
+    dynamic_shapes = expanded_shapes(title_of(module), module, inputs, dynamic_shapes)
     given = _arranged(inputs, LoweringOptions(layout=layout).layout)
     shapes = shapes_for(dimensions, given) if dimensions else dynamic_shapes
     with isolated():

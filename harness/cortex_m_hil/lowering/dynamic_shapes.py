@@ -1,4 +1,4 @@
-"""Exports whose inputs have dimensions that are not fixed, and checks that the passes leave them so."""
+"""Dynamic shapes: input dimensions that an export leaves open, and checks that the passes do not fix them."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
     return torch.utils._pytree.tree_unflatten(named, structure)
 
 
-def written_out(title: str, module: Any, inputs: Sequence[Any], shapes: Any) -> Any:
-    """Return `dynamic_shapes` with torch.export's `ShapesCollection` and `AdditionalInputs` written out by argument.
+def expanded_shapes(title: str, module: Any, inputs: Sequence[Any], shapes: Any) -> Any:
+    """Return `dynamic_shapes` by argument, where torch.export's `ShapesCollection` or `AdditionalInputs` was given.
 
     Raise ConfigError where the inputs are not the caller's own tensors, the only ones that these objects know.
     """
@@ -184,11 +184,11 @@ def _check_size(where: str, size: int, dim: Any, sizes: dict[str, tuple[int, str
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    """The origin of a request for the number of a size.
+class _SizeRequest:
+    """Where a pass asked for the concrete number of a symbolic size.
 
     Attributes:
-        operator: the operator of the node that a pass is at; "" if unknown.
+        operator: the operator of the node that the pass was at; "" if unknown.
         place: file and line of the pass; "" if unknown.
     """
 
@@ -196,8 +196,8 @@ class _Asking:
     place: str = ""
 
     @classmethod
-    def in_frames(cls, frame: FrameType | None) -> _Asking:
-        """Find the request's origin in the frames of ExecuTorch's Cortex-M backend, the innermost first."""
+    def in_frames(cls, frame: FrameType | None) -> _SizeRequest:
+        """Return the request that the innermost frame of ExecuTorch's Cortex-M backend makes."""
         place = ""
         while frame is not None:
             if _PASSES in frame.f_code.co_filename:
@@ -213,35 +213,36 @@ class _Asking:
 class SizeWatch:
     """A watch over the sizes of an edge program's inputs, before the Cortex-M passes and after them.
 
-    A pass that asks for the number of a size that is not fixed gets the example's: from then on the program is for that
-    size only.
+    A pass that asks for the number of a symbolic size gets the example's, which fixes the size: from then on, the
+    program is for this size only.
 
     Attributes:
         title: the module's name, for messages.
-        dimensions: those that are to stay unfixed.
-        fixed_by: who fixed a symbol's size, by symbol.
+        dimensions: the dimensions that must stay open.
+        fixed_by: the request that fixed a size, by its symbol.
     """
 
     title: str
     dimensions: Sequence[Dimension]
-    fixed_by: dict[Any, _Asking] = field(default_factory=dict)  # by symbol
+    fixed_by: dict[Any, _SizeRequest] = field(default_factory=dict)
 
     @contextmanager
     def passes(self, program: Any) -> Iterator[None]:
-        """Watch the passes, which run within the block.
+        """Watch the passes that run within the block.
 
-        LoweringError is raised where they fixed a dimension; it names the operator and the line of the pass.
+        Raises LoweringError, with the operator and the line of the pass, where they fixed a dimension.
         """
         sizes = {(number, dim): size for number, _, dim, size in _symbolic(program)}
         symbols = {place: size.node.expr.free_symbols for place, size in sizes.items()}
-        with self._noting():
+        with self._recording_requests():
             yield
         for one in self.dimensions:
             place = one.input, one.number
             if place not in sizes:
                 self._refuse(one, "quantising, to_edge or an earlier lowering of it fixes it", "")
             if (size := sizes[place].node.maybe_as_int()) is not None:
-                by = next((self.fixed_by[symbol] for symbol in symbols[place] if symbol in self.fixed_by), _Asking())
+                known = (self.fixed_by[symbol] for symbol in symbols[place] if symbol in self.fixed_by)
+                by = next(known, _SizeRequest())
                 where = f", in {by.place}" if by.place else ""
                 what = f"ExecuTorch's Cortex-M passes fix it at {size}, its size in the example{where}"
                 self._refuse(one, what, by.operator)
@@ -259,8 +260,8 @@ class SizeWatch:
         raise LoweringError(problem, operator=operator, hint=_EACH_SIZE)
 
     @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Note within the block who asks for the number of a size, through a method that is private to torch."""
+    def _recording_requests(self) -> Iterator[None]:
+        """Record within the block which pass asks for the number of a size, by patching a private method of torch."""
         environments = load_torch().fx.experimental.symbolic_shapes.ShapeEnv
         original = getattr(environments, "_set_replacement", None)
         if original is None or not self.dimensions:
@@ -269,7 +270,7 @@ class SizeWatch:
 
         def noted(environment: Any, symbol: Any, target: Any, *rest: Any, **named: Any) -> Any:
             if target.is_number:
-                self.fixed_by.setdefault(symbol, _Asking.in_frames(sys._getframe(1)))
+                self.fixed_by.setdefault(symbol, _SizeRequest.in_frames(sys._getframe(1)))
             return original(environment, symbol, target, *rest, **named)
 
         with mock.patch.object(environments, "_set_replacement", noted):
