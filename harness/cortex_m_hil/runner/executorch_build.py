@@ -51,15 +51,15 @@ _OPTIONS: Final = (
 
 
 @dataclass(frozen=True)
-class Order:
-    """A build of ExecuTorch that was asked for.
+class BuildRequest:
+    """A build of ExecuTorch to be made.
 
     Attributes:
         source: the checkout of ExecuTorch.
         cpu: the CPU to build for.
         cmsis_nn: a checkout of CMSIS-NN; None: the one that the checkout of ExecuTorch uses.
         options: further options for CMake, `-DNAME=VALUE`.
-        coverage: its Cortex-M kernels and CMSIS-NN count the lines and branches that they execute.
+        coverage: whether its Cortex-M kernels and CMSIS-NN count the lines and branches that they execute.
     """
 
     source: Path
@@ -70,7 +70,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledPrefix:
     """An installed ExecuTorch for one CPU.
 
     Attributes:
@@ -78,7 +78,7 @@ class Installed:
         cpu: the CPU that it is for.
         version: the checkout's version, with its commit.
         built: whether it has just been built, and was not there before.
-        coverage: as in `Order`.
+        coverage: as in `BuildRequest`.
     """
 
     directory: Path
@@ -88,64 +88,68 @@ class Installed:
     coverage: bool = False
 
 
-def install_prefix(order: Order, told: Callable[[str], None] = lambda _: None, link: Path | None = None) -> Installed:
-    """Return the prefix of an order, built if it is not there, and select it for the targets of its CPU.
+def install_prefix(
+    request: BuildRequest, report: Callable[[str], None] = lambda _: None, link: Path | None = None
+) -> InstalledPrefix:
+    """Return the prefix of a build, which is made if it is not there, and select it for the targets of its CPU.
 
     Args:
-        order: what to build.
-        told: called with a description of each stage as it begins, and again with its progress.
+        request: what to build.
+        report: is called with a description of each stage as it begins, and again with its progress.
         link: a symbolic link to make to the prefix, instead of selecting it for the CPU's targets; None: none.
 
     Raises:
-        ConfigError: the order is wrong, or `link` exists and is no link.
+        ConfigError: the request is wrong, or `link` exists and is no link.
         ToolchainError: a tool is missing.
         BuildError: the build fails, with the first error and what the checkout lacks.
     """
-    _check(order)
+    _check(request)
     if link is not None and not link.is_symlink() and link.exists():
         raise ConfigError(f"{link} is there, and is no link", hint="--link names what is to be made")
     home = cache_directory() / "executorch"
-    directory = home / f"{order.cpu}-{_key(order)}"
+    directory = home / f"{request.cpu}-{_key(request)}"
     try:
         home.mkdir(parents=True, exist_ok=True)
         with build_lock(directory.with_suffix(".lock"), 2 * _TIMEOUT):
             built = not (directory / DESCRIPTION).is_file()
             if built:
-                _build(order, directory, told)
-            ours = executorch_install.chosen(cache_directory(), order.cpu, order.coverage)
+                _build(request, directory, report)
+            ours = executorch_install.chosen(cache_directory(), request.cpu, request.coverage)
             _link(ours if link is None else link, directory)
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
     version = executorch_install.installed_version(directory)
-    return Installed(directory, order.cpu, version, built, order.coverage)
+    return InstalledPrefix(directory, request.cpu, version, built, request.coverage)
 
 
-def _check(order: Order) -> None:
-    if order.cpu == HOST.name or order.cpu not in cpus():
+def _check(request: BuildRequest) -> None:
+    if request.cpu == HOST.name or request.cpu not in cpus():
         known = ", ".join(name for name in cpus() if name != HOST.name)
-        raise ConfigError(f"no CPU {order.cpu!r}", hint=f"--cpu is one of {known}")
+        raise ConfigError(f"no CPU {request.cpu!r}", hint=f"--cpu is one of {known}")
     for name in ("CMakeLists.txt", "CMakePresets.json", "version.txt"):
-        if not (order.source / name).is_file():
-            raise ConfigError(f"{order.source} is no ExecuTorch checkout: it has no {name}", hint="--source PATH")
+        if not (request.source / name).is_file():
+            raise ConfigError(f"{request.source} is no ExecuTorch checkout: it has no {name}", hint="--source PATH")
     with contextlib.suppress(ValueError):
-        presets = json.loads((order.source / "CMakePresets.json").read_text(errors="replace"))
+        presets = json.loads((request.source / "CMakePresets.json").read_text(errors="replace"))
         if PRESET not in {one.get("name") for one in presets.get("configurePresets", [])}:
-            version = (order.source / "version.txt").read_text(errors="replace").strip()
+            version = (request.source / "version.txt").read_text(errors="replace").strip()
             hint = "check out ExecuTorch 1.5 or newer"
-            raise ConfigError(f"{order.source}, version {version}, has no preset {PRESET}", hint=hint)
-    if order.cmsis_nn is not None and not (order.cmsis_nn / "CMakeLists.txt").is_file():
-        raise ConfigError(f"{order.cmsis_nn} is no CMSIS-NN checkout: it has no CMakeLists.txt", hint="--cmsis-nn PATH")
-    for option in order.options:
+            raise ConfigError(f"{request.source}, version {version}, has no preset {PRESET}", hint=hint)
+    if request.cmsis_nn is not None and not (request.cmsis_nn / "CMakeLists.txt").is_file():
+        raise ConfigError(
+            f"{request.cmsis_nn} is no CMSIS-NN checkout: it has no CMakeLists.txt", hint="--cmsis-nn PATH"
+        )
+    for option in request.options:
         if not option.startswith("-D"):
             raise ConfigError(f"{option!r} is no option of CMake's cache", hint="-- -DNAME=VALUE …")
 
 
-def _key(order: Order) -> str:
+def _key(request: BuildRequest) -> str:
     compiler = toolchain.find("arm-none-eabi-g++").banner
-    digest = hashlib.sha256(f"{compiler}\0{order.cpu}\0{_OPTIONS}\0{order.options}\0".encode())
-    for path in _counting() if order.coverage else ():
+    digest = hashlib.sha256(f"{compiler}\0{request.cpu}\0{_OPTIONS}\0{request.options}\0".encode())
+    for path in _counting() if request.coverage else ():
         digest.update(path.read_bytes() + b"\0")
-    for folder in filter(None, (order.source, order.cmsis_nn)):
+    for folder in filter(None, (request.source, request.cmsis_nn)):
         for path in sorted(executorch_install.source_files(folder, Path())):
             digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -157,18 +161,18 @@ def _counting() -> tuple[Path, ...]:
     return folder / "counting_executorch.cmake", folder / "counting.cmake"
 
 
-def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
+def _build(request: BuildRequest, directory: Path, report: Callable[[str], None]) -> None:
     """Build and install beside `directory`, then rename the prefix, so that one that exists is always complete."""
     log, work = directory.with_suffix(".log"), directory.with_suffix(_UNFINISHED)
     log.unlink(missing_ok=True)
-    _Stages(order, work, log, told).run()
+    _Stages(request, work, log, report).run()
     prefix = work / "prefix"
     if not (prefix / "lib" / executorch_install.CORE).is_file():
-        raise BuildError(f"the preset {PRESET} of {order.source} installs no {executorch_install.CORE}")
-    if order.coverage:
-        _keep_notes(order, work / "build", prefix / NOTES)
-    told_of = {"version": _version(order), "order": asdict(order)}
-    (prefix / DESCRIPTION).write_text(json.dumps(told_of, default=str, indent=1))
+        raise BuildError(f"the preset {PRESET} of {request.source} installs no {executorch_install.CORE}")
+    if request.coverage:
+        _keep_notes(request, work / "build", prefix / NOTES)
+    description = {"version": _version(request), "order": asdict(request)}
+    (prefix / DESCRIPTION).write_text(json.dumps(description, default=str, indent=1))
     if directory.exists():
         shutil.rmtree(directory)
     prefix.rename(directory)
@@ -179,16 +183,16 @@ def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
 class _Stages:
     """The stages of a build in `work`, a folder that stays until all have succeeded, so that ninja can resume."""
 
-    order: Order
+    request: BuildRequest
     work: Path
     log: Path
-    told: Callable[[str], None]
+    report: Callable[[str], None]
 
     def run(self) -> None:
-        configure, build, install_ = _commands(self.order, self.work)
+        configure, build, install_ = _commands(self.request, self.work)
         configured = self.work / "configured"
-        if self._goes_on(configure):
-            self.told("goes on with what was built before")
+        if self._can_resume(configure):
+            self.report("goes on with what was built before")
         if not configured.exists():
             self._run("configures", configure)
             configured.touch()
@@ -196,8 +200,8 @@ class _Stages:
         shutil.rmtree(self.work / "prefix", ignore_errors=True)
         self._run("installs", install_)
 
-    def _goes_on(self, configure: Sequence[str]) -> bool:
-        """Tell whether `work` has an unfinished build of the same command; that of any other command is removed."""
+    def _can_resume(self, configure: Sequence[str]) -> bool:
+        """Tell whether `work` has an unfinished build of the same command; remove that of any other command."""
         begun, said = self.work / "begun", json.dumps(configure)
         with contextlib.suppress(OSError):
             if begun.read_text() == said:
@@ -210,24 +214,24 @@ class _Stages:
 
     def _remove_older(self, said: str) -> None:
         """Remove unfinished builds of the same command from other contents, unless a process is using them."""
-        for other in self.work.parent.glob(f"{self.order.cpu}-*{_UNFINISHED}"):
+        for other in self.work.parent.glob(f"{self.request.cpu}-*{_UNFINISHED}"):
             with contextlib.suppress(OSError, filelock.Timeout):
                 if (other / "begun").read_text().replace(str(other), str(self.work)) == said:
                     with filelock.FileLock(other.with_suffix(".lock"), timeout=0):
                         shutil.rmtree(other)
 
     def _run(self, what: str, command: Sequence[str]) -> None:
-        self.told(what)
+        self.report(what)
         begin = self.log.stat().st_size if self.log.exists() else 0
         # A preset's paths are relative to where it is used.
         status = subprocesses.run(
-            command, self.log, _TIMEOUT, cwd=self.order.source, meanwhile=lambda: self._tell_how_far(what, begin)
+            command, self.log, _TIMEOUT, cwd=self.request.source, meanwhile=lambda: self._tell_how_far(what, begin)
         )
         if status is None:
             hint = f"the same command goes on where it ended; its log is {self.log}"
-            raise BuildError(f"{self.order.source} {what}: no end after {_TIMEOUT:.0f} s", hint=hint)
+            raise BuildError(f"{self.request.source} {what}: no end after {_TIMEOUT:.0f} s", hint=hint)
         if status != 0:
-            raise _failure(self.order, self.log, status)
+            raise _failure(self.request, self.log, status)
 
     def _tell_how_far(self, what: str, begin: int) -> None:
         """Report the progress from the log, where ninja prints `[12/345]` before each step."""
@@ -236,60 +240,60 @@ class _Stages:
             steps = re.findall(rb"^\[(\d+)/(\d+)\]", log.read(), re.MULTILINE)
         if steps:
             done, all_ = map(int, steps[-1])
-            self.told(f"{what} {done} of {all_}")
+            self.report(f"{what} {done} of {all_}")
 
 
-def _keep_notes(order: Order, build: Path, folder: Path) -> None:
+def _keep_notes(request: BuildRequest, build: Path, folder: Path) -> None:
     folder.mkdir()
     for path in build.rglob("*.gcno"):
         shutil.copy2(path, folder)
     if not any(folder.iterdir()):
         raise BuildError(
-            f"{order.source} for {order.cpu}: no kernel counts",
+            f"{request.source} for {request.cpu}: no kernel counts",
             hint="--coverage needs GCC 11, and CMAKE_PROJECT_INCLUDE, which no option after -- may set",
         )
 
 
-def _version(order: Order) -> str:
+def _version(request: BuildRequest) -> str:
     """Return the versions of the checkouts: `1.5.0 cff6f4dd32e6, CMSIS-NN dbf45dbfcc51`.
 
     That of CMSIS-NN is there only if a checkout was named, and has a version.
     """
-    versions = [executorch_install.version_of(order.source)]
-    if order.cmsis_nn is not None and (version := executorch_install.version_of(order.cmsis_nn)):
+    versions = [executorch_install.version_of(request.source)]
+    if request.cmsis_nn is not None and (version := executorch_install.version_of(request.cmsis_nn)):
         versions.append(f"CMSIS-NN {version}")
     return ", ".join(versions)
 
 
-def _commands(order: Order, work: Path) -> tuple[list[str], list[str], list[str]]:
+def _commands(request: BuildRequest, work: Path) -> tuple[list[str], list[str], list[str]]:
     """Return the commands that configure, build and install."""
     cmake, build = str(toolchain.find("cmake").path), str(work / "build")
     toolchain.find("ninja")
-    given = [f"-DTARGET_CPU={order.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
-    if order.cmsis_nn is not None:
-        given.append(f"-DCMSIS_NN_LOCAL_PATH={order.cmsis_nn.absolute()}")
-    if order.coverage:
-        given += [f"-DCMAKE_PROJECT_INCLUDE={_counting()[0]}", f"-DHIL_COUNTED_SOURCES={order.source.absolute()}"]
-    configure = [cmake, "-S", str(order.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]
+    given = [f"-DTARGET_CPU={request.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
+    if request.cmsis_nn is not None:
+        given.append(f"-DCMSIS_NN_LOCAL_PATH={request.cmsis_nn.absolute()}")
+    if request.coverage:
+        given += [f"-DCMAKE_PROJECT_INCLUDE={_counting()[0]}", f"-DHIL_COUNTED_SOURCES={request.source.absolute()}"]
+    configure = [cmake, "-S", str(request.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]
     return (
-        [*configure, *given, *order.options],
+        [*configure, *given, *request.options],
         [cmake, "--build", build],
         [cmake, "--install", build, "--prefix", str(work / "prefix")],
     )
 
 
-def _failure(order: Order, log: Path, status: int) -> BuildError:
+def _failure(request: BuildRequest, log: Path, status: int) -> BuildError:
     """Return the error of a stage: what the checkout lacks, else the first error of its log."""
     text = log.read_text(errors="replace")
-    missing = executorch_install.Missing.from_log(order.source, text)
+    missing = executorch_install.Missing.from_log(request.source, text)
     first = executorch_install.first_error(text) or f"status {status}"
     steps = [missing.command]
-    needs_kernels = order.cmsis_nn is None and not any("CMSIS" in option for option in order.options)
-    if order.cmsis_nn is None and ("cmsis" in text[-4000:].lower() or (missing.words and needs_kernels)):
+    needs_kernels = request.cmsis_nn is None and not any("CMSIS" in option for option in request.options)
+    if request.cmsis_nn is None and ("cmsis" in text[-4000:].lower() or (missing.words and needs_kernels)):
         steps.append("--cmsis-nn PATH, a checkout of CMSIS-NN, which ExecuTorch would fetch")
     steps.append(f"the whole log is {log}")
     return BuildError(
-        f"{order.source} {missing.words}" if missing.words else f"{order.source} for {order.cpu}: {first}",
+        f"{request.source} {missing.words}" if missing.words else f"{request.source} for {request.cpu}: {first}",
         log="\n".join(text.splitlines()[-40:]),
         details=[("first error", first)] if missing.words else [],
         hint="; ".join(filter(None, steps)),
@@ -304,7 +308,7 @@ def _link(link: Path, directory: Path) -> None:
     fresh.replace(link)
 
 
-def selected_prefixes() -> tuple[Installed, ...]:
+def selected_prefixes() -> tuple[InstalledPrefix, ...]:
     """Return the selected installations: for each CPU at most one, and one that counts coverage."""
     found = []
     for cpu, coverage in itertools.product(cpus(), (False, True)):
@@ -312,5 +316,5 @@ def selected_prefixes() -> tuple[Installed, ...]:
         if (link / DESCRIPTION).is_file():
             directory = link.resolve()
             version = executorch_install.installed_version(directory)
-            found.append(Installed(directory, cpu, version, built=False, coverage=coverage))
+            found.append(InstalledPrefix(directory, cpu, version, built=False, coverage=coverage))
     return tuple(found)

@@ -16,7 +16,7 @@ from command_line import answers, running, spawn
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.runner import executorch_install
-from cortex_m_hil.runner.executorch_build import Order, install_prefix, selected_prefixes
+from cortex_m_hil.runner.executorch_build import BuildRequest, install_prefix, selected_prefixes
 from cortex_m_hil.targets.load import load_targets
 
 CMAKE = """
@@ -112,12 +112,12 @@ def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Pa
         executorch_install.find_prefix(M0, tmp_path / "cache")
     assert "hil executorch install --source CHECKOUT --cpu cortex-m0" in caught.value.hint
     told: list[str] = []
-    first = install_prefix(Order(checkout, "cortex-m0plus"), told.append)
+    first = install_prefix(BuildRequest(checkout, "cortex-m0plus"), told.append)
     assert first.built and [*dict.fromkeys(what.split()[0] for what in told)] == ["configures", "builds", "installs"]
     assert first.version == f"1.6.0 {git(checkout, 'rev-parse', '--short=12', 'HEAD').strip()}"
     found = executorch_install.find_prefix(M0, tmp_path / "cache")  # whose code an M0+ library is
     assert found.directory.resolve() == first.directory and found.version.startswith(f"{first.version}, libraries ")
-    assert not install_prefix(Order(checkout, "cortex-m0plus")).built
+    assert not install_prefix(BuildRequest(checkout, "cortex-m0plus")).built
     assert [one.directory for one in selected_prefixes()] == [first.directory]
 
 
@@ -125,25 +125,25 @@ def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For commits that are bisected, one after the other."""
-    used = install_prefix(Order(checkout, "cortex-m0plus"))
+    used = install_prefix(BuildRequest(checkout, "cortex-m0plus"))
     (checkout / "core.cpp").write_text((checkout / "core.cpp").read_text() + "int two() { return 2; }\n")
     link = tmp_path / "prefix"
-    other = install_prefix(Order(checkout, "cortex-m0plus"), link=link)
+    other = install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=link)
     assert link.resolve() == other.directory != used.directory
     assert [one.directory for one in selected_prefixes()] == [used.directory]
     monkeypatch.setenv(executorch_install.VARIABLE, str(link))
     assert executorch_install.find_prefix(M0, tmp_path / "cache").directory.resolve() == other.directory
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is there, and is no link"):
-        install_prefix(Order(checkout, "cortex-m0plus"), link=tmp_path / "file")
+        install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=tmp_path / "file")
 
 
 def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
     options = ("-DX=1",)
     orders = [
-        Order(checkout, "cortex-m0plus"),
-        Order(checkout, "cortex-m4"),
-        Order(checkout, "cortex-m4", None, options),
+        BuildRequest(checkout, "cortex-m0plus"),
+        BuildRequest(checkout, "cortex-m4"),
+        BuildRequest(checkout, "cortex-m4", None, options),
     ]
     prefixes = [install_prefix(order).directory for order in orders]
     (checkout / "core.cpp").write_text("int two() { return 2; }\n")
@@ -159,11 +159,11 @@ def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
 def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, tmp_path: Path) -> None:
     """Each is refused where the other is needed, with the command that installs that."""
     cache = tmp_path / "cache"
-    plain = install_prefix(Order(checkout, "cortex-m0plus"))
+    plain = install_prefix(BuildRequest(checkout, "cortex-m0plus"))
     with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed") as caught:
         executorch_install.find_prefix(M0, cache, counts=True)
     assert "hil executorch install --source CHECKOUT --cpu cortex-m0 --coverage" in caught.value.hint
-    counting = install_prefix(Order(checkout, "cortex-m0plus", coverage=True))
+    counting = install_prefix(BuildRequest(checkout, "cortex-m0plus", coverage=True))
     assert counting.directory != plain.directory
     assert {path.name for path in (counting.directory / "notes").iterdir()} == {"nn.cpp.gcno", "op.cpp.gcno"}
     assert executorch_install.find_prefix(M0, cache).directory.resolve() == plain.directory
@@ -178,7 +178,7 @@ def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, t
 def test_a_prefix_of_the_other_kind_that_is_named_is_refused(
     counts: bool, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = install_prefix(Order(checkout, "cortex-m0plus", coverage=not counts))
+    named = install_prefix(BuildRequest(checkout, "cortex-m0plus", coverage=not counts))
     monkeypatch.setenv(executorch_install.VARIABLE, str(named.directory))
     with pytest.raises(ConfigError, match=r"its kernels count (no )?coverage") as caught:
         executorch_install.find_prefix(M0, tmp_path / "cache", counts)
@@ -189,24 +189,26 @@ def test_options_that_keep_kernels_from_counting_are_an_error(checkout: Path, tm
     mine = tmp_path / "mine.cmake"
     mine.write_text("")
     with pytest.raises(BuildError, match="no kernel counts") as caught:
-        install_prefix(Order(checkout, "cortex-m0plus", None, (f"-DCMAKE_PROJECT_INCLUDE={mine}",), coverage=True))
+        install_prefix(
+            BuildRequest(checkout, "cortex-m0plus", None, (f"-DCMAKE_PROJECT_INCLUDE={mine}",), coverage=True)
+        )
     assert "CMAKE_PROJECT_INCLUDE" in caught.value.hint and [one.coverage for one in selected_prefixes()] == []
 
 
-def missing_submodule(checkout: Path) -> Order:
-    return Order(checkout, "cortex-m4", None, ("-DNEEDS_JSON=ON",))
+def missing_submodule(checkout: Path) -> BuildRequest:
+    return BuildRequest(checkout, "cortex-m4", None, ("-DNEEDS_JSON=ON",))
 
 
-def missing_cmsis_nn(checkout: Path) -> Order:
-    return Order(checkout, "cortex-m4", None, ("-DNEEDS_CMSIS_NN=ON",))
+def missing_cmsis_nn(checkout: Path) -> BuildRequest:
+    return BuildRequest(checkout, "cortex-m4", None, ("-DNEEDS_CMSIS_NN=ON",))
 
 
-def error_of_the_compiler(checkout: Path) -> Order:
+def error_of_the_compiler(checkout: Path) -> BuildRequest:
     (checkout / "core.cpp").write_text("\nint one() { return nothing; }\n")
-    return Order(checkout, "cortex-m4")
+    return BuildRequest(checkout, "cortex-m4")
 
 
-FAILURES: list[tuple[Callable[[Path], Order], str, str]] = [
+FAILURES: list[tuple[Callable[[Path], BuildRequest], str, str]] = [
     (missing_submodule, "lacks 1 submodule: third-party/json", "update --init --depth 1 third-party/json; --cmsis-nn "),
     (missing_cmsis_nn, r"CMake Error at CMakeLists.txt:\d+", "--cmsis-nn PATH, a checkout of CMSIS-NN"),
     (error_of_the_compiler, r"core.cpp:2:20: error: 'nothing' was not declared", "the whole log is "),
@@ -215,7 +217,7 @@ FAILURES: list[tuple[Callable[[Path], Order], str, str]] = [
 
 @pytest.mark.parametrize(("order", "said", "hint"), FAILURES, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_build_that_fails_says_where_and_what_is_missing(
-    order: Callable[[Path], Order], said: str, hint: str, checkout: Path, tmp_path: Path
+    order: Callable[[Path], BuildRequest], said: str, hint: str, checkout: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(BuildError, match=said) as caught:
         install_prefix(order(checkout))
@@ -266,7 +268,7 @@ def test_a_build_that_was_interrupted_goes_on(number: int, checkout: Path, tmp_p
     assert selected_prefixes() == () and [one.suffix for one in home.glob("*/")] == [".unfinished"]
     go.touch()
     told: list[str] = []
-    found = install_prefix(Order(checkout, "cortex-m0plus", None, options), told.append)
+    found = install_prefix(BuildRequest(checkout, "cortex-m0plus", None, options), told.append)
     assert found.built and [*told[:2], told[-1]] == ["goes on with what was built before", "builds", "installs"]
     log = found.directory.with_suffix(".log").read_text()
     assert "waited.cpp" in log and "nn.cpp" not in log and "Configuring done" not in log
@@ -275,7 +277,7 @@ def test_a_build_that_was_interrupted_goes_on(number: int, checkout: Path, tmp_p
 
 def test_what_is_left_of_other_content_is_removed(checkout: Path, tmp_path: Path) -> None:
     """By the next build of the same command; a build of another command is left to go on."""
-    for order in (missing_submodule(checkout), Order(checkout, "cortex-m4", None, ("-DNEEDS_JSON=1",))):
+    for order in (missing_submodule(checkout), BuildRequest(checkout, "cortex-m4", None, ("-DNEEDS_JSON=1",))):
         with pytest.raises(BuildError):
             install_prefix(order)
     home = tmp_path / "cache" / "executorch"
@@ -290,34 +292,39 @@ def test_a_cmsis_nn_of_ones_own(checkout: Path, tmp_path: Path) -> None:
     mine = tmp_path / "cmsis"
     mine.mkdir()
     with pytest.raises(ConfigError, match="is no CMSIS-NN checkout"):
-        install_prefix(Order(checkout, "cortex-m4", mine))
+        install_prefix(BuildRequest(checkout, "cortex-m4", mine))
     (mine / "CMakeLists.txt").write_text("file(WRITE ${CMAKE_BINARY_DIR}/mine)\n")
     git(mine, "init", "--quiet")
     git(mine, "add", ".")
     git(mine, "commit", "--quiet", "-m", "first")
-    first = install_prefix(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",)))
+    first = install_prefix(BuildRequest(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",)))
     commit = git(mine, "rev-parse", "--short=12", "HEAD").strip()
     assert re.fullmatch(rf"1\.6\.0 [0-9a-f]{{12}}, CMSIS-NN {commit}", first.version)
     (mine / "kernel.c").write_text("int changed;\n")
-    assert install_prefix(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",))).directory != first.directory
+    assert (
+        install_prefix(BuildRequest(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",))).directory != first.directory
+    )
 
 
-def without_preset(checkout: Path) -> Order:
+def without_preset(checkout: Path) -> BuildRequest:
     (checkout / "CMakePresets.json").write_text('{"configurePresets": [{"name": "linux"}]}')
-    return Order(checkout, "cortex-m4")
+    return BuildRequest(checkout, "cortex-m4")
 
 
-MISTAKES: list[tuple[Callable[[Path], Order], str]] = [
-    (lambda checkout: Order(checkout.parent, "cortex-m4"), "is no ExecuTorch checkout: it has no CMakeLists.txt"),
+MISTAKES: list[tuple[Callable[[Path], BuildRequest], str]] = [
+    (
+        lambda checkout: BuildRequest(checkout.parent, "cortex-m4"),
+        "is no ExecuTorch checkout: it has no CMakeLists.txt",
+    ),
     (without_preset, "version 1.6.0, has no preset arm-baremetal"),
-    (lambda checkout: Order(checkout, "cortex-m5"), "no CPU 'cortex-m5'"),
-    (lambda checkout: Order(checkout, "host"), "no CPU 'host'"),
-    (lambda checkout: Order(checkout, "cortex-m4", None, ("X=1",)), "'X=1' is no option of CMake's cache"),
+    (lambda checkout: BuildRequest(checkout, "cortex-m5"), "no CPU 'cortex-m5'"),
+    (lambda checkout: BuildRequest(checkout, "host"), "no CPU 'host'"),
+    (lambda checkout: BuildRequest(checkout, "cortex-m4", None, ("X=1",)), "'X=1' is no option of CMake's cache"),
 ]
 
 
 @pytest.mark.parametrize(("order", "said"), MISTAKES)
-def test_mistakes(order: Callable[[Path], Order], said: str, checkout: Path) -> None:
+def test_mistakes(order: Callable[[Path], BuildRequest], said: str, checkout: Path) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         install_prefix(order(checkout))
     assert caught.value.hint

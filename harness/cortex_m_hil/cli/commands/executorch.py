@@ -12,7 +12,7 @@ from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.output import Progress, going_on
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.runner import executorch_build
-from cortex_m_hil.runner.executorch_build import Installed, Order
+from cortex_m_hil.runner.executorch_build import BuildRequest, InstalledPrefix
 from cortex_m_hil.targets.cpu import cpu_name
 
 executorch = group()
@@ -62,9 +62,9 @@ def install(
         raise ConfigError(f"--link {link} is one place, and there are {len(cpu)} CPUs", hint="--link 'prefix-{cpu}'")
 
     def ask(name: str) -> Answer:
-        order = Order(source, name, cmsis_nn, tuple(options or ()), coverage)
+        request = BuildRequest(source, name, cmsis_nn, tuple(options or ()), coverage)
         with going_on("the same command goes on where it ended"), Progress(name) as told:
-            found = executorch_build.install_prefix(order, told, Path(link.replace("{cpu}", name)) if link else None)
+            found = executorch_build.install_prefix(request, told, Path(link.replace("{cpu}", name)) if link else None)
         state = "installed" if found.built else "was installed already"
         return Answer(f"{_line(found)} {state}", {**_fields(found), "built": found.built})
 
@@ -89,9 +89,9 @@ def list_installed() -> None:
         tell(Answer(_line(one), _fields(one)))
 
 
-def _line(one: Installed) -> str:
+def _line(one: InstalledPrefix) -> str:
     return f"{one.cpu}: ExecuTorch {one.version}{', which counts coverage,' if one.coverage else ''} in {one.directory}"
 
 
-def _fields(one: Installed) -> dict[str, object]:
+def _fields(one: InstalledPrefix) -> dict[str, object]:
     return {"cpu": one.cpu, "version": one.version, "directory": one.directory, "coverage": one.coverage}
