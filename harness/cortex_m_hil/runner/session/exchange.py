@@ -23,7 +23,7 @@ WINDOW = 48  # frames in flight: 7.8 KB, which a runner's 8192 hold; 85 ms at 92
 # Seconds of silence before requests are sent again: at first, and at most. It goes on until the budget ends: there is
 # no count of retries.
 RETRANSMISSION_TIMEOUT = 0.1, 1.0
-FAULT_REPORT_ATTEMPTS = 20  # times that a runner which has ended is asked for its fault
+FAULT_REPORT_ATTEMPTS = 20  # times that a runner which has ended is asked for its FAULT event
 LAST_SEQ = 0xFFFF
 
 
@@ -40,13 +40,13 @@ class Exchange:
         self._decoder = Decoder()
         self._frames: deque[ProtocolFrame] = deque()
         self._timeout = RETRANSMISSION_TIMEOUT[0]
-        self._sent_again = False  # whether requests were sent again since the last response that came twice
+        self._retransmitted = False  # whether requests were sent again since the last duplicate response
         self._report_attempts = 0
 
     def reserve(self, count: int) -> None:
-        """Make the seqs of the next `count` requests consecutive, by beginning again at 1 if they would not be.
+        """Make the seqs of the next `count` requests consecutive: restart them at 1 if they would wrap around.
 
-        `count` is at most LAST_SEQ, and so much less that seqs of answers that may still be under way do not recur.
+        `count` must be so much less than LAST_SEQ that no seq of a response that may still arrive is used again.
         """
         if self.seq + count > LAST_SEQ:
             self.seq = 0
@@ -59,8 +59,8 @@ class Exchange:
     def responses(self, requests: Sequence[ProtocolFrame], budget_of_one: Callable[[], Budget]) -> list[ProtocolFrame]:
         """Send requests and return their responses, in the order of the requests.
 
-        On a lossy link several are in flight, and one that is not answered is sent again. A response that arrives twice
-        proves that it was late and not lost: from then on the retransmission timeout is longer.
+        On a lossy link several are in flight, and one that is not answered is sent again. A duplicate response shows
+        that the first one was late and not lost: from then on the retransmission timeout is longer.
 
         Args:
             requests: the frames to send.
@@ -82,14 +82,14 @@ class Exchange:
             frame = self._next_frame(budget, timeout)
             if frame is None:
                 window.all_lost()
-                self._sent_again = True
+                self._retransmitted = True
                 timeout = min(2 * timeout, RETRANSMISSION_TIMEOUT[1])
                 continue
             timeout = self._timeout
             place = places.get((frame.type, frame.seq))
             if frame.type & RESPONSE == 0:
                 self._events.take(frame)
-                self._look_for_the_end(budget)
+                self._raise_if_ended(budget)
             elif place is None or place in found:
                 self._take_late_response(frame)
             else:
@@ -119,8 +119,8 @@ class Exchange:
     def _take_late_response(self, frame: ProtocolFrame) -> None:
         if self._connection.lossless:  # no request is sent twice on such a link
             raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
-        if self._sent_again:
-            self._sent_again = False
+        if self._retransmitted:
+            self._retransmitted = False
             self._timeout = min(2 * self._timeout, RETRANSMISSION_TIMEOUT[1])
 
     def _next_frame(self, budget: Budget, timeout: float) -> ProtocolFrame | None:
@@ -133,7 +133,7 @@ class Exchange:
             if budget.expired:  # checked also while frames arrive: an endless loop sends PROGRESS for ever
                 raise TimeoutError
             poll = budget.next_poll if quiet is None else min(budget.next_poll, quiet, key=lambda one: one.at)
-            try:  # also after the deadline: bytes that came while this process was not running are no silence
+            try:  # also after the deadline: bytes may have arrived while this process was suspended
                 self._receive(self._connection.read(poll))
             except TimeoutError:
                 if quiet is not None and quiet.expired:
@@ -153,10 +153,11 @@ class Exchange:
                 )
             self._frames.append(frame)
 
-    def _look_for_the_end(self, budget: Budget) -> None:
-        """Raise LinkClosed if a board has reported a fault or its end: it stays there until it is reset.
+    def _raise_if_ended(self, budget: Budget) -> None:
+        """Raise LinkClosed if a board has reported a fault or its end, after which it waits for a reset.
 
-        A runner that ended after a fault whose report is lost is first asked for it, FAULT_REPORT_ATTEMPTS times.
+        If it ended after a fault and the FAULT event was lost, the runner is first asked to send it again, at most
+        FAULT_REPORT_ATTEMPTS times.
         """
         if self._connection.lossless:
             return
@@ -166,5 +167,5 @@ class Exchange:
             return
         if self._events.ended_with != EXIT_FAULT or self._report_attempts == FAULT_REPORT_ATTEMPTS:
             raise LinkClosed
-        self._report_attempts += 1  # the report did not arrive: at the end of any frame the runner says it again
+        self._report_attempts += 1  # the runner sends its FAULT event again at the end of any frame
         self._connection.write(b"\0", budget.next_poll)

@@ -80,10 +80,10 @@ class Session:
         self._events = Events(process)
         self._exchange = Exchange(process, self._events)
         self._operators: Callable[[int], str] = lambda _: ""
-        self.file: PteFile | None = None  # what the host read in the loaded program
-        self._offered: PteFile | None = None  # what it read in the program that was offered last
+        self.file: PteFile | None = None  # the loaded program, as the host parsed it
+        self._offered: PteFile | None = None  # the program that the last LOAD was for
         self.broken = False
-        with self._breaking():
+        with self._broken_on_error():
             self.identity = self._hello()
 
     # --- requests -----------------------------------------------------------------------------
@@ -116,8 +116,8 @@ class Session:
         self._events.begin()
         self._events.instructions = len(pte) if file is None else len(file.instructions)
         if board.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
-            self._keep(pte)
-        elif self._process.lossless or not self._holds(MemoryRegion.PROGRAM, pte):
+            self._store_in_flash(pte)
+        elif self._process.lossless or not self._has_program(MemoryRegion.PROGRAM, pte):
             self.write(MemoryRegion.PROGRAM, 0, pte)
         loaded = self._ask(
             Request.LOAD,
@@ -127,15 +127,15 @@ class Session:
         self._events.instructions, self.file = loaded.instructions, file
         return loaded
 
-    def _holds(self, region: MemoryRegion, pte: bytes) -> bool:
-        """Tell whether a program is in the region already, by its CRC, so that it need not be sent."""
+    def _has_program(self, region: MemoryRegion, pte: bytes) -> bool:
+        """Tell by its CRC whether a program is already in the region, so that it need not be sent."""
         return self.digest(region, 0, length=len(pte)) == zlib.crc32(pte)
 
-    def _keep(self, pte: bytes) -> None:
-        """Put a program into flash with the flash tool, if it is not there; the runner then starts anew."""
-        if self._holds(MemoryRegion.RESIDENT, pte):
+    def _store_in_flash(self, pte: bytes) -> None:
+        """Write a program to flash with the flash tool, unless it is there; the runner restarts after that."""
+        if self._has_program(MemoryRegion.RESIDENT, pte):
             return
-        with self._breaking():
+        with self._broken_on_error():
             self._process.store(pte)
             self._events.greeted = False
             self._hello()
@@ -171,7 +171,7 @@ class Session:
             requests = asked[first : first + STREAM_CHUNKS]
             self._exchange.reserve(len(requests))
             parts += self._ask_all(Request.READ, requests, PayloadReader.rest, answer=chunk)
-        with self._breaking():
+        with self._broken_on_error():
             for size, part in zip(sizes, parts, strict=True):
                 if len(part) != size:
                     raise ProtocolError(f"READ of {size} bytes gave {len(part)}")
@@ -241,7 +241,7 @@ class Session:
         found = self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
         for name in (row.name for row in STATISTICS if row.beyond):
             if found[name].size and found[name].used > found[name].size:
-                self.broken = True  # the next program's peak would be this one's
+                self.broken = True  # the overflow stays visible below the stack, and would count for the next program
                 raise self._too_large(name, found[name].used, found[name].size)
         return found
 
@@ -255,7 +255,7 @@ class Session:
         where = MemoryRegion.COVERAGE, 0
         spec = self._ask(Request.DESCRIBE, struct.pack("<BI", *where), protocol.described)
         content = self.read(*where, spec.nbytes if spec is not None else 0)
-        with self._breaking():
+        with self._broken_on_error():
             return protocol.coverage(PayloadReader(MemoryRegion.COVERAGE.name, content))
 
     # --- life ---------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ class Session:
         """
         frames = self._exchange.frames(request, payloads)
         self._events.executing = -1
-        with self._breaking():
+        with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
             limit = REQUEST_TIMEOUT if seconds is None else seconds
             responses = self._responses(frames, lambda: self._process.budget(limit, nbytes))
@@ -403,12 +403,12 @@ class Session:
         )
 
     def _ended(self) -> HarnessError:
-        """Return the error that explains why the runner is gone, from the most certain evidence that there is."""
+        """Return the error that explains why the runner has ended, by the most certain evidence."""
         status = self._process.wait(END_TIMEOUT)
         self._exchange.take_remaining_events()
         self._exchange.log_stray_bytes()
         if self._events.fault is None:
-            error = self._unreported(status) or explain_end(self.target, self._process, status, self.log)
+            error = self._end_without_fault(status) or explain_end(self.target, self._process, status, self.log)
             error.operator = self._executed_operator() or error.operator
             return error
         elf = None if self.target.cpu == "host" or self._elf.foreign else self._elf.path
@@ -421,10 +421,10 @@ class Session:
             log=self.log,
         )
 
-    def _unreported(self, status: int | None) -> HarnessError | None:
-        """Return the error for a board that reported its end but no fault, None for any other.
+    def _end_without_fault(self, status: int | None) -> HarnessError | None:
+        """Return the error for a board that reported its end but no fault, None where it did not.
 
-        Its end was a failed assertion, or a fault whose report is lost.
+        It ended by a failed assertion, or by a fault whose event was lost.
         """
         if self._events.ended_with is None:
             return None
@@ -432,8 +432,8 @@ class Session:
         return TargetFault(f"the runner ended after {what}", target=self.target.name, log=self.log)
 
     @contextmanager
-    def _breaking(self) -> Iterator[None]:
-        """Mark the session as broken if an exception leaves the block, and set the target of a HarnessError."""
+    def _broken_on_error(self) -> Iterator[None]:
+        """Mark the session as broken if the block raises, and set the target of a HarnessError that has none."""
         try:
             yield
         except BaseException as error:
