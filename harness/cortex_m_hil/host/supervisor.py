@@ -45,7 +45,7 @@ def set_process_option(option: int, value: int) -> None:
 
 
 def die_with(parent: int, number: signal.Signals) -> None:
-    """Request a signal from the kernel for when the thread that started us ends; send it now if `parent` is gone."""
+    """Make the kernel send us a signal when the thread that started us ends; send it now if `parent` has ended."""
     set_process_option(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
@@ -68,10 +68,10 @@ class _Supervisor:
         set_process_option(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self, command: Sequence[str]) -> int:
-        """Run a command, and return its status as waitpid gives it; all that it started is gone."""
+        """Run a command and end all that it started; return its status as waitpid gives it."""
         self._command = self._start(command)
         null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):  # whoever reads from the command must see it closed
+        for stream in (0, 1, 2):  # whoever reads the command's output must see its end
             os.dup2(null, stream)
         if not self._wait() and self._grace:
             os.kill(self._command, signal.SIGTERM)
@@ -104,11 +104,10 @@ class _Supervisor:
         """Wait for the command, and tell whether it has ended by itself.
 
         Args:
-            end: when to give up, by time.monotonic(), for a command that was asked to end: signals and the owner's end
-                change
-                nothing any more. Infinite: wait until the command ends or has to be ended.
+            end: the deadline, by time.monotonic(), of a command that was asked to end: signals and the end of the owner
+                are ignored then. Infinite: wait until the command ends or has to be ended.
         """
-        asked = end < math.inf  # to end: what would ask it to end counts no more
+        asked = end < math.inf  # the command was asked to end
         watched = [self._signals] if asked else [self._signals, self._owner]
         while self._status is None:
             ready, _, _ = select.select(watched, [], [], max(0.0, end - time.monotonic()) if asked else None)
@@ -132,7 +131,7 @@ class _Supervisor:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
 
     def _reap(self) -> bool:
-        """Take away the children that have ended, and tell whether there are others."""
+        """Reap the children that have ended, and tell whether any are left."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -144,21 +143,21 @@ class _Supervisor:
 
 
 def _readable_signals() -> int:
-    """Return a file descriptor from which the numbers of signals can be read, instead of what they would do."""
+    """Replace the actions of signals by a pipe, and return the end from which their numbers can be read."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _noted)
+    signal.signal(signal.SIGCHLD, _ignore)
     for number in (*_ENDING, *_NOT_OURS):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
-            signal.signal(number, _noted)
+            signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever our parent had blocked
     return reader
 
 
-def _noted(number: int, frame: object) -> None:
-    """Ignore a signal, whose number is in the pipe."""
+def _ignore(number: int, frame: object) -> None:
+    """Ignore a signal, whose number Python has written to the pipe."""
 
 
 def _children(parent: int) -> Iterator[int]:
@@ -177,8 +176,8 @@ def _parent(pid: str) -> int:
         return int(file.read().rpartition(b")")[2].split()[1])
 
 
-def _end_like(status: int) -> None:
-    """End this process as the command ended."""
+def _exit_like(status: int) -> None:
+    """Exit with the command's exit status, or end by the signal that ended the command."""
     if not os.WIFSIGNALED(status):
         os._exit(os.waitstatus_to_exitcode(status))
     number = os.WTERMSIG(status)
@@ -191,7 +190,7 @@ def _end_like(status: int) -> None:
 def main(arguments: Sequence[str]) -> None:
     owner, grace, *command = arguments
     with contextlib.suppress(ProcessLookupError):
-        _end_like(_Supervisor(int(owner), float(grace)).run(command))
+        _exit_like(_Supervisor(int(owner), float(grace)).run(command))
 
 
 if __name__ == "__main__":
