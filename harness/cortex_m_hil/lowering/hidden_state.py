@@ -67,22 +67,22 @@ class Buffers:
                 if not is_equal(buffer, content):
                     buffer.copy_(content)
 
-    def left(self, outputs: Any) -> list[Any]:
-        """Return the outputs of a call, followed by copies of what the buffers hold after it."""
+    def outputs_and_contents(self, outputs: Any) -> list[Any]:
+        """Return the outputs of a call, followed by copies of the buffers' contents."""
         return [*pytree.tree_leaves(outputs), *(buffer.detach().clone() for buffer, _ in self.held.values())]
 
 
 @dataclass(frozen=True, eq=False)
-class Calls:
+class CalledModule:
     """A module that has been called once.
 
     Attributes:
-        module: as that call left it.
-        run: calls it with copies of the inputs. ConfigError where it fails.
-        before: the module before that call.
-        buffers: the contents of the buffers before it.
-        random: the state of torch's generator before it.
-        gave: the outputs, then the buffers, after it.
+        module: the module, as that first call left it.
+        run: calls it with copies of the inputs; raises ConfigError where it fails.
+        before: the module's state before the first call.
+        buffers: the contents of its buffers before the first call.
+        random: the state of torch's generator before the first call.
+        results: the outputs of the first call, followed by the contents of the buffers after it.
     """
 
     module: Any
@@ -90,10 +90,10 @@ class Calls:
     before: Snapshot
     buffers: Buffers
     random: Any
-    gave: list[Any]
+    results: list[Any]
 
-    def carried(self, inputs: Inputs) -> str:
-        """Return what the module carries over to its next call, and how that shows; "" for nothing.
+    def carried_state(self, inputs: Inputs) -> str:
+        """Return what the module carries over to its next call besides buffers, and how that shows; "" for nothing.
 
         The module is changed. `inputs` are those of the first call.
         """
@@ -104,23 +104,22 @@ class Calls:
             try:
                 watch, given = self._call(inputs, made)
             except ConfigError as error:
-                return f"{self._kept()}: called again with equal inputs, {error.message}"
-            if difference := _difference(self.gave, given):
-                return self._caused(inputs, given, difference)
+                return f"{self._changed_names()}: called again with equal inputs, {error.message}"
+            if difference := _difference(self.results, given):
+                return self._cause(inputs, given, difference)
             if watch.reaches(given):
-                return f"{self._kept()}: what one call computes goes into what a later one gives"
+                return f"{self._changed_names()}: what one call computes goes into what a later one gives"
             del given
-            made = self._alive({**made, **watch.made})
+            made = self._still_alive({**made, **watch.made})
             if settled is not None and not made and not settled.changed():
                 break
             settled = settled or Snapshot(self.module)
         return ""
 
     def _warm_up(self, inputs: Inputs) -> None:
-        """Call the module from its first state with other values.
+        """Call the module once, from its first state, with inputs of other values, or else with the same ones.
 
-        It fills caches then, and what depends on values shows later. Where the module does not accept the other values,
-        it is called with the inputs.
+        The call fills caches; whatever they keep that depends on the values shows in the calls that follow.
         """
         for values in (_others(inputs), inputs):
             self.before.restore()
@@ -141,47 +140,47 @@ class Calls:
         try:
             with watch:
                 outputs = self.run(inputs)
-                given = self.buffers.left(outputs)
+                given = self.buffers.outputs_and_contents(outputs)
         except ConfigError:
             # Some operations of torch fail under a watch: call again without it.
             torch.set_rng_state(self.random)
             self.buffers.reset()
             watch = MemoryWatch({})
-            given = self.buffers.left(self.run(inputs))
+            given = self.buffers.outputs_and_contents(self.run(inputs))
         self.buffers.reset()
         return watch, given
 
-    def _alive(self, made: Memory) -> Memory:
-        """Return the part of some memory that still exists, without the buffers' memory."""
+    def _still_alive(self, made: Memory) -> Memory:
+        """Return the storages that still exist and are not those of buffers."""
         own = set(_addresses(buffer for buffer, _ in self.buffers.held.values()))
         return {address: one for address, one in made.items() if address not in own and not one.expired()}  # type: ignore[no-untyped-call]
 
-    def _caused(self, inputs: Inputs, given: list[Any], difference: str) -> str:
+    def _cause(self, inputs: Inputs, given: list[Any], difference: str) -> str:
         """Return what caused a difference from the first call, or "" where rounding did.
 
-        A difference by rounding still occurs when the module is put back to its first state.
+        A difference that rounding causes also occurs when the module is restored to its first state.
         """
-        kept = self._kept()
-        if not _is_far(self.gave, given) and (kept == _OUTSIDE or not self._begins_anew(inputs)):
+        kept = self._changed_names()
+        if not _is_far(self.results, given) and (kept == _OUTSIDE or not self._is_repeatable(inputs)):
             return ""
         return f"{kept}: called again with equal inputs, {difference}"
 
-    def _begins_anew(self, inputs: Inputs) -> bool:
-        """Tell whether the module gives the first call's values each time it is put back to its first state."""
+    def _is_repeatable(self, inputs: Inputs) -> bool:
+        """Tell whether the module repeats the first call's results whenever it is restored to its first state."""
         for _ in range(_CONTROLS):
             self.before.restore()
-            if _difference(self.gave, self._call(inputs, {})[1]):
+            if _difference(self.results, self._call(inputs, {})[1]):
                 return False
         return True
 
-    def _kept(self) -> str:
+    def _changed_names(self) -> str:
         own = {name for name, _ in self.module.named_buffers()}
         names = [name for name in self.before.changed() if name not in own]
         return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])]) or _OUTSIDE
 
 
 class MemoryWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
-    """A watch over the memory that is written within the block, and what of it follows from memory made before."""
+    """A watch over the tensors that are computed within the block, and which of them depend on earlier memory."""
 
     supports_higher_order_operators = True
 
@@ -207,7 +206,7 @@ class MemoryWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
                 self._reached[address] = self.made[address]
 
     def reaches(self, values: list[Any]) -> bool:
-        """Tell whether one of the values follows from memory that was made before the block."""
+        """Tell whether one of the values was computed from memory that earlier calls made."""
         return any(address in self._reached for address in _addresses(values))
 
 
@@ -262,7 +261,7 @@ def _difference(wanted: list[Any], given: list[Any]) -> str:
 
 
 def _said(value: Any) -> object:
-    """Return a comparable form of a value that is no tensor; of an object of the user's, its type only."""
+    """Return a form of a value other than a tensor that can be compared; for a user's object, only its type."""
     return (type(value), repr(value) if isinstance(value, (int, float, str)) else "")
 
 

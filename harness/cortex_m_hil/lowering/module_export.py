@@ -1,8 +1,8 @@
 """Export of the user's module as it is now: it runs in Python and is exported; all that follows reads the export only.
 
-The module runs first, a few times (`hidden_state.Calls.carried`), and is exported then. The export is the strict one,
-which interprets the module's bytecode: unlike a run on fake tensors it leaves nothing behind, neither in the module nor
-in caches outside.
+The module runs first, a few times (`hidden_state.CalledModule.carried_state`), and is exported then. The export is the
+strict one, which interprets the module's bytecode: unlike a run on fake tensors it leaves nothing behind, neither in
+the module nor in caches outside.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
             stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
         arranged = Snapshot(module)
         with stage_of("run"):
-            outputs, changed, carried = _called(title, module, inputs, arranged)
+            outputs, changed, carried = _run_and_check(title, module, inputs, arranged)
         arranged.restore()
         exported = _exported(title, module, inputs, shapes)
         dimensions = dimensions_of(exported)
@@ -185,20 +185,20 @@ def _learns(module: Any) -> bool:
     return code is not None and "training" in code.co_names and not (isinstance(rate, (int, float)) and rate == 0)
 
 
-def _called(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[Any, list[str], str]:
-    """Call the module, and return its outputs, the buffers that forward changes, and what else it carries over.
+def _run_and_check(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[Any, list[str], str]:
+    """Run the module; return its outputs, the buffers that forward changes, and the hidden state that it carries over.
 
-    What is carried over to the next call is "" for nothing. `before` is the module before the call.
+    The hidden state is "" where there is none. `before` is the module before the call.
     """
-    from cortex_m_hil.lowering.hidden_state import Buffers, Calls
+    from cortex_m_hil.lowering.hidden_state import Buffers, CalledModule
 
     buffers, random = Buffers.of(module), load_torch().get_rng_state()
     with warnings_of_users_code():
         outputs = _run(title, module, inputs)
     _require_tensors(title, outputs)
-    changed, gave = buffers.changed(module), buffers.left(outputs)
-    calls = Calls(module, functools.partial(_run, title, module), before, buffers, random, gave)
-    return outputs, changed, calls.carried(inputs)
+    changed, results = buffers.changed(module), buffers.outputs_and_contents(outputs)
+    called = CalledModule(module, functools.partial(_run, title, module), before, buffers, random, results)
+    return outputs, changed, called.carried_state(inputs)
 
 
 def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:

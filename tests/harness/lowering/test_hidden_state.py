@@ -281,10 +281,10 @@ def test_a_module_need_not_take_other_inputs() -> None:
 
 def carried_of(module: Any) -> str:
     """By hand, for what torch.export does not take."""
-    from cortex_m_hil.lowering.module_export import _called
+    from cortex_m_hil.lowering.module_export import _run_and_check
     from cortex_m_hil.lowering.snapshot import Snapshot
 
-    return _called("Own", module.eval(), (X,), Snapshot(module))[2]
+    return _run_and_check("Own", module.eval(), (X,), Snapshot(module))[2]
 
 
 def test_random_numbers_are_no_state() -> None:
