@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from cortex_m_hil.host.generators import ModuleSeeder, Stream, seeded
+from cortex_m_hil.host.random_generators import ModuleSeeder, RandomStream, seeded
 from cortex_m_hil.pytest_plugin.fixtures import resolved_of
 
 HIGHEST = 2**32 - 1  # numpy's generator takes 32 bits
-_FIXTURES: pytest.StashKey[Stream] = pytest.StashKey()  # what the function-scoped fixtures of a test draw from
+_FIXTURES: pytest.StashKey[RandomStream] = pytest.StashKey()  # what the function-scoped fixtures of a test draw from
 _SEEDING: pytest.StashKey[Seeding] = pytest.StashKey()
 
 
@@ -65,7 +65,7 @@ class Seeding:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        item.stash[_FIXTURES] = Stream(self._of("function fixtures"))
+        item.stash[_FIXTURES] = RandomStream(self._of("function fixtures"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
@@ -82,8 +82,8 @@ class Seeding:
             return seeded(self._of(f"{request.scope} fixture"))
         if resolved_of(request.node) is None:
             return nullcontext()
-        stream: Stream = request.node.stash[_FIXTURES]
-        return stream.drawn()
+        stream: RandomStream = request.node.stash[_FIXTURES]
+        return stream.resumed()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:

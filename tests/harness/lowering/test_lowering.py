@@ -21,7 +21,7 @@ from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.inputs import input_misfits
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
-from cortex_m_hil.host.generators import seed
+from cortex_m_hil.host.random_generators import seed
 from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, export, lower, quiet, required_scratch
 from cortex_m_hil.lowering import known_answer as builder
 from cortex_m_hil.lowering.cache import Lru

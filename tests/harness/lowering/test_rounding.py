@@ -15,7 +15,7 @@ from cortex_m_hil.checks.comparison import FindingKind
 from cortex_m_hil.checks.lint import Rule, lint
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host.generators import seed
+from cortex_m_hil.host.random_generators import seed
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.rounding import RUNS
 from cortex_m_hil.program.program import Program, References

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from cortex_m_hil.host.generators import Stream, seed, seeded
+from cortex_m_hil.host.random_generators import RandomStream, seed, seeded
 
 DEADLINE = 120.0  # seconds, in which torch is imported
 
@@ -39,11 +39,11 @@ def test_a_block_leaves_no_trace_though_it_raises() -> None:
         inside = draw()
         raise KeyError
     found.append(draw())
-    stream = Stream(1)
-    with stream.drawn(), stream.drawn():
+    stream = RandomStream(1)
+    with stream.resumed(), stream.resumed():
         assert draw() == expected[0]
     found.append(draw())
-    with stream.drawn():
+    with stream.resumed():
         assert [draw(), draw()] == expected[1:]
     assert found == expected and inside not in expected
 
@@ -55,7 +55,7 @@ from pathlib import Path
 if sys.argv[1] == "early":
     import torch
 import random
-from cortex_m_hil.host.generators import ModuleSeeder, seed, seeded
+from cortex_m_hil.host.random_generators import ModuleSeeder, seed, seeded
 sys.meta_path.insert(0, ModuleSeeder(5, Path.cwd()))
 sys.path.insert(0, str(Path.cwd()))
 seed(1)
@@ -99,7 +99,8 @@ def test_what_is_installed_is_left_alone(tmp_path: Path) -> None:
         )
     places = [str(tmp_path / folder) for folder in ("mine", "venv/site-packages", "elsewhere")]
     script = (
-        "import random, sys\nfrom pathlib import Path\nfrom cortex_m_hil.host.generators import ModuleSeeder, seed\n"
+        "import random, sys\nfrom pathlib import Path\n"
+        "from cortex_m_hil.host.random_generators import ModuleSeeder, seed\n"
         f"sys.path[:0] = {places}\nsys.meta_path.insert(0, ModuleSeeder(5, Path({places[0]!r})))\nseed(1)\n"
         "import module_of_mine, module_of_elsewhere, module_of_venv\n"
         "expected = [random.Random(5).random()] * 2 + [random.Random(1).random()]\n"

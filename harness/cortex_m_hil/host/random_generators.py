@@ -1,7 +1,7 @@
 """The random generators of `random`, numpy and torch: seeded together, and restored.
 
-torch is not imported for this, which takes seconds: where it is imported later, it is seeded then, so the numbers are
-the same (its generator begins with other numbers in each process). Of torch only the CPU's generator is restored.
+torch is not imported for this, as that takes seconds. If it is imported later, it is seeded then, so that its numbers
+are the same as if it had been there. Of torch's generators only the CPU's is restored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PACKAGES: Final = frozenset({"site-packages", "dist-packages"})  # where pip an
 
 
 class _Last:
-    """The number that the generators were seeded with last."""
+    """The seed that the generators got last."""
 
     number: int | None = None
 
@@ -68,7 +68,7 @@ class _State:
 
 @contextmanager
 def seeded(number: int) -> Iterator[None]:
-    """Seed the generators within the block; after it they are as they were before."""
+    """Seed the generators for the block, and restore their states after it."""
     before = _State.now()
     seed(number)
     try:
@@ -77,8 +77,11 @@ def seeded(number: int) -> Iterator[None]:
         before.restore()
 
 
-class Stream:
-    """The random numbers of one seed, drawn in several blocks; what is drawn between the blocks changes nothing."""
+class RandomStream:
+    """A sequence of random numbers from one seed, which is resumed in each `resumed` block.
+
+    Numbers that are drawn between the blocks do not change it.
+    """
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -86,8 +89,8 @@ class Stream:
         self._open = False
 
     @contextmanager
-    def drawn(self) -> Iterator[None]:
-        """Resume the numbers, within the block, where the last block ended. A block within a block is one with it."""
+    def resumed(self) -> Iterator[None]:
+        """Resume the sequence, within the block, where the last block ended; a nested block changes nothing."""
         if self._open:
             yield
             return
@@ -117,15 +120,16 @@ def _seed_torch() -> None:
         return
     if torch.accelerator.is_available():
         torch.manual_seed(_Last.number)
-    else:  # for devices that are not there it would format the call stack, and remember that, at each call
+    else:  # manual_seed would format the call stack, and store it, for each device that is not there
         torch.default_generator.manual_seed(_Last.number)
 
 
 class ModuleSeeder(importlib.abc.MetaPathFinder):
-    """An import hook: each module of a test suite begins with the numbers of one seed, whatever imports it first.
+    """An import hook that seeds the generators before each module of a test suite is executed.
 
-    So test modules, conftest.py and what they share may make weights when they are imported, in any order and process.
-    Installed modules are not seeded, unless `root` is itself a folder of an installed package.
+    So test modules, conftest.py and their helpers may make weights when they are imported: these are the same in any
+    order of imports, and in any process. Installed modules are not seeded, unless `root` is a folder of an installed
+    package itself.
     """
 
     def __init__(self, number: int, root: Path) -> None:
@@ -145,9 +149,9 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
         return spec
 
     def _is_of_suite(self, origin: str) -> bool:
-        """Tell whether a module's file belongs to the test suite, and not to an environment.
+        """Tell whether a module's file belongs to the test suite, and not to a Python environment.
 
-        An environment may lie within the root, or the root within one; a `.pth` file may name another one.
+        An environment may lie within the root or around it, or be one that a `.pth` file adds.
         """
         within = origin.startswith(self._root)
         below = origin.removeprefix(self._root)
@@ -155,7 +159,7 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
 
 
 def _library() -> set[str]:
-    """Return the folders of the standard library, as they are named and with links resolved."""
+    """Return the folders of the standard library, with and without symbolic links resolved."""
     paths = sysconfig.get_paths()
     return {str(place) for name in ("stdlib", "platstdlib") for place in (paths[name], Path(paths[name]).resolve())}
 
