@@ -1,7 +1,7 @@
-"""Calls by users: one that does not fit the signature is a mistake of theirs, and is reported at their line.
+"""Calls of the public API: arguments that do not fit the signature are reported at the caller's line.
 
-Warnings are held back until the call has ended. A filter may make an error of one (`filterwarnings = ["error"]`), which
-would be raised in place of the verdict that the call is about to give.
+Warnings are deferred until the call has ended. A filter may turn one into an error (`filterwarnings = ["error"]`),
+which would be raised in place of the verdict of the call.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        hints = cache(partial(get_type_hints, function))  # late, for a class is not known before its end
+        # Evaluated at the first call: an annotation may name the class that is being defined.
+        hints = cache(partial(get_type_hints, function))
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -65,7 +66,7 @@ def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     names = [one.__name__ for one in wanted if one is not NoneType]
                     problem = f"{name}: {parameter} takes {' or '.join(names)}, not {shown(value)}"
                     raise ConfigError(problem, hint=EXAMPLES[names[0]].format(name=parameter))
-            with WarningsLast():
+            with DeferredWarnings():
                 return function(*args, **kwargs)
 
         return checked
@@ -92,7 +93,7 @@ def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> d
 
 
 def _usage(signature: inspect.Signature) -> str:
-    """Return the text of the arguments that have to be given, for a hint."""
+    """Return the required arguments as text, for a hint."""
     needed = [one for one in signature.parameters.values() if one.default is one.empty and one.name != "self"]
     return ", ".join([*(f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name for one in needed), "…"])
 
@@ -100,7 +101,8 @@ def _usage(signature: inspect.Signature) -> str:
 def permitted(hint: Any) -> tuple[type, ...]:
     """Return the classes that an annotation permits.
 
-    Empty where it is Any or a number, or names no class: a number's range counts as well, and is checked elsewhere.
+    The result is empty for Any, for what names no class, and for numbers: those are checked elsewhere, with their
+    range.
     """
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = [get_origin(member) or member for member in members]
@@ -120,8 +122,8 @@ PERMIT: Final = (
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A line of a user's file, as `warnings.warn_explicit` takes it."""
+class _SourceLine:
+    """A line of a user's file, in the form that `warnings.warn_explicit` takes."""
 
     file: str
     line: int
@@ -130,33 +132,33 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A warning to be issued later: at its place, or where that is None at the line of the user's call."""
+class _DeferredWarning:
+    """A warning to be issued later, at its place; None: at the line of the user's call."""
 
     warning: Warning
-    place: _Place | None = None
+    place: _SourceLine | None = None
 
 
-_HELD: Final[ContextVar[list[_Held] | None]] = ContextVar("_HELD", default=None)
+_DEFERRED: Final[ContextVar[list[_DeferredWarning] | None]] = ContextVar("_DEFERRED", default=None)
 
 
 def warn(text: str) -> None:
-    """Issue a HilWarning at the line of the user's call, when that has ended. No other code of the harness warns."""
-    held = _HELD.get()
-    if held is None:
+    """Issue a HilWarning at the line of the user's call, once that has ended. All harness warnings are issued here."""
+    deferred = _DEFERRED.get()
+    if deferred is None:
         _issue(HilWarning(text), _calling_line())
     else:
-        held.append(_Held(HilWarning(text)))
+        deferred.append(_DeferredWarning(HilWarning(text)))
 
 
 @contextmanager
 def warnings_of_users_code() -> Iterator[None]:
     """Hold back the warnings of user code within the block, such as a module's forward, until the call has ended.
 
-    Warnings at lines of torch or ExecuTorch are dropped. Outside a user's call nothing is held back.
+    Warnings at lines of torch or ExecuTorch are dropped. Outside a user's call nothing is deferred.
     """
-    held = _HELD.get()
-    if held is None:
+    deferred = _DEFERRED.get()
+    if deferred is None:
         yield
         return
     with warnings.catch_warnings(record=True) as seen:
@@ -164,26 +166,28 @@ def warnings_of_users_code() -> Iterator[None]:
         yield
     for one in seen:
         if is_users_file(one.filename) and isinstance(one.message, Warning):
-            held.append(_Held(one.message, _Place(one.filename, one.lineno, _module_of(one.filename), {})))
+            deferred.append(
+                _DeferredWarning(one.message, _SourceLine(one.filename, one.lineno, _module_of(one.filename), {}))
+            )
 
 
-class WarningsLast:
-    """A context that holds back all warnings within a user's call, and issues those for the user when it has ended.
+class DeferredWarnings:
+    """A context manager for a user's call, which issues the warnings that concern the user when the call has ended.
 
-    An error of the harness goes first: the warnings that filters make errors are then lines of its details. Without one
-    such a warning is raised; several HilWarnings are raised as one. Warnings of others, such as torch, are dropped.
+    Where the call raises an error of the harness, warnings that a filter turns into errors become lines of its details.
+    Otherwise such a warning is raised, several HilWarnings as one. Warnings of others, such as torch, are dropped.
 
-    A class, because contextlib's frame would be in the traceback.
+    It is a class because a frame of contextlib would be in the traceback.
     """
 
     def __init__(self) -> None:
-        self._held: list[_Held] = []
-        self._token: Token[list[_Held] | None] | None = None
+        self._deferred: list[_DeferredWarning] = []
+        self._token: Token[list[_DeferredWarning] | None] | None = None
         self._filters = warnings.catch_warnings()
 
     def __enter__(self) -> None:
-        if _HELD.get() is None:  # else the call is part of another one
-            self._token = _HELD.set(self._held)
+        if _DEFERRED.get() is None:  # else the call is part of another one
+            self._token = _DEFERRED.set(self._deferred)
             self._filters.__enter__()
             warnings.simplefilter("ignore")
 
@@ -192,32 +196,32 @@ class WarningsLast:
         if self._token is None:
             return
         self._filters.__exit__(None, None, None)
-        _HELD.reset(self._token)
-        refused = list(_refused(self._held, _calling_line()))
+        _DEFERRED.reset(self._token)
+        errors = list(_issue_all(self._deferred, _calling_line()))
         if isinstance(error, HarnessError):
-            error.details = (*error.details, *(("warning", text) for text in dict.fromkeys(map(_text, refused))))
-        elif error is None and refused:
-            raise _as_error(refused)
+            error.details = (*error.details, *(("warning", text) for text in dict.fromkeys(map(_text, errors))))
+        elif error is None and errors:
+            raise _as_error(errors)
 
 
-def _refused(held: Sequence[_Held], call: _Place) -> Iterator[_Held]:
-    """Issue the warnings, and yield those that a filter makes errors."""
-    for one in held:
+def _issue_all(deferred: Sequence[_DeferredWarning], call: _SourceLine) -> Iterator[_DeferredWarning]:
+    """Issue the warnings, and yield those that a filter turns into errors."""
+    for one in deferred:
         try:
             _issue(one.warning, one.place or call)
         except Warning:
             yield one
 
 
-def _text(one: _Held) -> str:
-    """Return the text of a warning, with the line where that is not the call's."""
+def _text(one: _DeferredWarning) -> str:
+    """Return the text of a warning, with its line if that is not the line of the call."""
     return f"{one.warning} (at {one.place.file}:{one.place.line})" if one.place else str(one.warning)
 
 
-def _as_error(refused: Sequence[_Held]) -> Warning:
-    """Return all HilWarnings as one warning, or where there are none the first of the others; it names all others.
+def _as_error(refused: Sequence[_DeferredWarning]) -> Warning:
+    """Return one warning for all: the HilWarnings as one, or else the first warning, with the others in its text.
 
-    Their places go into the text, since no traceback has them any more.
+    Their lines go into the text, since no traceback has them any more.
     """
     texts = list(dict.fromkeys(str(one.warning) for one in refused if isinstance(one.warning, HilWarning)))
     theirs = [one for one in refused if not isinstance(one.warning, HilWarning)]
@@ -232,28 +236,28 @@ def _as_error(refused: Sequence[_Held]) -> Warning:
     return first.warning.with_traceback(None)
 
 
-def _issue(warning: Warning, place: _Place) -> None:
+def _issue(warning: Warning, place: _SourceLine) -> None:
     warnings.warn_explicit(warning, type(warning), place.file, place.line, module=place.module, registry=place.registry)
 
 
-def _calling_line() -> _Place:
+def _calling_line() -> _SourceLine:
     """Return the line from which the harness was called."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == _PACKAGE:
         frame = frame.f_back
     known = frame.f_globals
-    return _Place(
+    return _SourceLine(
         frame.f_code.co_filename, frame.f_lineno, known["__name__"], known.setdefault("__warningregistry__", {})
     )
 
 
 def _module_of(file: str) -> str:
-    """Return the name of the imported module of a file, which filters may ask for; the file itself if none is known."""
+    """Return the name of the module imported from a file, for warning filters; the file itself if there is none."""
     return next((name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == file), file)
 
 
 def is_users_file(path: str) -> bool:
-    """Tell whether a file is none of torch's, ExecuTorch's, torchao's or this package's, and no made-up name."""
+    """Tell whether a file belongs to the user: not to torch, ExecuTorch, torchao or this package, nor `<string>`."""
     return not path.startswith((*_folders_of_others(), f"{_HARNESS}/", "<"))
 
 
