@@ -77,7 +77,7 @@ class _Reservation:
             raise LaunchError("labgrid-client reserve said no token", log=said)
         self.token = found[1]
         self._path = _records() / self.token
-        handle = locks.take(self._path)
+        handle = locks.try_lock(self._path)
         assert handle is not None  # tokens are unique
         os.write(handle, farm.coordinator.encode())
         self._handle = handle
@@ -91,7 +91,7 @@ class _Reservation:
 
 
 def _records() -> Path:
-    folder = locks.directory() / "labgrid"
+    folder = locks.lock_directory() / "labgrid"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
@@ -105,7 +105,7 @@ def _give_back(farm: Farm, token: str) -> None:
 
 def _give_back_what_was_left(farm: Farm) -> None:
     for path in _records().iterdir():
-        if path.read_text() != farm.coordinator or (handle := locks.take(path)) is None:
+        if path.read_text() != farm.coordinator or (handle := locks.try_lock(path)) is None:
             continue
         try:
             with contextlib.suppress(LaunchError):  # the coordinator forgets reservations, too

@@ -94,7 +94,7 @@ def _holder(pid: int, command: str, what: str, keeper: bool = False) -> Holder:
 def _read_holder(board: str) -> Holder | None:
     """Return the holder's record; None if it is missing, or was left behind by a killed process."""
     try:
-        holder = Holder(**locks.read(locks.file(board, "holder")))
+        holder = Holder(**locks.read_record(locks.board_file(board, "holder")))
     except TypeError:
         return None
     return holder if holder.is_true else None
@@ -104,7 +104,7 @@ def _read_holder(board: str) -> Holder | None:
 
 
 def read_health(board: str) -> Health:
-    record = locks.read(locks.file(board, "health"))
+    record = locks.read_record(locks.board_file(board, "health"))
     try:
         return Health(**{**record, "wedged_for": tuple(record.get("wedged_for", ()))})
     except TypeError:
@@ -113,7 +113,7 @@ def read_health(board: str) -> Health:
 
 def write_health(board: str, health: Health) -> None:
     """Write a board's health record. Only the holder of the lease may do so, and `hil board clear`."""
-    locks.write(locks.file(board, "health"), asdict(health))
+    locks.write_record(locks.board_file(board, "health"), asdict(health))
 
 
 # --- leases --------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Lease:
         """End the lease; a second call does nothing. The port must be closed before."""
         if self._handle is None:
             return
-        locks.file(self.board, "holder").unlink(missing_ok=True)
+        locks.board_file(self.board, "holder").unlink(missing_ok=True)
         fcntl.flock(self._handle, fcntl.LOCK_UN)  # a forked child may have the file open as well
         os.close(self._handle)
         self._handle = None
@@ -156,7 +156,7 @@ class Lease:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         holder = _holder(keeper.pid, f"hil board hold, for {seconds:.0f} s", what, keeper=True)
-        locks.write(locks.file(self.board, "holder"), asdict(holder))
+        locks.write_record(locks.board_file(self.board, "holder"), asdict(holder))
         os.close(self._handle)
         self._handle = None
         _ours.discard(self)
@@ -217,18 +217,18 @@ def acquire(
             if attempt and deadline.expired:
                 raise _busy(known, len(before), wait)
             locks.watch.any(
-                [*(locks.file(board, "lock") for board in open_to_us), *(path for path, _ in before)], deadline
+                [*(locks.board_file(board, "lock") for board in open_to_us), *(path for path, _ in before)], deadline
             )
     raise AssertionError
 
 
 def _try(board: str, port: str, setup: str, what: str) -> Lease | None:
-    handle = locks.take(locks.file(board, "lock"))
+    handle = locks.try_lock(locks.board_file(board, "lock"))
     if handle is None:
         return None
     os.pwrite(handle, board.encode(), 0)  # read by `known_boards`
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    locks.write(locks.file(board, "holder"), asdict(_holder(os.getpid(), command, what)))
+    locks.write_record(locks.board_file(board, "holder"), asdict(_holder(os.getpid(), command, what)))
     lease = Lease(board, port, setup, handle)
     _ours.add(lease)
     return lease
@@ -286,14 +286,14 @@ class BoardStatus:
 
 
 def inspect(board: str) -> BoardStatus:
-    held = locks.is_held(locks.file(board, "lock"))
+    held = locks.is_held(locks.board_file(board, "lock"))
     return BoardStatus(board, held, _read_holder(board) if held else None, read_health(board))
 
 
 def known_boards() -> list[str]:
     """Return all boards that were ever leased on this machine since it was started."""
     return sorted(
-        path.read_text(encoding="utf-8") for path in locks.directory().glob("*.lock") if path.name != QUEUE_LOCK
+        path.read_text(encoding="utf-8") for path in locks.lock_directory().glob("*.lock") if path.name != QUEUE_LOCK
     )
 
 
@@ -328,5 +328,5 @@ def release_hold(port: str) -> Holder:
     while inspect(board).held:
         if deadline.expired or inspect(board).holder != status.holder:
             break
-        locks.watch.any([locks.file(board, "lock")], deadline)
+        locks.watch.any([locks.board_file(board, "lock")], deadline)
     return status.holder

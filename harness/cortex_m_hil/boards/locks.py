@@ -1,4 +1,4 @@
-"""Locks between processes: a `flock` on a file, which the kernel releases when its owner ends. Waiting does not poll.
+"""Locks between processes: a `flock` on a file, which the kernel releases when its owner ends; nothing is polled.
 
 The records beside the locks are JSON files, which this module reads and writes as well.
 """
@@ -23,13 +23,13 @@ from cortex_m_hil.errors import BoardBusy, ConfigError
 from cortex_m_hil.host.deadline import Deadline
 
 _LOCKS = Path("/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp")
-BRIEF_LOCK_TIMEOUT = 10.0  # seconds to wait for a lock that is held only for moments
+BRIEF_LOCK_TIMEOUT = 10.0  # seconds to wait for a lock whose holders need it for moments only
 
 
-def directory() -> Path:
+def lock_directory() -> Path:
     """Return the folder that holds the locks of this user's processes: `$HIL_LOCK_DIR`, or one in /run/lock.
 
-    It is not XDG_RUNTIME_DIR, which a login has and a CI service may not: the two would never see each other's locks.
+    XDG_RUNTIME_DIR would not do: a login has it and a CI service may not, and they would not see each other's locks.
     Raises ConfigError where the folder cannot be made, or others can write to it.
     """
     override = os.environ.get("HIL_LOCK_DIR")
@@ -44,13 +44,13 @@ def directory() -> Path:
     return path
 
 
-def file(board: str, suffix: str) -> Path:
+def board_file(board: str, suffix: str) -> Path:
     """Return the path of a board's file with this suffix; its name is readable, and unique to the board."""
     readable = re.sub(r"[^A-Za-z0-9._]+", "-", board).strip("-")[-60:]
-    return directory() / f"{readable}-{hashlib.sha256(board.encode()).hexdigest()[:8]}.{suffix}"
+    return lock_directory() / f"{readable}-{hashlib.sha256(board.encode()).hexdigest()[:8]}.{suffix}"
 
 
-def take(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
+def try_lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
     """Try to lock a file; return its open descriptor, or None if another process holds the lock.
 
     `kind` is LOCK_EX or LOCK_SH of `fcntl`.
@@ -65,16 +65,16 @@ def take(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
 
 
 def is_held(path: Path) -> bool:
-    handle = take(path, fcntl.LOCK_SH)
+    handle = try_lock(path, fcntl.LOCK_SH)
     if handle is not None:
         os.close(handle)
     return handle is None
 
 
 class _Watch:
-    """A waiter for locks that get free.
+    """A waiter for locks to be released.
 
-    It has one thread for each lock and process, since a wait in the kernel cannot be cancelled.
+    It has one thread for each lock, since a wait in the kernel cannot be cancelled.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class _Watch:
         self._pending: dict[tuple[int, Path], Future[None]] = {}  # by pid: a fork has none of its parent's threads
 
     def any(self, paths: Sequence[Path], deadline: Deadline) -> None:
-        """Wait until one of the locks was free for a moment, or until the deadline."""
+        """Wait until one of the locks has been released, or until the deadline."""
         wait_for([self._freed(path) for path in paths], timeout=deadline.remaining, return_when=FIRST_COMPLETED)
 
     def _freed(self, path: Path) -> Future[None]:
@@ -112,7 +112,7 @@ def brief_lock(path: Path) -> Iterator[int]:
     Raises BoardBusy if it is not free within BRIEF_LOCK_TIMEOUT seconds.
     """
     deadline = Deadline.after(BRIEF_LOCK_TIMEOUT)
-    while (handle := take(path)) is None:
+    while (handle := try_lock(path)) is None:
         if deadline.expired:
             raise BoardBusy(f"somebody keeps {path} locked", hint="a stopped process? see: lslocks")
         watch.any([path], deadline)
@@ -122,7 +122,7 @@ def brief_lock(path: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_record(path: Path) -> dict[str, Any]:
     """Read a record; return {} if there is none, or it is not readable.
 
     Records are written atomically, so one that is not readable was written by another version.
@@ -134,7 +134,7 @@ def read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write(path: Path, record: dict[str, Any]) -> None:
+def write_record(path: Path, record: dict[str, Any]) -> None:
     """Write a record atomically: a process that is killed leaves the old record or the new one."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(record), encoding="utf-8")

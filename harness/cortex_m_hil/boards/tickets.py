@@ -21,16 +21,16 @@ class Ticket:
     """A place in the queue for some boards, until the end of the `with` block."""
 
     def __init__(self, boards: Sequence[str]) -> None:
-        self._folder = locks.directory() / "queue"
+        self._folder = locks.lock_directory() / "queue"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        with locks.brief_lock(locks.directory() / QUEUE_LOCK) as counter:
+        with locks.brief_lock(locks.lock_directory() / QUEUE_LOCK) as counter:
             # A number is never reused: a process that removes a dead ticket might remove a new one.
             self._number = int(os.pread(counter, 20, 0) or 0) + 1
             os.pwrite(counter, str(self._number).encode(), 0)
             self._path = self._folder / f"{self._number:09d}"
             beside = self._folder / f"new-{os.getpid()}"
             beside.unlink(missing_ok=True)
-            handle = locks.take(beside)
+            handle = locks.try_lock(beside)
             assert handle is not None  # nobody else makes a file of this name
             self._handle = handle
             os.write(handle, json.dumps({"boards": list(boards)}).encode())
@@ -46,7 +46,7 @@ class Ticket:
             if number >= self._number:
                 return
             if not self._is_left_behind(path):
-                yield path, set(locks.read(path).get("boards", ()))
+                yield path, set(locks.read_record(path).get("boards", ()))
 
     @staticmethod
     def _is_left_behind(path: Path) -> bool:
