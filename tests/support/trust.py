@@ -10,6 +10,6 @@ from cortex_m_hil.host.compiler_state.state import CompilerState, compiler_state
 def trust_again() -> None:
     """As it is now it counts as that of its files. A test knows what it took back; outside of tests nobody does."""
     fresh = CompilerState()
-    fresh._callables.take(list(sys.modules))
+    fresh._callables.record(list(sys.modules))
     fresh._compiler.update()
     vars(compiler_state).update(vars(fresh))

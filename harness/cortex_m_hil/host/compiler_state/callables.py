@@ -1,4 +1,4 @@
-"""The functions and classes of modules that the compiler computes with, noted to tell whether any was replaced."""
+"""The functions and classes of modules that the compiler uses, recorded to detect whether any was replaced."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from types import FunctionType, ModuleType
 from typing import Any, Final
 
 _MEMBERS: Final = (staticmethod, classmethod, property, float)  # floats such as math.pi
-_INNER: Final = ("__func__", "fget", "func", "__wrapped__")  # what a wrapper wraps: the first that it has
+_INNER: Final = ("__func__", "fget", "func", "__wrapped__")  # where wrappers keep the wrapped function
 
 
 @dataclass(frozen=True, eq=False)
-class _Space:
-    """A module or class, with some of its names and what they stood for.
+class _Namespace:
+    """The namespace of a module or class, with the values that some of its names had.
 
     Attributes:
         name: the full name of the module or class.
-        names: its namespace, as it is at any time.
-        known: its functions, classes, properties and floats by name, as they were when it was noted.
+        names: its namespace, which may change.
+        known: its functions, classes, properties and floats by name, as they were when they were recorded.
     """
 
     name: str
@@ -35,17 +35,17 @@ class _Space:
 
 
 class Callables:
-    """The functions and classes of modules, as they were when `take` noted them; those added later do not count."""
+    """The functions and classes of modules, as they were when `record` was called; later additions do not count."""
 
     def __init__(self, packages: tuple[str, ...]) -> None:
         self._prefixes = tuple(f"{package}." for package in packages)
-        self._spaces: dict[int, _Space] = {}  # by identity of module and class
+        self._namespaces: dict[int, _Namespace] = {}  # by identity of module and class
         self._alive: list[object] = []
         self._readers: list[tuple[Any, Mapping[str, Any]]] = []
         self._known: list[object] = []
 
-    def take(self, names: Iterable[str]) -> None:
-        """Note the modules of these names that were not noted before, with the classes in them."""
+    def record(self, names: Iterable[str]) -> None:
+        """Record the modules of these names, with the classes in them, unless they are recorded already."""
         for name in names:
             module = sys.modules.get(name)
             if self._is_of(name) and isinstance(module, ModuleType):
@@ -64,19 +64,19 @@ class Callables:
     def changed(self) -> str:
         """Return the full name of a function or class that was replaced, or "".
 
-        What torch's own code has replaced is accepted and noted: torch.compile, for one, puts wrappers of its own
-        around functions of torch.
+        Replacements that torch's own code has made are accepted and recorded: torch.compile, for example, wraps
+        functions of torch.
         """
         known = set(map(id, self._known))
-        for space in self._spaces.values():
-            for key in list(space.changed()):
-                value = space.names.get(key)
+        for namespace in self._namespaces.values():
+            for key in list(namespace.changed()):
+                value = namespace.names.get(key)
                 if id(value) in known or not _is_in(value, _folders()):
-                    return f"{space.name}.{key}"
-                space.known[key] = value
-        spaces, self._readers, self._known = self._spaces.values(), [], []
-        for space in spaces:
-            self._read(space)
+                    return f"{namespace.name}.{key}"
+                namespace.known[key] = value
+        namespaces, self._readers, self._known = self._namespaces.values(), [], []
+        for namespace in namespaces:
+            self._read(namespace)
         return ""
 
     def _is_of(self, module: object) -> bool:
@@ -85,17 +85,16 @@ class Callables:
     def _add(self, name: str, value: object) -> None:
         names = vars(value)
         known = {key: one for key, one in list(names.items()) if callable(one) or issubclass(type(one), _MEMBERS)}
-        if known and id(value) not in self._spaces:
+        if known and id(value) not in self._namespaces:
             self._alive.append(value)
-            self._spaces[id(value)] = _Space(name, names, known)
-            self._read(self._spaces[id(value)])
+            self._namespaces[id(value)] = _Namespace(name, names, known)
+            self._read(self._namespaces[id(value)])
 
-    def _read(self, space: _Space) -> None:
-        first = next(iter(space.known))
-        self._readers.append(
-            (itemgetter(*space.known, first), space.names)
-        )  # named twice: for one name itemgetter gives no tuple
-        self._known += [*space.known.values(), space.known[first]]
+    def _read(self, namespace: _Namespace) -> None:
+        first = next(iter(namespace.known))
+        # The first name is given twice: for a single name itemgetter returns no tuple.
+        self._readers.append((itemgetter(*namespace.known, first), namespace.names))
+        self._known += [*namespace.known.values(), namespace.known[first]]
 
 
 def _folders() -> tuple[str, ...]:

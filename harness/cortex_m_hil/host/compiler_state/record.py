@@ -17,9 +17,9 @@ from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleTy
 from typing import Any, Final
 
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None))
-_GROWTH: Final = 1.1  # all is noted anew when so many times as much is noted, as some of that is gone by now
+_GROWTH: Final = 1.1  # growth at which all is recorded anew, since some of the recorded values are gone
 _SKIPPED: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
-# What Python itself adds to modules and classes: warnings that were given, and what copying and inspecting remember.
+# What Python itself adds to modules and classes: registries of warnings, and caches of copy and inspect.
 _NOTES: Final = frozenset({"__annotations__", "__slotnames__", "__warningregistry__"})
 
 
@@ -52,7 +52,7 @@ class RecordedGroup:
             return False
 
     def changed(self) -> Iterator[tuple[int, list[object], list[object]]]:
-        """Yield for each value whose parts have changed its number, its recorded parts and its parts now."""
+        """Yield the number, the recorded parts and the present parts of each value whose parts have changed."""
         begin = 0
         for number, size in enumerate(self._sizes):
             before, begin = self._parts[begin : begin + size], begin + size
@@ -90,7 +90,7 @@ class Record:
         self._functions = RecordedGroup(operator.attrgetter("__code__", "__defaults__", "__kwdefaults__"))
         self._cells = RecordedGroup(
             operator.attrgetter("cell_contents", "cell_contents")
-        )  # named twice: for one name attrgetter gives no tuple
+        )  # one name twice: for a single name attrgetter returns no tuple
         self._objects = RecordedGroup(operator.attrgetter("__class__", "__dict__"))
         self._groups = (self._keys, self._values, self._items, self._functions, self._cells, self._objects)
         self._alive: dict[int, object] = {}  # what was met, by its identity
@@ -255,10 +255,10 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _is_note(name: str, key: object, value: object) -> bool:
-    """Tell whether Python itself adds this: a note, or a submodule to its package, after it was executed."""
+    """Tell whether Python itself makes this addition: one of `_NOTES`, or a submodule in its package."""
     return key in _NOTES or (isinstance(key, str) and value is not None and sys.modules.get(f"{name}.{key}") is value)
 
 
 def _is_bare(module: ModuleType) -> bool:
-    """Tell whether nothing is in a module but other modules, as in a package without a file of its own."""
+    """Tell whether a module contains only other modules, as a package without a file of its own does."""
     return all(name.startswith("__") or isinstance(value, ModuleType) for name, value in vars(module).items())

@@ -1,10 +1,10 @@
 """The state of the compiler in this process, from its import on.
 
-An import hook notes what ExecuTorch and torchao consist of when they have been imported, before any code of the user's
-can follow; of torch, NumPy and some modules of Python's it notes the functions and classes. What differs later was
-changed by the user, unless this package was at work itself: lowering changes registries and memos of the compiler's.
-Once something was changed the compiler is not trusted any more in this process, even if it is changed back: what was
-computed meanwhile may be remembered anywhere.
+An import hook records the contents of ExecuTorch and torchao right after their import, before user code can change
+them; of torch, NumPy and some modules of Python it records the functions and classes. A later difference is the user's,
+unless this package or the compiler made it within a block of `own_work`: lowering fills registries and caches of the
+compiler. After a change the compiler is not trusted any more in this process, even if the change is undone: any cache
+may hold what was computed meanwhile.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _NAMESPACES: Final = ("aten/", "prims/", "quantized_decomposed/", "torchao/", "d
 
 
 class CompilerState(importlib.abc.MetaPathFinder):
-    """A record of the compiler's state. As a finder in `sys.meta_path` it sees what is imported. Not thread-safe."""
+    """A record of the compiler's state, which sees imports as a finder in `sys.meta_path`. Not thread-safe."""
 
     def __init__(self) -> None:
         self._compiler = Record(_COMPILER)
         self._callables = Callables((*_COMPUTING, *_LIBRARIES))
         self._kernels = _kernels()
-        self._imported: list[str] = []  # modules imported since changes were last taken over
-        self._worked = False  # this package or the compiler, since then
+        self._imported: list[str] = []  # modules imported since changes were last accepted
+        self._worked = False  # whether this package or the compiler has worked since then
         self._depth = 0  # of nested imports and blocks of work
         self._problem = ""
 
     def install(self) -> None:
         for name in _COMPUTING:
             importlib.import_module(name)
-        self._callables.take(list(sys.modules))
+        self._callables.record(list(sys.modules))
         if _is_loaded():
             self._problem = "ExecuTorch was imported before cortex_m_hil, which cannot tell whether it was changed"
         sys.meta_path.insert(0, self)
@@ -106,9 +106,9 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
     @contextmanager
     def _importing(self, name: str) -> Iterator[None]:
-        """Note the import of a module, around its execution and that of what it imports.
+        """Record the import of a module, within which the module and its own imports are executed.
 
-        Warnings within are ignored: they do not concern the user, whose filters might make an error of one.
+        Warnings are ignored within: they do not concern the user, whose filters might turn one into an error.
         """
         if name in self._compiler.modules and not self._problem:
             self._problem = f"{name} was imported again"
@@ -119,7 +119,7 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
     @contextmanager
     def _nested(self) -> Iterator[None]:
-        """Take over what has changed at the end of the outermost block."""
+        """Accept the changes at the end of the outermost of nested blocks."""
         self._depth += 1
         try:
             yield
@@ -131,13 +131,13 @@ class CompilerState(importlib.abc.MetaPathFinder):
     def _take(self) -> None:
         imported, self._imported = self._imported, []
         worked, self._worked = self._worked or any(map(_is_of_compiler, imported)), False
-        self._callables.take(imported)
+        self._callables.record(imported)
         self._kernels = _kernels()
         if worked and not self._compiler.is_current():
             self._compiler.update()
 
     def _changed(self) -> str:
-        """Return the name of something that was changed, or ""."""
+        """Return the full name of a changed function, class or value, "" if there is none."""
         if not self._callables.is_current() and (changed := self._callables.changed()):
             return changed
         if kernels := self._kernels ^ _kernels():
