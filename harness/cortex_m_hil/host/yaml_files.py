@@ -18,7 +18,7 @@ from cortex_m_hil.errors import ConfigError, did_you_mean, is_pytests_own
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import files
 
-# A farm of a hundred boards takes a tenth of these. At a limit, reading takes about a second.
+# Reading a file at a limit takes about a second. A farm of a hundred boards needs a tenth of each limit.
 YAML_LIMIT = 128 << 10  # bytes of a file
 NODE_LIMIT = 5000  # values in it, aliases expanded
 DEPTH_LIMIT = 20
@@ -29,7 +29,7 @@ def parse(path: Path, hint: str) -> CommentedMap:
 
     Args:
         path: the file.
-        hint: says what it begins with, for the error where it is no mapping.
+        hint: the hint of the error where the file is no mapping: what it begins with.
 
     Raises:
         ConfigError: the file cannot be read, or is no such YAML; with file and line.
@@ -44,7 +44,7 @@ def parse(path: Path, hint: str) -> CommentedMap:
     except MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}" if mark else ""
-        problem, hint = _of_yaml(str(error.problem).strip().splitlines()[0])
+        problem, hint = _syntax_message(str(error.problem).strip().splitlines()[0])
         raise ConfigError(f"{path}{line}: {problem}", hint=hint) from error
     except YAMLError as error:
         raise ConfigError(f"{path}: {error}", hint="correct the YAML") from error
@@ -57,7 +57,7 @@ def parse(path: Path, hint: str) -> CommentedMap:
     return tree
 
 
-def _of_yaml(problem: str) -> tuple[str, str]:
+def _syntax_message(problem: str) -> tuple[str, str]:
     """Translate a ruamel.yaml syntax error into a plain message and a hint."""
     if "'\\t'" in problem:
         return "a tab in the indentation", "indent with spaces"
@@ -68,11 +68,10 @@ def _of_yaml(problem: str) -> tuple[str, str]:
     return problem, "correct the YAML"
 
 
-class _Bounded(Composer):
-    """A composer that refuses what would take too long, or too deep a stack, to make values of.
+class _BoundedComposer(Composer):
+    """A composer that stops at the first node beyond NODE_LIMIT or DEPTH_LIMIT.
 
-    Aliases count as they expand. Text that no command line can hold is refused, too. Composing ends where a limit is
-    passed.
+    An alias counts as many nodes as it expands to. Text that no command line can hold is refused, too.
     """
 
     def __init__(self, loader: Any = None) -> None:
@@ -107,17 +106,17 @@ class _Bounded(Composer):
         if isinstance(event, AliasEvent):
             within = event.anchor in self.anchors and event.anchor not in self._expanded
             return f"alias *{event.anchor} within its own anchor" if within else ""
-        return _unusable(event.value) if isinstance(event, ScalarEvent) else ""
+        return _text_problem(event.value) if isinstance(event, ScalarEvent) else ""
 
 
 def _yaml() -> YAML:
     yaml = YAML(typ="rt")
-    yaml.Composer = _Bounded
+    yaml.Composer = _BoundedComposer
     return yaml
 
 
-def _unusable(value: str) -> str:
-    """Return what is wrong with a text that is to become a word of a command, a path or a name; "" if nothing is."""
+def _text_problem(value: str) -> str:
+    """Return why a text can be no word of a command, no path and no name; "" where it can."""
     if "\0" in value:
         return "a NUL within text"
     return "a lone surrogate within text" if any("\ud800" <= one <= "\udfff" for one in value) else ""
@@ -175,15 +174,15 @@ def validate_at(
             key = str(worst["loc"][-1])
             problem, hint = f"{'.'.join([*location, key])}: missing", f"add {key}: …; {examples}"
         else:
-            problem, hint = f"{'.'.join(location)}: {_of_value(worst)}", f"correct this value; {examples}"
+            problem, hint = f"{'.'.join(location)}: {_value_message(worst)}", f"correct this value; {examples}"
         raise ConfigError(f"{path}:{line}: {problem}", hint=hint) from None
 
 
 _WANTED = {"dict_type": "a mapping", "model_type": "a mapping", "string_type": "text", "list_type": "a list"}
 
 
-def _of_value(error: Any) -> str:
-    """Return what pydantic says of a value, in words of YAML's users."""
+def _value_message(error: Any) -> str:
+    """Return pydantic's message about a value in the terms of YAML."""
     wanted = _WANTED.get(error["type"])
     if wanted is None and not error["msg"].startswith("Input should be "):
         return str(error["msg"])
@@ -202,14 +201,14 @@ def plain(node: Any) -> Any:
 
 
 def locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
-    """Return the parts of `location` that the file has (pydantic names union members too), and their line, from 1."""
+    """Return the keys of `location` that are in the file, without pydantic's names of union members, and their line."""
     found: list[str] = []
     line = 1
     for part in location:
         if (isinstance(tree, CommentedMap) and part in tree) or (
             isinstance(tree, CommentedSeq) and isinstance(part, int)
         ):
-            place = (tree.lc.data or {}).get(part)  # what a merge key brought in has no place of its own
+            place = (tree.lc.data or {}).get(part)  # a key from a merge key has no line of its own
             line = int(place[0]) + 1 if place else line
             found.append(str(part))
             tree = tree[part]
