@@ -45,8 +45,8 @@ class Health:
         """Tell whether the board is wedged for this setup, so that trying it is of no use."""
         return bool(self.wedged) and (not self.wedged_for or setup in self.wedged_for)
 
-    def well(self) -> Health:
-        """Return a copy that is not wedged."""
+    def recovered(self) -> Health:
+        """Return a copy of the record that is not wedged."""
         return replace(self, wedged="", wedged_at=0.0, wedged_for=())
 
     def describe(self) -> str:

@@ -56,7 +56,7 @@ class LeasedBoard:
     def passed(self) -> None:
         """Record that the board works, if it was recorded as wedged."""
         if self.is_wedged:
-            self._lease.health = self._lease.health.well()
+            self._lease.health = self._lease.health.recovered()
 
     def flash(self, elf: Path, build_id: str) -> str:
         self._tried.add("reflash")
