@@ -37,7 +37,7 @@ from cortex_m_hil.flow import export as export
 from cortex_m_hil.flow import lower as lower
 from cortex_m_hil.host import files
 from cortex_m_hil.host.calls import checked_call, warn
-from cortex_m_hil.host.numbers import MULTIPLIERS, in_range
+from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
 from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Layout as Layout
@@ -119,7 +119,7 @@ def open(
         BuildError: the runner does not compile.
     """
     try:
-        in_range(timeout_multiplier, *MULTIPLIERS)
+        in_range(timeout_multiplier, *TIMEOUT_MULTIPLIERS)
     except ValueError as error:
         raise ConfigError(f"timeout_multiplier: {error}", hint="1.0 is a limit as it is, 2.0 twice that") from None
     known = load_targets() if targets is None else targets

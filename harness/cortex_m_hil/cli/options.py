@@ -14,7 +14,7 @@ import typer
 from cortex_m_hil.cli.answers import Answer, answer_each, answering
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import check_folder
-from cortex_m_hil.host.numbers import MULTIPLIERS, in_range
+from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
 from cortex_m_hil.host.pytest_options import pytest_options
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | No
 
 DAY, YEAR = 86400.0, 365 * 86400.0  # seconds
 Multiplier = Annotated[
-    float, typer.Option("--timeout-multiplier", callback=within(*MULTIPLIERS), help="Multiply every time limit by this")
+    float,
+    typer.Option(
+        "--timeout-multiplier", callback=within(*TIMEOUT_MULTIPLIERS), help="Multiply every time limit by this"
+    ),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from cortex_m_hil.errors.text import shown
 
 Number = TypeVar("Number", int, float)
-MULTIPLIERS: Final = 0.01, 1000.0  # of a program's time limit: 0.3 s, in which no simulator boots, to 8 hours
+TIMEOUT_MULTIPLIERS: Final = 0.01, 1000.0  # the least, in which no simulator boots, and the largest: 8 hours
 
 
 def in_range(value: object, low: float, high: float) -> float:
@@ -24,7 +24,7 @@ def in_range(value: object, low: float, high: float) -> float:
     raise ValueError(f"a number from {low:.10g} to {high:.10g}, not {shown(value)}")
 
 
-def argument(kind: Callable[[str], Number], low: Number, high: Number) -> Callable[[str], Number]:
+def ranged_number(kind: Callable[[str], Number], low: Number, high: Number) -> Callable[[str], Number]:
     """Return the type of an option of argparse or pytest that takes numbers within a range.
 
     Args:

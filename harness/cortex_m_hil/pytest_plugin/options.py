@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from cortex_m_hil.host.numbers import MULTIPLIERS, argument
+from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, ranged_number
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, seeding
 from cortex_m_hil.targets.load import load_targets
@@ -27,11 +27,11 @@ _DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
         "help": "how long a simulator lives (default: session)",
     },
     "--hil-timeout-multiplier": {
-        "default": 1.0, "type": argument(float, *MULTIPLIERS), "metavar": "X",
+        "default": 1.0, "type": ranged_number(float, *TIMEOUT_MULTIPLIERS), "metavar": "X",
         "help": "multiply every program's time limit by this",
     },
     "--hil-seed": {
-        "default": 0, "type": argument(int, 0, seeding.HIGHEST), "metavar": "N",
+        "default": 0, "type": ranged_number(int, 0, seeding.HIGHEST), "metavar": "N",
         "help": "the seed of all random numbers in tests on a target",
     },
     "--hil-redzones": {**_FLAG, "help": "detect writes outside tensors: plan red zones around every tensor"},

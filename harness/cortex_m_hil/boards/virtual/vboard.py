@@ -34,7 +34,7 @@ from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchErr
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
-from cortex_m_hil.host.numbers import argument
+from cortex_m_hil.host.numbers import ranged_number
 from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.runner.launchers import native
 from cortex_m_hil.runner.launchers.process import Process
@@ -403,7 +403,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("machine", metavar="BOARD", help=" or ".join(MACHINES))
     parser.add_argument("--name", help="where there are several of a kind (default: BOARD)")
     parser.add_argument(
-        "--baud", type=argument(int, 300, 12_000_000), default=BAUD, help="of the board's UART (default: %(default)s)"
+        "--baud",
+        type=ranged_number(int, 300, 12_000_000),
+        default=BAUD,
+        help="of the board's UART (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of its faults (default: %(default)s)")
     parser.add_argument("action", nargs=argparse.REMAINDER)
