@@ -1,4 +1,6 @@
-// Activations by table: the AOT compiler has evaluated the function at all 256 inputs.
+// Quantised activations such as sigmoid, by table: the AOT compiler has evaluated the function at
+// all 256 inputs. Clamps are bounds of convolutions and the like, or operators in elementwise.cpp
+// and portable_elementwise.cpp.
 #include "runtime/builtin/kernel.h"
 
 namespace hil::builtin {
