@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "runtime/builtin/kernel.h"
-#include "runtime/builtin/kernels/one_nan.h"
+#include "runtime/builtin/kernels/canonical_nan.h"
 #include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
@@ -89,7 +89,7 @@ bool is_nan(T value) {
 template <typename T>
 T one_result(T value) {
   if constexpr (std::is_floating_point_v<T>) {
-    return one_nan(value);
+    return canonical_nan(value);
   } else {
     return value;
   }

@@ -1,8 +1,8 @@
 // ATen's convolution in float32, plain and transposed, of one or two dimensions. ATen leaves the
 // order of the sums open; here it is that of ExecuTorch's portable kernel, on every target.
 #include "runtime/builtin/kernel.h"
+#include "runtime/builtin/kernels/canonical_nan.h"
 #include "runtime/builtin/kernels/image.h"
-#include "runtime/builtin/kernels/one_nan.h"
 #include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
@@ -202,7 +202,7 @@ void convolve(const Convolution& conv) {
         for (int32_t x = 0; x < out.sizes[3]; ++x) {
           const Place place = {batch, channel, y, x};
           *out.at(batch, channel, y, x) =
-              one_nan(conv.transposed ? transposed_at(conv, place) : plain_at(conv, place));
+              canonical_nan(conv.transposed ? transposed_at(conv, place) : plain_at(conv, place));
         }
       }
     }

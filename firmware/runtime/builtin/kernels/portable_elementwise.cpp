@@ -15,7 +15,7 @@ namespace {
 template <typename T, typename Compute>
 T arithmetic(T self, T other, const Compute& compute) {
   if constexpr (std::is_floating_point_v<T>) {
-    return one_nan(compute(self, other));
+    return canonical_nan(compute(self, other));
   } else {
     using Unsigned = std::make_unsigned_t<T>;
     return static_cast<T>(compute(static_cast<Unsigned>(self), static_cast<Unsigned>(other)));
@@ -42,7 +42,7 @@ void add_scaled(KernelContext& ctx, int sign) {
     const float factor = static_cast<float>(sign) * number_of<float>(ctx, alpha);
     if (!ctx.ok()) return;
     compute_broadcast<float, float>(
-        operands, [=](float one, float two) { return one_nan(one + factor * two); });
+        operands, [=](float one, float two) { return canonical_nan(one + factor * two); });
     return;
   }
   const int64_t factor = sign * int64_t{number_of<int32_t>(ctx, alpha)};
@@ -156,7 +156,7 @@ inline float divided_down(float self, float other) {
 template <typename T>
 T divided(T self, T other, bool down) {
   if constexpr (std::is_floating_point_v<T>) {
-    return one_nan(down ? divided_down(self, other) : std::trunc(self / other));
+    return canonical_nan(down ? divided_down(self, other) : std::trunc(self / other));
   } else {
     if (other == -1) return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(self));
     const T quotient = self / other;
@@ -171,7 +171,7 @@ template <typename T>
 T remainder_of(T self, T other) {
   if constexpr (std::is_floating_point_v<T>) {
     const float rest = std::fmod(self, other);
-    return one_nan(rest != 0 && (rest < 0) != (other < 0) ? rest + other : rest);
+    return canonical_nan(rest != 0 && (rest < 0) != (other < 0) ? rest + other : rest);
   } else {
     if (other == -1) return 0;
     const T rest = static_cast<T>(self % other);
@@ -180,8 +180,8 @@ T remainder_of(T self, T other) {
 }
 
 void divide_exactly(const Operands& operands) {
-  compute_broadcast<float, float>(operands,
-                                  [](float self, float other) { return one_nan(self / other); });
+  compute_broadcast<float, float>(
+      operands, [](float self, float other) { return canonical_nan(self / other); });
 }
 
 template <typename T>

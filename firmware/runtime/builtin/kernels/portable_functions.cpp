@@ -15,7 +15,8 @@ using Function = float (*)(float x, const float* parameters);
 void compute_floats(KernelContext& ctx, const Tensor& self, const Tensor& out, Function function,
                     const float* parameters = nullptr) {
   if (!check_alike(ctx, self, out)) return;
-  compute_alike<float, float>(self, out, [=](float x) { return one_nan(function(x, parameters)); });
+  compute_alike<float, float>(self, out,
+                              [=](float x) { return canonical_nan(function(x, parameters)); });
 }
 
 // A function that takes nothing besides.

@@ -41,8 +41,8 @@ void compute_planes(const Tensor& self, const Tensor& out, const Compute& comput
   walk.strides(2)[last] = 1;
   for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
     const Plane plane = {self.as<float>() + walk.at(0), strides[last - 1], strides[last]};
-    out.as<float>()[i] =
-        one_nan(compute(plane, static_cast<int32_t>(walk.at(1)), static_cast<int32_t>(walk.at(2))));
+    out.as<float>()[i] = canonical_nan(
+        compute(plane, static_cast<int32_t>(walk.at(1)), static_cast<int32_t>(walk.at(2))));
   }
 }
 

@@ -208,7 +208,7 @@ void choose_along(KernelContext& ctx, const Tensor& self, const Argument& dim, c
 template <typename T>
 T sum_of(T one, T two) {
   if constexpr (std::is_floating_point_v<T>) {
-    return one_nan(one + two);
+    return canonical_nan(one + two);
   } else {
     using Unsigned = std::make_unsigned_t<T>;
     return static_cast<T>(static_cast<Unsigned>(one) + static_cast<Unsigned>(two));

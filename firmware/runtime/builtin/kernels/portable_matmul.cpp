@@ -2,7 +2,7 @@
 // first item to the last, and what is added after them.
 #include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/broadcast.h"
-#include "runtime/builtin/kernels/one_nan.h"
+#include "runtime/builtin/kernels/canonical_nan.h"
 
 namespace hil::builtin {
 namespace {
@@ -26,7 +26,7 @@ void multiply(const Matrix& a, const Matrix& b, uint32_t rows, uint32_t inner, u
   for (uint32_t y = 0; y < rows; ++y) {
     for (uint32_t x = 0; x < columns; ++x, ++out) {
       const float sum = dot(a.data + y * a.row, a.column, b.data + x * b.column, b.row, inner);
-      *out = one_nan(finish(sum, x));
+      *out = canonical_nan(finish(sum, x));
     }
   }
 }

@@ -86,10 +86,10 @@ void normalise_row(const Layer& layer, const float* from, float* to, float* mean
   const float width = std::sqrt(variance + layer.epsilon);
   for (uint32_t i = 0; i < layer.size; ++i) {
     const float normal = (from[i] - middle) / width;
-    to[i] = one_nan(normal * layer.factors.scale(i) + layer.factors.offset(i));
+    to[i] = canonical_nan(normal * layer.factors.scale(i) + layer.factors.offset(i));
   }
-  *mean = one_nan(middle);
-  *deviation = one_nan(static_cast<float>(1.0 / width));
+  *mean = canonical_nan(middle);
+  *deviation = canonical_nan(static_cast<float>(1.0 / width));
 }
 
 // The number of items in the last dimensions, which `shape` has the sizes of; 0 after a failure.
@@ -114,7 +114,7 @@ struct Channel {
   float scale;
   float offset;
 
-  float apply(float x) const { return one_nan((x - mean) * deviation * scale + offset); }
+  float apply(float x) const { return canonical_nan((x - mean) * deviation * scale + offset); }
 };
 
 // visit(channel, the place of its first item), for each batch
@@ -191,11 +191,11 @@ void normalise_group(const Groups& groups, uint32_t number, uint32_t first, uint
     rows.for_each([&](uint32_t at) {
       const double x = from[i * strides[1] + at];
       to[i * strides[1] + at] =
-          one_nan(static_cast<float>(plain ? (x - mean) * deviation : scale * x + offset));
+          canonical_nan(static_cast<float>(plain ? (x - mean) * deviation : scale * x + offset));
     });
   }
-  groups.outs.mean.as<float>()[number] = one_nan(static_cast<float>(mean));
-  groups.outs.deviation.as<float>()[number] = one_nan(static_cast<float>(deviation));
+  groups.outs.mean.as<float>()[number] = canonical_nan(static_cast<float>(mean));
+  groups.outs.deviation.as<float>()[number] = canonical_nan(static_cast<float>(deviation));
 }
 
 }  // namespace
@@ -310,8 +310,8 @@ void native_batch_norm_no_stats(KernelContext& ctx) {
   for (uint32_t channel = 0; channel < input.size(1); ++channel) {
     const float mean = means[channel] / count;
     const float variance = deviations[channel] / count - mean * mean;
-    means[channel] = one_nan(mean);
-    deviations[channel] = one_nan(inverse_deviation(variance, epsilon));
+    means[channel] = canonical_nan(mean);
+    deviations[channel] = canonical_nan(inverse_deviation(variance, epsilon));
   }
   apply_channels(input, outs.out, factors, means,
                  [=](uint32_t channel) { return deviations[channel]; });

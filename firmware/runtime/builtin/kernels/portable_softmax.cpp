@@ -1,7 +1,7 @@
 // ATen's softmax and its logarithm in float32, over any dimension.
 #include "runtime/builtin/kernel.h"
+#include "runtime/builtin/kernels/canonical_nan.h"
 #include "runtime/builtin/kernels/float_math.h"
-#include "runtime/builtin/kernels/one_nan.h"
 #include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
@@ -24,7 +24,7 @@ void compute_row(const float* from, float* to, uint32_t size, uint32_t stride, u
   const float log_of_sum = logarithm ? math::log(sum) : 0.0f;
   for (uint32_t i = 0; i < size; ++i) {
     float* item = to + i * to_stride;
-    *item = one_nan(logarithm ? from[i * stride] - largest - log_of_sum : *item / sum);
+    *item = canonical_nan(logarithm ? from[i * stride] - largest - log_of_sum : *item / sum);
   }
 }
 

@@ -191,7 +191,8 @@ void read_sum(KernelContext& ctx, bool is_mean) {
   if (is_mean) {
     visit_dtype<float>(ctx, "self", self, [&](auto) {
       for_each_row<float>(reduction, [&](uint32_t item, const float* first, const Rows& rows) {
-        out.as<float>()[item] = one_nan(sum_of(first, rows) / static_cast<float>(rows.count()));
+        out.as<float>()[item] =
+            canonical_nan(sum_of(first, rows) / static_cast<float>(rows.count()));
       });
     });
     return;
@@ -209,7 +210,7 @@ float variance_of(const float* first, const Rows& rows, double divisor) {
   const float mean = sum_of(first, rows) / static_cast<float>(rows.count());
   float sum = 0;
   rows.for_each([&](uint32_t at) { sum += (first[at] - mean) * (first[at] - mean); });
-  return one_nan(static_cast<float>(sum / divisor));
+  return canonical_nan(static_cast<float>(sum / divisor));
 }
 
 }  // namespace
@@ -284,7 +285,8 @@ void cumsum(KernelContext& ctx) {
   for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
     const float value = self.as<float>()[walk.at(0)];
     const bool is_first = walk.at(1) == 0;
-    out.as<float>()[i] = one_nan(is_first ? value : value + out.as<float>()[i - strides[axis]]);
+    out.as<float>()[i] =
+        canonical_nan(is_first ? value : value + out.as<float>()[i - strides[axis]]);
   }
 }
 
