@@ -1,7 +1,7 @@
 #include "runtime/executorch/plan.h"
 
+#include "runtime/builtin/failure.h"
 #include "runtime/builtin/program_file.h"
-#include "runtime/builtin/report.h"
 
 namespace hil::executorch_runtime {
 namespace {

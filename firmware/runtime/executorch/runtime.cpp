@@ -11,7 +11,7 @@
 #include <cstring>
 #include <optional>
 
-#include "runtime/builtin/report.h"
+#include "runtime/builtin/failure.h"
 #include "runtime/executorch/memory.h"
 #include "runtime/executorch/method_access.h"
 #include "runtime/executorch/pal.h"

@@ -1,4 +1,4 @@
-#include "runtime/builtin/report.h"
+#include "runtime/builtin/failure.h"
 
 namespace hil::builtin {
 

@@ -1,4 +1,4 @@
-// Filling in a Failure.
+// Reports a Failure: its code and message.
 #pragma once
 
 #include "runtime/builtin/text.h"
