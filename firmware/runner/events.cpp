@@ -6,7 +6,7 @@
 #include "platform/host_files.h"
 #include "runner/executor.h"
 #include "runner/identity.h"
-#include "runner/text.h"
+#include "runner/text_line.h"
 #include "runner/wire.h"
 
 namespace {
@@ -32,7 +32,7 @@ void send(Event type, const Writer& body) {
 
 void print_fault(const hil::FaultRecord& fault) {
   static const char* const kNames[] = {"r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr"};
-  hil::Line line;
+  hil::TextLine line;
   line << "fault: exception " << fault.exception;
   if (fault.has_status) {
     line << " cfsr ";
@@ -88,7 +88,7 @@ void send_progress(uint32_t instruction) {
 }
 
 void send_log(LogLevel level, const char* text) {
-  if (plain_text) return print((Line() << text << "\n").c_str());
+  if (plain_text) return print((TextLine() << text << "\n").c_str());
   Writer body(payload, sizeof payload);
   body.u8(static_cast<uint8_t>(level));
   body.str(text);
@@ -99,7 +99,7 @@ void report_fault(const FaultRecord& fault) { plain_text ? print_fault(fault) : 
 
 void report_fatal(const char* what) {
   if (!plain_text) return send_log(LogLevel::kError, what);
-  Line line;
+  TextLine line;
   line << "fatal: " << what << "\n";
   print(line.c_str());
 }

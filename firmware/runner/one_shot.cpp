@@ -6,7 +6,7 @@
 #include "runner/events.h"
 #include "runner/executor.h"
 #include "runner/pools.h"
-#include "runner/text.h"
+#include "runner/text_line.h"
 #include "runtime/runtime.h"
 
 namespace hil {
@@ -22,13 +22,13 @@ struct Options {
   uint32_t input_count = 0;
 };
 
-bool complain(const Line& line) {
+bool complain(const TextLine& line) {
   print(line.c_str());
   return false;
 }
 
 bool usage() {
-  return complain(Line() << "usage: executor_runner -m program.pte -o out [-i input.bin]...\n");
+  return complain(TextLine() << "usage: executor_runner -m program.pte -o out [-i input.bin]...\n");
 }
 
 bool take_option(Options* options, const char* flag, const char* value) {
@@ -39,7 +39,7 @@ bool take_option(Options* options, const char* flag, const char* value) {
   } else if (std::strcmp(flag, "-i") == 0 && options->input_count < kMaxInputs) {
     options->inputs[options->input_count++] = value;
   } else {
-    return complain(Line() << "unknown option or too many inputs: " << flag << "\n");
+    return complain(TextLine() << "unknown option or too many inputs: " << flag << "\n");
   }
   return true;
 }
@@ -55,27 +55,27 @@ bool parse(int argc, const char* const* argv, Options* options) {
 // Reads a whole file; *size is its size. A file larger than `room` is refused.
 bool read_file(const char* path, Span<uint8_t> room, size_t* size) {
   const int file = file_open(path, FileMode::kRead);
-  if (file < 0) return complain(Line() << "cannot open " << path << "\n");
+  if (file < 0) return complain(TextLine() << "cannot open " << path << "\n");
   uint8_t beyond;
   *size = file_read(file, room.data, room.size);
   const bool fits = *size < room.size || file_read(file, &beyond, 1) == 0;
   file_close(file);
   if (fits) return true;
-  return complain(Line() << path << " is larger than " << static_cast<uint32_t>(room.size)
-                         << " bytes\n");
+  return complain(TextLine() << path << " is larger than " << static_cast<uint32_t>(room.size)
+                             << " bytes\n");
 }
 
 bool write_file(const char* path, Span<const uint8_t> bytes) {
   const int file = file_open(path, FileMode::kWrite);
-  if (file < 0) return complain(Line() << "cannot create " << path << "\n");
+  if (file < 0) return complain(TextLine() << "cannot create " << path << "\n");
   const bool good = file_write(file, bytes.data, bytes.size);
   file_close(file);
-  return good || complain(Line() << "cannot write " << path << "\n");
+  return good || complain(TextLine() << "cannot write " << path << "\n");
 }
 
 bool print_failure() {
   const Failure& failure = runtime().failure();
-  Line line;
+  TextLine line;
   line << "failed with status " << static_cast<uint32_t>(failure.code);
   if (failure.instruction >= 0) {
     line << " at instruction " << static_cast<uint32_t>(failure.instruction);
@@ -97,20 +97,20 @@ bool load(const Options& options) {
 bool set_input(const char* path, uint32_t number) {
   ValueView view;
   if (!runtime().input(number, &view) || !view.writable) {
-    return complain(Line() << "input " << number << " cannot be set\n");
+    return complain(TextLine() << "input " << number << " cannot be set\n");
   }
   size_t size = 0;
   if (!read_file(path, view.data, &size)) return false;
   if (size == view.data.size) return true;
-  return complain(Line() << path << " has " << static_cast<uint32_t>(size) << " bytes, input "
-                         << number << " " << static_cast<uint32_t>(view.data.size) << "\n");
+  return complain(TextLine() << path << " has " << static_cast<uint32_t>(size) << " bytes, input "
+                             << number << " " << static_cast<uint32_t>(view.data.size) << "\n");
 }
 
 bool set_inputs(const Options& options) {
   const uint32_t wanted = runtime().shape().inputs;
   if (options.input_count != wanted) {
-    return complain(Line() << "the program has " << wanted << " inputs, " << options.input_count
-                           << " were given\n");
+    return complain(TextLine() << "the program has " << wanted << " inputs, " << options.input_count
+                               << " were given\n");
   }
   for (uint32_t i = 0; i < wanted; ++i) {
     if (!set_input(options.inputs[i], i)) return false;
@@ -123,8 +123,8 @@ bool run() {
   if (!execute(
           kToTheEnd, [](uint32_t) {}, &execution))
     return print_failure();
-  print((Line() << "executed " << runtime().shape().instructions << " instructions in "
-                << static_cast<uint32_t>(execution.ticks) << " ticks\n")
+  print((TextLine() << "executed " << runtime().shape().instructions << " instructions in "
+                    << static_cast<uint32_t>(execution.ticks) << " ticks\n")
             .c_str());
   return true;
 }
@@ -132,9 +132,9 @@ bool run() {
 bool write_output(const char* prefix, uint32_t number) {
   ValueView view;
   if (!runtime().output(number, &view)) {
-    return complain(Line() << "output " << number << " cannot be read\n");
+    return complain(TextLine() << "output " << number << " cannot be read\n");
   }
-  const Line path = Line() << prefix << "-" << number << ".bin";
+  const TextLine path = TextLine() << prefix << "-" << number << ".bin";
   return write_file(path.c_str(), {view.data.data, view.data.size});
 }
 

@@ -1,4 +1,4 @@
-// A line of text for a person, put together without a heap or printf. Cut where it is full.
+// A line of text for people, made without a heap or printf. It is cut where its buffer is full.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,11 @@
 
 namespace hil {
 
-class Line {
+class TextLine {
  public:
-  Line& operator<<(const char* text);
-  Line& operator<<(uint32_t number);
-  Line& hex(uint32_t number);
+  TextLine& operator<<(const char* text);
+  TextLine& operator<<(uint32_t number);
+  TextLine& hex(uint32_t number);
 
   const char* c_str() const { return text_; }
   bool cut() const { return cut_; }

@@ -1,8 +1,8 @@
-#include "runner/text.h"
+#include "runner/text_line.h"
 
 namespace hil {
 
-void Line::put(char c) {
+void TextLine::put(char c) {
   if (size_ + 1 == sizeof text_) {
     cut_ = true;
     return;
@@ -10,12 +10,12 @@ void Line::put(char c) {
   text_[size_++] = c;
 }
 
-Line& Line::operator<<(const char* text) {
+TextLine& TextLine::operator<<(const char* text) {
   while (*text != '\0') put(*text++);
   return *this;
 }
 
-Line& Line::operator<<(uint32_t number) {
+TextLine& TextLine::operator<<(uint32_t number) {
   char digits[10];
   int count = 0;
   do {
@@ -26,7 +26,7 @@ Line& Line::operator<<(uint32_t number) {
   return *this;
 }
 
-Line& Line::hex(uint32_t number) {
+TextLine& TextLine::hex(uint32_t number) {
   *this << "0x";
   for (int shift = 28; shift >= 0; shift -= 4) put("0123456789abcdef"[(number >> shift) & 0xF]);
   return *this;
