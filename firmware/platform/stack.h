@@ -1,4 +1,5 @@
-// How much of the thread stack has been used since it was last filled, by its fill pattern.
+// How much of the thread stack has been used since it was last filled, by its fill pattern:
+// startup.cpp, and stack_native.cpp without a measurement.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ struct StackUse {
 };
 
 StackUse stack_use();
-// Fills what is free, in thread mode. An overflow before it stays visible to stack_use().
+// Fills the free part, in thread mode. An earlier overflow stays visible to stack_use().
 void refill_stack();
 
 }  // namespace hil

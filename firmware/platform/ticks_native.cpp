@@ -1,7 +1,6 @@
 #include <ctime>
 
 #include "platform/board.h"
-#include "platform/stack.h"
 #include "platform/ticks.h"
 
 namespace hil {
@@ -21,8 +20,5 @@ uint64_t TickSpan::ticks() const { return ticks_now() - begin_; }
 uint32_t ticks_hz() { return board_clock_hz(); }
 
 const char* ticks_source() { return "CLOCK_MONOTONIC"; }
-
-StackUse stack_use() { return {}; }
-void refill_stack() {}
 
 }  // namespace hil
