@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from cortex_m_hil.lowering.ancestry import names
 from cortex_m_hil.lowering.mutable_buffers import state_kept
-from cortex_m_hil.lowering.reference import HostModels, integers, to_torch
+from cortex_m_hil.lowering.reference import HostModels, kernel_arithmetic, to_torch
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -99,7 +99,7 @@ def intermediates(
         eager: the exported float program; None if it is not known.
         inputs: the program's inputs.
     """
-    with integers():
+    with kernel_arithmetic():
         dialect = _record(models.dialect, inputs, models.structure, models.states)
         floats = _Floats(models, eager, inputs)
         by_name = {node.name: node for node in dialect}

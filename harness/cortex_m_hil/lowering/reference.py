@@ -76,12 +76,12 @@ def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ..
 
 
 @contextmanager
-def integers() -> Iterator[None]:
-    """Make torch compute within the block what the dialect asks of integers and torch 2.13 refuses.
+def kernel_arithmetic() -> Iterator[None]:
+    """Make torch compute the dialect's operators within the block as the target's kernels do.
 
-    A dilated convolution of int32: float64 holds the same sums. Max pooling of int8 images of more than 127 pixels,
-    channels last: its result does not depend on the layout. Operators of `DIALECT_DIFFERENCES` round as kernels do, and
-    all operators of the dialect give the layout that the program has.
+    Operators of `DIALECT_DIFFERENCES` round as kernels do, and results have the layout of the program. Two calls that
+    torch 2.13 refuses are replaced: dilated convolution of int32 is computed in float64, which holds the same sums, and
+    max pooling of channels-last int8 images of more than 127 pixels is computed contiguous, with the same result.
     """
     functional = torch.nn.functional
     convolve = functional.conv2d
@@ -92,14 +92,14 @@ def integers() -> Iterator[None]:
         wide: list[Any] = [None if item is None else item.double() for item in (input, weight, bias)]
         return convolve(*wide, *args, **kwargs).to(torch.int32)
 
-    with mock.patch.object(functional, "conv2d", exact), _AsKernelsDo():  # type: ignore[no-untyped-call]
+    with mock.patch.object(functional, "conv2d", exact), _KernelArithmetic():  # type: ignore[no-untyped-call]
         yield
 
 
 @contextmanager
 def _dialect() -> Iterator[None]:
     """Run the dialect within the block; raise LoweringError where ExecuTorch cannot run what it has lowered."""
-    with stage_of("reference: dialect"), integers():
+    with stage_of("reference: dialect"), kernel_arithmetic():
         try:
             yield
         except (HarnessError, MemoryError):
@@ -111,7 +111,7 @@ def _dialect() -> Iterator[None]:
             raise LoweringError(what, hint="hil.run runs it, and compares it with nothing") from error
 
 
-class _AsKernelsDo(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
+class _KernelArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -125,7 +125,7 @@ class _AsKernelsDo(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             return in_its_layout(func, args, kwargs, func(*args, **kwargs))
         was = torch._prims_common.suggest_memory_format(args[0])
         pooled = func(args[0].contiguous(), *args[1:], **kwargs)
-        return tuple(one.contiguous(memory_format=was) for one in pooled)  # operators behind it read the layout
+        return tuple(one.contiguous(memory_format=was) for one in pooled)  # later operators read the layout
 
     def _inside(self, graph: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.dialect_differences import DIALECT_DIFFERENCES, DialectDifference, exact_form
-from cortex_m_hil.lowering.reference import integers
+from cortex_m_hil.lowering.reference import kernel_arithmetic
 from cortex_m_hil.targets.cpu import Isa
 from wheel import require
 
@@ -101,7 +101,7 @@ def test_the_padding_of_one_pixel_has_the_layout_that_the_operator_says() -> Non
     arguments = pixel, [0, 1, 1, 0], [0, 1, 1, 0], 3
     said = called(*(one.to("meta") if isinstance(one, torch.Tensor) else one for one in arguments))
     theirs = called(*arguments)
-    with integers():
+    with kernel_arithmetic():
         ours = called(*arguments)
     assert ours.tolist() == theirs.tolist()
     assert ours.stride() == said.stride() != theirs.stride()
@@ -116,7 +116,7 @@ def test_executorchs_operator_differs_by_a_quantum_at_ties(entry: DialectDiffere
     require([f"{entry.operator}.out"], layout="explicit" if explicit else "channels_last")
     called, arguments = operator(entry.operator), TIES[entry.operator]()
     theirs = called(*arguments)
-    with integers():
+    with kernel_arithmetic():
         ours = called(*arguments)
     assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
     off = (ours.int() - theirs.int()).abs()
