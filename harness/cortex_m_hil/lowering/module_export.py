@@ -149,7 +149,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
         with contextlib.suppress(NotImplementedError):  # an export's graph stays in the mode that it was exported in
             module.eval()
         if layout == "channels_last":
-            stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
+            run_stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
         arranged = Snapshot(module)
         with stage_of("run"):
             outputs, changed, carried = _run_and_check(title, module, inputs, arranged)
@@ -231,12 +231,12 @@ def flat_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
 def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
     """Return the export; raise ConfigError where it fails by `shapes` alone, which are the caller's choice."""
     if shapes is None:
-        return stage(title, "export", _EXPORT, lambda: _without_guards(flat_export(module, inputs)))
+        return run_stage(title, "export", _EXPORT, lambda: _without_guards(flat_export(module, inputs)))
     try:
-        return stage(title, "export", _DYNAMIC, lambda: _without_guards(flat_export(module, inputs, shapes)))
+        return run_stage(title, "export", _DYNAMIC, lambda: _without_guards(flat_export(module, inputs, shapes)))
     except LoweringError as error:
         with contextlib.suppress(LoweringError):
-            stage(title, "export", _EXPORT, lambda: flat_export(module, inputs))
+            run_stage(title, "export", _EXPORT, lambda: flat_export(module, inputs))
             problem = error.message.partition("export failed")[2].lstrip(": ")
             more = [("torch", line[2:]) for line in map(str.strip, error.log.splitlines()) if line.startswith("- ")]
             raise ConfigError(
@@ -280,7 +280,7 @@ def arrange(values: Inputs, layout: Layout) -> Inputs:
     return arranged
 
 
-def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
+def run_stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
     """Run one stage; turn what it raises into a LoweringError that names module, stage, graph node and line.
 
     Args:

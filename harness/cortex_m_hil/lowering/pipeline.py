@@ -28,7 +28,7 @@ from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.dynamic_shapes import SizeWatch, dimensions_of, expanded_shapes, shapes_for
 from cortex_m_hil.lowering.module_checks import module_of, require_alike, require_float, require_module, title_of
-from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, stage, trace
+from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, run_stage, trace
 from cortex_m_hil.lowering.mutable_buffers import OpenedProgram, keep_initial_values
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.redzone_planning import RedzonePlanner, planning_pass
@@ -406,7 +406,7 @@ def _prepare(source: _Source) -> _Shared:
     if source.options.quantize:
         quantized, exported, float_reasons = _quantized(source, exported, hint)
     config = api.edge_compile_config()
-    edge = stage(source.title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
+    edge = run_stage(source.title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
     return _Shared(quantized, float_reasons, edge, hint)
 
 
@@ -416,12 +416,12 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
     shapes = shapes_for(source.exported.dimensions, source.inputs)
     if not source.exported.states:
         module, float_reasons = _quantize(source, None, exported, hint)
-        return module, stage(title, what, hint, lambda: flat_export(module, source.inputs, shapes)), float_reasons
-    opened: OpenedProgram = stage(title, "state as inputs", hint, lambda: OpenedProgram.of(exported, title))
+        return module, run_stage(title, what, hint, lambda: flat_export(module, source.inputs, shapes)), float_reasons
+    opened: OpenedProgram = run_stage(title, "state as inputs", hint, lambda: OpenedProgram.of(exported, title))
     module, float_reasons = _quantize(source, opened, opened.program, hint)
     shapes = None if shapes is None else (*(None for _ in opened.first), *shapes)
-    again = stage(title, what, hint, lambda: flat_export(module, (*opened.first, *source.inputs), shapes))
-    bound = stage(title, "inputs as state", hint, lambda: opened.bind(again, source.inputs))
+    again = run_stage(title, what, hint, lambda: flat_export(module, (*opened.first, *source.inputs), shapes))
+    bound = run_stage(title, "inputs as state", hint, lambda: opened.bind(again, source.inputs))
     return bound.module(check_guards=False), bound, float_reasons
 
 
@@ -437,19 +437,19 @@ def _quantize(source: _Source, opened: OpenedProgram | None, exported: Any, hint
     # The quantiser does not understand the graph of an exported module with guards.
     graph = exported.module(check_guards=False)
     made = functools.partial(api.quantizer, **explicit) if own is None else functools.partial(copy.deepcopy, own)
-    quantizer = stage(title, "making the quantiser", hint, made)
-    prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, quantizer))
+    quantizer = run_stage(title, "making the quantiser", hint, made)
+    prepared = run_stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, quantizer))
     state = () if opened is None else opened.first
     # Samples are frames of one stream. No sample reads the state that the last one leaves, so the last runs once more.
     for number, sample in enumerate([*source.samples, *(source.samples[-1:] if opened is not None else ())]):
         try:
             call = functools.partial(prepared, *state, *sample)
-            given = stage(title, f"calibration with sample {number}", hint, call)
+            given = run_stage(title, f"calibration with sample {number}", hint, call)
         except LoweringError as error:
             raise (_mistake(source, number, error) or error) from error.__cause__
         state = () if opened is None else opened.next(given)
     float_reasons = ancestry.float_reasons(quantizer, exported.graph)
-    return stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), float_reasons
+    return run_stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), float_reasons
 
 
 def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError | None:
@@ -475,7 +475,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     # The passes add constants to the program they are given: work on a copy.
     edge, sizes = copy.deepcopy(shared.edge), SizeWatch(title, source.exported.dimensions)
     with sizes.passes(edge.exported_program()):
-        edge._edge_programs["forward"] = stage(
+        edge._edge_programs["forward"] = run_stage(
             title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, source.options, isa)
         )
     keep_initial_values(edge.exported_program())
@@ -484,7 +484,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     planner = RedzonePlanner() if source.options.redzones else None
     plan = {} if planner is None else {"memory_planning_pass": planning_pass(planner)}
     config = api.backend_config(extract_delegate_segments=False, **plan)
-    made = stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
+    made = run_stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
     file = parse_pte(pte, title)
     sizes.require_planned(file)

@@ -26,7 +26,7 @@ from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, export, 
 from cortex_m_hil.lowering import known_answer as builder
 from cortex_m_hil.lowering.cache import Lru
 from cortex_m_hil.lowering.capability import feature, require_sizes
-from cortex_m_hil.lowering.module_export import stage
+from cortex_m_hil.lowering.module_export import run_stage
 from cortex_m_hil.lowering.pipeline import cache as remembered
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
 from cortex_m_hil.program.known_answer import file_name, known_answer
@@ -575,7 +575,7 @@ def test_a_pass_that_fails_is_told_with_the_reason_its_node_and_the_users_line()
             raise Exception("An error occurred when running the 'APass' pass") from reason
 
     with pytest.raises(LoweringError) as raised:
-        stage("Net", "Cortex-M passes for DSP", "read on", work)
+        run_stage("Net", "Cortex-M passes for DSP", "read on", work)
     assert raised.value.message == (
         f"Net: Cortex-M passes for DSP failed at node %pool at {__file__}:12: "
         "Exception: An error occurred when running the 'APass' pass; from RuntimeError: no stride"
