@@ -36,7 +36,7 @@ _HARD_SWISHES: Final = (torch.ops.aten.hardswish.default, torch.ops.aten.hardswi
 def disturbed(model: Any | None) -> list[Callable[..., Any]]:
     """Return for each of RUNS a function to call in place of the fake-quantised graph; an empty list for None.
 
-    The same arguments give the same outputs, always.
+    They are deterministic: equal arguments give equal outputs.
     """
     if model is None:
         return []
@@ -51,21 +51,21 @@ class _Disturbed(fx.Interpreter):
         self._direction = direction
         self._random = torch.Generator().manual_seed(seed)
         self._last = set(_last_roundings(model)) if direction in _LAST else set()
-        self._constants: dict[fx.Node, Any] = {}  # how far the constants of a hard swish may move its output
+        self._constants: dict[fx.Node, Any] = {}  # see `_hard_swish_rounding`
 
     def run_node(self, n: fx.Node) -> Any:
         if n.target in _HARD_SWISHES:
-            self._constants[n] = self._hard_swish(n.args[0])  # computed first, as the node may overwrite its input
+            self._constants[n] = self._hard_swish_rounding(n.args[0])  # computed first, as the node may overwrite its input
         if n.target is not _QUANTIZED.quantize_per_tensor.default:
             return super().run_node(n)
         (value, scale, *rest), options = self.fetch_args_kwargs_from_env(n)
         if self._direction in _LAST:
-            moved = value + scale * self._one(value) if n in self._last else value
+            moved = value + scale * self._median_step(value) if n in self._last else value
             return n.target(moved, scale, *rest, **options)
-        amplitude = DISTURBANCE * scale + self._own_constants(n.args[0], scale)
-        return n.target(value + amplitude * self._shift(value), scale, *rest, **options)
+        amplitude = DISTURBANCE * scale + self._constant_rounding(n.args[0], scale)
+        return n.target(value + amplitude * self._disturbance(value), scale, *rest, **options)
 
-    def _one(self, value: Any) -> Any:
+    def _median_step(self, value: Any) -> Any:
         """Return 1 or -1 for the median element, 0 for the others.
 
         Of three or more elements the median is neither the largest nor the smallest.
@@ -76,34 +76,34 @@ class _Disturbed(fx.Interpreter):
         shift[value.flatten().argsort()[value.numel() // 2]] = _LAST[self._direction]
         return shift.reshape(value.shape)
 
-    def _shift(self, value: Any) -> Any:
-        """Return the disturbance of each element in amplitudes, from -1 to 1."""
+    def _disturbance(self, value: Any) -> Any:
+        """Return the disturbance of each element, from -1 to 1, as a multiple of the amplitude."""
         if self._direction == "random":
             return torch.rand(value.shape, generator=self._random) * 2 - 1
         outward = torch.sign(value)
         return {"up": 1.0, "down": -1.0, "outward": outward, "inward": -outward}[self._direction]
 
-    def _own_constants(self, node: Any, scale: float) -> Any:
-        """Return the most that an operator's output moves because the lowering rounds its constants to whole quanta.
+    def _constant_rounding(self, node: Any, scale: float) -> Any:
+        """Return how far an operator's output moves at most because its constants are rounded to whole quanta.
 
-        A hard sigmoid's half becomes an offset of the output, rounded (ExecuTorch, activation_fusion_pass.py).
+        The 0.5 in a hard sigmoid becomes a rounded offset of the output (ExecuTorch, activation_fusion_pass.py).
         """
-        return _rounded_away(0.5, scale) if node.target in _HARD_SIGMOIDS else self._constants.get(node, 0.0)
+        return _rounding_error(0.5, scale) if node.target in _HARD_SIGMOIDS else self._constants.get(node, 0.0)
 
-    def _hard_swish(self, before: Any) -> Any:
-        """Return the most that the rounded constants of a hard swish move its output.
+    def _hard_swish_rounding(self, before: Any) -> Any:
+        """Return how far the rounded constants of a hard swish move its output at most.
 
-        Both threes of x·(min(x, 3) + 3)/6 are rounded as the input is (ExecuTorch, decompose_hardswish_pass.py).
+        Both 3s of x·(min(x, 3) + 3)/6 are rounded to the input's quanta (ExecuTorch, decompose_hardswish_pass.py).
         """
         if before.target is not _QUANTIZED.dequantize_per_tensor.default:
             return 0.0
-        return self.env[before].abs() * _rounded_away(3.0, before.args[1]) / 3
+        return self.env[before].abs() * _rounding_error(3.0, before.args[1]) / 3
 
 
 def _last_roundings(model: Any) -> Iterator[fx.Node]:
     """Yield for each output the node that first quantises the result of its last operator.
 
-    The result may be quantised again, to a scale whose quantum is a part of the first one's.
+    The result may be quantised again after that, to a finer scale.
     """
     quantize, dequantize = _QUANTIZED.quantize_per_tensor.default, _QUANTIZED.dequantize_per_tensor.default
     output = next(node for node in model.graph.nodes if node.op == "output")
@@ -117,6 +117,6 @@ def _last_roundings(model: Any) -> Iterator[fx.Node]:
             yield found
 
 
-def _rounded_away(value: float, scale: float) -> float:
-    """Return how far a value is from the nearest whole number of quanta."""
+def _rounding_error(value: float, scale: float) -> float:
+    """Return the distance of a value from the nearest multiple of the scale."""
     return abs(round(value / scale) * scale - value)
