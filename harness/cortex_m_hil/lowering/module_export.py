@@ -112,7 +112,7 @@ class Exported:
 
         The module itself is not called again, for it may have changed.
         """
-        if _same(arguments, self.inputs):
+        if _equal_inputs(arguments, self.inputs):
             return self.outputs
         module = self.program.module(check_guards=False)
         with state_kept(module, self.states):
@@ -165,19 +165,19 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
                 hint=_CARRIED,
             )
         # This copies the parameters before `restore` gives them their old layout back.
-        return Exported(title, layout, inputs, outputs, _own(exported), states, dimensions, training)
+        return Exported(title, layout, inputs, outputs, _with_own_constants(exported), states, dimensions, training)
     finally:
         before.restore()
 
 
 def _training(module: Any) -> Training | None:
-    parts = [(name, one) for name, one in module.named_modules() if one.training and _learns(one)]
+    parts = [(name, one) for name, one in module.named_modules() if one.training and _depends_on_mode(one)]
     named = tuple(f"{name} ({type(one).__name__})" if name else type(one).__name__ for name, one in parts)
     return Training(named, is_in_part=not module.training) if named else None
 
 
-def _learns(module: Any) -> bool:
-    """Tell whether a module's own forward asks for its mode: a normalisation with statistics, a dropout that drops."""
+def _depends_on_mode(module: Any) -> bool:
+    """Tell whether a module's own forward depends on its mode, as batch norm with statistics and dropout do."""
     if isinstance(module, load_torch().nn.modules.batchnorm._NormBase):
         return module.running_mean is not None
     code = getattr(getattr(type(module), "forward", None), "__code__", None)
@@ -257,8 +257,8 @@ def _without_guards(exported: Any) -> Any:
     return exported
 
 
-def _own(exported: Any) -> Any:
-    """Give the program copies of its constants: those of the module, and of what it refers to, may change later."""
+def _with_own_constants(exported: Any) -> Any:
+    """Return the program with copies of its constants, since the module's own may change later."""
     state, constants = copy.deepcopy((dict(exported.state_dict), dict(exported.constants)))
     exported.state_dict.update(state)
     exported.constants.update(constants)
@@ -343,7 +343,7 @@ def _said(error: BaseException) -> str:
 
 
 def _run(title: str, module: Any, inputs: Inputs) -> Any:
-    """Return what the module computes from copies of the inputs; parts under torch.compile run uncompiled."""
+    """Return the module's outputs for copies of the inputs; parts under torch.compile run uncompiled."""
     torch = load_torch()
     try:
         with torch.no_grad(), torch.compiler.set_stance("force_eager"):
@@ -388,7 +388,7 @@ def _clone(values: Any) -> Any:
     )
 
 
-def _same(some: Inputs, others: Inputs) -> bool:
+def _equal_inputs(some: Inputs, others: Inputs) -> bool:
     """Tell whether two sets of inputs are equal bit for bit, whatever their layout in memory."""
     torch = load_torch()
     (leaves, structure), (leaves_2, structure_2) = map(torch.utils._pytree.tree_flatten, (some, others))
@@ -419,7 +419,7 @@ def _require_tensors(title: str, outputs: Any) -> None:
 
 
 def _require_values(title: str, exported: Any) -> None:
-    """Raise LoweringError if the export lost the values of a constant, as torch 2.13's does with NumPy's."""
+    """Raise LoweringError if the export lost the values of a constant, as torch 2.13 loses those of NumPy constants."""
     fake = load_torch()._subclasses.FakeTensor
     lost = [
         spec.arg.name

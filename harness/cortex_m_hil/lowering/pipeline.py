@@ -131,7 +131,7 @@ def export(
     if inputs is None:
         raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
     dynamic_shapes = expanded_shapes(title_of(module), module, inputs, dynamic_shapes)
-    given = _arranged(inputs, LoweringOptions(layout=layout).layout)
+    given = _laid_out(inputs, LoweringOptions(layout=layout).layout)
     shapes = shapes_for(dimensions, given) if dimensions else dynamic_shapes
     with isolated():
         return trace(module, given, layout, shapes)
@@ -170,7 +170,7 @@ def lower(
         what = f"calibration sample {number} is"
         require_alike(exported.title, what, sample, "the inputs are", exported.inputs, exported.dimensions)
     with stage_of("key"):
-        key, no_key = key_or_reason(exported.program, exported.inputs, samples, *_choices(options))
+        key, no_key = key_or_reason(exported.program, exported.inputs, samples, *_keyed_options(options))
     source = _Source(exported, samples, options, key, no_key)
     own_key = None if key is None else digest(key, isa.value, options.redzones)
     made: _Lowered | None = None
@@ -203,7 +203,7 @@ def exported_once(
     if inputs is None:
         return module
     with isolated():
-        return module.on(_arranged(inputs, module.layout))
+        return module.on(_laid_out(inputs, module.layout))
 
 
 def on_inputs(program: Program, exported: Exported) -> Program:
@@ -309,12 +309,12 @@ def _lowered(source: _Source, isa: Isa) -> _Lowered:
     try:
         return _remembered(source, isa)
     except LoweringError as error:
-        foreign = dict(_foreign(source)) if source.options.quantize else {}
-        if not foreign:
+        others = dict(_non_float32_tensors(source)) if source.options.quantize else {}
+        if not others:
             raise
-        dtypes = " and ".join(dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in foreign.values()))
+        dtypes = " and ".join(dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in others.values()))
         raise LoweringError(
-            f"{source.title}: {dtypes} is not supported ({_few(list(foreign))}): only float32 is quantised",
+            f"{source.title}: {dtypes} is not supported ({_few(list(others))}): only float32 is quantised",
             hint="module.float(), and x.float() for each input",
             details=[("stage", error.message)],
             log=error.log,
@@ -353,7 +353,7 @@ def clear_cache() -> None:
     cache.clear()
 
 
-def _arranged(inputs: Inputs | list[Any], layout: Layout) -> Inputs:
+def _laid_out(inputs: Inputs | list[Any], layout: Layout) -> Inputs:
     """Return the inputs laid out; raise ConfigError for a wrong call and for values that cannot be sent to a target."""
     from cortex_m_hil.lowering.reference import to_host
 
@@ -366,7 +366,7 @@ def _arranged(inputs: Inputs | list[Any], layout: Layout) -> Inputs:
     return given
 
 
-def _choices(options: LoweringOptions) -> Iterator[tuple[str, object]]:
+def _keyed_options(options: LoweringOptions) -> Iterator[tuple[str, object]]:
     """Yield names and values of the options that decide the shared part: all but samples and the memory plan.
 
     The samples are part of the key as values.
@@ -384,7 +384,7 @@ def _hint(options: LoweringOptions) -> str:
     return f"{more}, quantize=False whether quantising is to blame" if options.quantize else more
 
 
-def _foreign(source: _Source) -> Iterator[tuple[str, Any]]:
+def _non_float32_tensors(source: _Source) -> Iterator[tuple[str, Any]]:
     """Yield names and dtypes of floating tensors other than float32, among inputs and parameters."""
     torch = load_torch()
     named = {f"input {number}": leaf for number, leaf in enumerate(torch.utils._pytree.tree_leaves(source.inputs))}
@@ -446,13 +446,13 @@ def _quantize(source: _Source, opened: OpenedProgram | None, exported: Any, hint
             call = functools.partial(prepared, *state, *sample)
             given = run_stage(title, f"calibration with sample {number}", hint, call)
         except LoweringError as error:
-            raise (_mistake(source, number, error) or error) from error.__cause__
+            raise (_sample_error(source, number, error) or error) from error.__cause__
         state = () if opened is None else opened.next(given)
     float_reasons = ancestry.float_reasons(quantizer, exported.graph)
     return run_stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), float_reasons
 
 
-def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError | None:
+def _sample_error(source: _Source, number: int, error: LoweringError) -> ConfigError | None:
     """Return a ConfigError where a sample's values explain why the module fails on it (not finite), or None."""
     torch = load_torch()
     leaves = torch.utils._pytree.tree_leaves(source.samples[number])

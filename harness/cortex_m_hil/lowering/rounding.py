@@ -55,7 +55,9 @@ class _Disturbed(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         if n.target in _HARD_SWISHES:
-            self._constants[n] = self._hard_swish_rounding(n.args[0])  # computed first, as the node may overwrite its input
+            self._constants[n] = self._hard_swish_rounding(
+                n.args[0]
+            )  # computed first, as the node may overwrite its input
         if n.target is not _QUANTIZED.quantize_per_tensor.default:
             return super().run_node(n)
         (value, scale, *rest), options = self.fetch_args_kwargs_from_env(n)
