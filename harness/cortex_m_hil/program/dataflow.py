@@ -97,10 +97,7 @@ class Dataflow:
 
     @cached_property
     def written(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each instruction the values that it writes: its last argument, or what that lists.
-
-        Operators with several outs have a list.
-        """
+        """Return for each instruction the values that it writes: its last argument, or the items of that list."""
         return tuple(map(self._written, self.instructions))
 
     def _written(self, instruction: Instruction) -> tuple[int, ...]:
@@ -126,7 +123,7 @@ class Dataflow:
 
     @cached_property
     def arguments(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each instruction the values that it is given, those in lists too."""
+        """Return for each instruction its arguments, and the items of those that are lists."""
         return tuple(
             tuple(item for argument in one.args for item in self._items(argument) if item >= 0)
             for one in self.instructions
@@ -146,7 +143,7 @@ class Dataflow:
 
     @cached_property
     def scratch(self) -> frozenset[int]:
-        """Return the planned bytes that Cortex-M operators work in: no instruction's output, no input and no state."""
+        """Return the planned byte tensors that only serve Cortex-M operators as scratch memory."""
         known = {*self.inputs, *self.states, *(value for outs in self.outs for value in outs)}
         kernels = [one for one in self.instructions if one.kind is InstructionKind.KERNEL]
         given = {value for one in kernels if one.operator.startswith("cortex_m::") for value in one.args}
@@ -165,8 +162,8 @@ class Dataflow:
     def producer(self, value: int, before: int | None = None) -> Instruction | None:
         """Return the last instruction (below ``before``) that wrote a value, or the memory it aliases.
 
-        A view that costs nothing is no instruction: its value just has the planned address of its base. Memory is
-        reused over time, so the last writer is the one that counts. None for inputs and constants.
+        A view may be no instruction at all: its value has the planned address of its base. Memory is reused over time,
+        so the last writer is the one that counts. None for inputs and constants.
         """
         planned = self.values[value].planned
         for instruction, outs in reversed(list(zip(self.instructions, self.outs, strict=True))[:before]):
@@ -174,8 +171,8 @@ class Dataflow:
                 return instruction
         return None
 
-    def _computing(self, value: int, before: int | None = None) -> Instruction | None:
-        """Return the instruction that computed a value, behind views; None if these begin at an input."""
+    def _computing_instruction(self, value: int, before: int | None = None) -> Instruction | None:
+        """Return the instruction that computed a value, seen through views; None for an input or a view of one."""
         instruction = self.producer(value, before)
         while instruction is not None and (instruction.operator in VIEWS or instruction.operator == COPY_IN_PLACE):
             copied = 1 if instruction.operator == COPY_IN_PLACE else 0
@@ -188,22 +185,24 @@ class Dataflow:
     # --- outputs and inputs ------------------------------------------------------------------------------
 
     @cached_property
-    def _ends(self) -> tuple[Instruction | None, ...]:
-        """Return for each output the instruction that it comes from, through views."""
-        return tuple(map(self._computing, self.outputs))
+    def _output_writers(self) -> tuple[Instruction | None, ...]:
+        """Return for each output the instruction that computed it, seen through views."""
+        return tuple(map(self._computing_instruction, self.outputs))
 
     @cached_property
     def computed_by(self) -> tuple[Instruction | None, ...]:
-        """Return for each output the instruction that computed it, behind views and the final dequantize."""
+        """Return for each output the instruction that computed it, seen through views and the final dequantize."""
         return tuple(
-            self._computing(end.args[0], end.index) if end is not None and end.operator in DEQUANTIZE else end
-            for end in self._ends
+            self._computing_instruction(end.args[0], end.index)
+            if end is not None and end.operator in DEQUANTIZE
+            else end
+            for end in self._output_writers
         )
 
     @cached_property
     def output_quantizations(self) -> tuple[OutputQuantization | None, ...]:
-        """Return for each float output the quantisation of the dequantize it comes from, through views; else None."""
-        return tuple(map(self._dequantized, self._ends))
+        """Return for each float output the quantisation of its final dequantize, through views; None without one."""
+        return tuple(map(self._dequantized, self._output_writers))
 
     def _dequantized(self, made_by: Instruction | None) -> OutputQuantization | None:
         if made_by is None or made_by.operator not in DEQUANTIZE or len(made_by.args) < 7:
@@ -219,31 +218,31 @@ class Dataflow:
 
     @cached_property
     def input_quantizations(self) -> tuple[InputQuantization | None, ...]:
-        """Return for each integer input what the first operator that reads it, maybe through views, knows of it.
+        """Return for each integer input the quantisation that the first operator that reads it tells.
 
-        A dequantize knows all of its quantisation. Operators that compute on integers know the zero point; the
-        multipliers that they have hold only products of the scale with others. None where nothing is known.
+        The operator may read it through views. A dequantize has both scale and zero point as arguments. Operators on
+        integers have the zero point; their multipliers are products of several scales. None where nothing is known.
         """
-        return tuple(map(self._read_as, self.inputs))
+        return tuple(map(self._input_quantization, self.inputs))
 
-    def _read_as(self, value: int) -> InputQuantization | None:
+    def _input_quantization(self, value: int) -> InputQuantization | None:
         if self._dtype(value) not in (*QUANTISED, "uint8"):
             return None
-        known = (self._known_of(*reader) for reader in self._readers(value, VIEWS))
+        known = (self._argument_quantization(*reader) for reader in self._readers(value, VIEWS))
         return next((one for one in known if one is not None), None)
 
     @cached_property
     def input_quantizes(self) -> tuple[Instruction | None, ...]:
-        """Return for each input the first operator that quantises all its elements, maybe through views; else None."""
+        """Return for each input the first operator that quantises all its elements, through views, or None."""
         return tuple(map(self._quantized_by, self.inputs))
 
     @cached_property
     def float_input_quantizations(self) -> tuple[InputQuantization | None, ...]:
-        """Return for each input the scale and zero point of that operator; None where there is none."""
+        """Return for each input the scale and zero point of its operator in `input_quantizes`; None without one."""
         return tuple(None if one is None else self._parameters(one) for one in self.input_quantizes)
 
     def _parameters(self, instruction: Instruction) -> InputQuantization | None:
-        """Return the scale and zero point that a quantize or dequantize has as arguments; None where it has not."""
+        """Return the scale and zero point among the arguments of a quantize or dequantize; None without them."""
         scalars = [self.values[value].scalar for value in instruction.args]
         if len(scalars) < 7 or not isinstance(zero_point := scalars[2], int):
             return None
@@ -255,7 +254,7 @@ class Dataflow:
         return next((one for one, at in readers if at == 0 and one.operator in QUANTIZE), None)
 
     def _readers(self, value: int, views: frozenset[str]) -> Iterator[tuple[Instruction, int]]:
-        """Yield each kernel that reads a value, maybe through these views, with the position of the argument."""
+        """Yield each kernel that reads a value, directly or through these views, with the position of the argument."""
         same = {self.memory[value]}
         for instruction, written in zip(self.instructions, self.outs, strict=True):
             if instruction.kind is InstructionKind.KERNEL:
@@ -264,8 +263,8 @@ class Dataflow:
                 outs = {self.memory[one] for one in written}
                 same = same | outs if 0 in places and instruction.operator in views else same - outs
 
-    def _known_of(self, instruction: Instruction, at: int) -> InputQuantization | None:
-        """Return the quantisation of the argument at a position, as the operator's others tell it; else None."""
+    def _argument_quantization(self, instruction: Instruction, at: int) -> InputQuantization | None:
+        """Return the quantisation of the argument at a position, by the operator's other arguments, or None."""
         if instruction.operator in DEQUANTIZE and len(instruction.args) >= 7:
             return self._parameters(instruction)
         scalars = [self.values[value].scalar for value in instruction.args]
@@ -276,29 +275,26 @@ class Dataflow:
                 return InputQuantization(None, sign * zero_point)
         return None
 
-    # --- integers that stand for numbers -----------------------------------------------------------------
+    # --- quantised integers ------------------------------------------------------------------------------
 
     @property
     def quantised_arguments(self) -> Sequence[frozenset[int]]:
-        """Return for each instruction which of its arguments are integers that stand for numbers by a scale.
+        """Return for each instruction which of its arguments are quantised integers, in ExecuTorch int8 or int16.
 
-        They are what Cortex-M operators give, and what others make of it; in files of ExecuTorch int8 or int16.
+        Quantising operators write such integers, and every operator that reads one passes them on.
         """
-        return self._quantised[0]
+        return self._quantised_values[0]
 
     @property
     def quantised_outputs(self) -> frozenset[int]:
-        """Return the numbers of the outputs that are integers that stand for numbers by a scale, likewise.
-
-        Other integers were chosen, as an index or a truth value was.
-        """
-        now = self._quantised[1]
+        """Return the numbers of the outputs that are quantised integers; others are indices, truth values or such."""
+        now = self._quantised_values[1]
         return frozenset(number for number, value in enumerate(self.outputs) if now.get(self.memory[value]))
 
     @cached_property
-    def _quantised(self) -> tuple[Sequence[frozenset[int]], Mapping[Memory, bool]]:
-        """Return such arguments of each instruction, and by memory whether it ends as such integers."""
-        now: dict[Memory, bool] = {}  # by memory, which a view that is no instruction shares with its base
+    def _quantised_values(self) -> tuple[Sequence[frozenset[int]], Mapping[Memory, bool]]:
+        """Return the quantised arguments of each instruction, and by memory whether it holds such at the end."""
+        now: dict[Memory, bool] = {}  # a view that is no instruction shares its base's memory
         found = []
         for instruction, outs, arguments in zip(self.instructions, self.written, self.arguments, strict=True):
             given = {value for value in arguments if now.get(self.memory[value])}.difference(outs)
@@ -323,10 +319,10 @@ def in_place(instruction: Instruction) -> bool:
 
 
 def states(values: Sequence[Value], inputs: Sequence[int], instructions: Sequence[Instruction]) -> tuple[int, ...]:
-    """Return the planned tensors that the next call finds as this one leaves them.
+    """Return the state: the planned tensors that keep their contents from one call to the next.
 
-    These are the tensors that the file has an initial value for, and those that an operator writes in place before any
-    has made them, and that are no input: ExecuTorch leaves the latter unset unless a pass of the user's asks for more.
+    These are the tensors that have an initial value in the file, and those other than inputs that an operator writes in
+    place before any other writes them: ExecuTorch sets no initial value for these unless the user adds a pass for it.
     """
     found = {value.index for value in values if value.initial is not None}
     made = set(inputs)
