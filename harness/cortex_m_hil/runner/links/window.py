@@ -8,25 +8,24 @@ from collections import deque
 class Window:
     """A window over requests 0 to `count` - 1, at most `size` of which are in flight: sent and not answered.
 
-    A runner answers in the order in which it receives, and a serial line keeps that order. So an answer proves that
-    everything that was sent earlier and is still unanswered, or its answer, is lost: no timer is needed except for the
-    last.
+    A runner answers in the order in which it receives, and a serial line keeps that order. So an answer proves that of
+    each earlier request without an answer, the request or its answer was lost: only the last one needs a timer.
     """
 
     def __init__(self, count: int, size: int) -> None:
         self._waiting = deque(range(count))
-        self._flying: dict[int, None] = {}  # in the order of sending
+        self._in_flight: dict[int, None] = {}  # in the order of sending
         self._size = size
 
     @property
     def done(self) -> bool:
-        return not self._waiting and not self._flying
+        return not self._waiting and not self._in_flight
 
     def launch(self) -> list[int]:
         """Return the requests to send now, which are in flight from now on."""
-        room = min(self._size - len(self._flying), len(self._waiting))
+        room = min(self._size - len(self._in_flight), len(self._waiting))
         chosen = [self._waiting.popleft() for _ in range(room)]
-        self._flying.update(dict.fromkeys(chosen))
+        self._in_flight.update(dict.fromkeys(chosen))
         return chosen
 
     def answered(self, number: int) -> None:
@@ -34,11 +33,11 @@ class Window:
 
         An answer to a request that is not in flight changes nothing.
         """
-        if number not in self._flying:
+        if number not in self._in_flight:
             return
         lost = []
-        for other in list(self._flying):
-            del self._flying[other]
+        for other in list(self._in_flight):
+            del self._in_flight[other]
             if other == number:
                 break
             lost.append(other)
@@ -46,5 +45,5 @@ class Window:
 
     def all_lost(self) -> None:
         """Mark all requests in flight to be sent again, after nothing has arrived for too long."""
-        self._waiting.extendleft(reversed(self._flying))
-        self._flying.clear()
+        self._waiting.extendleft(reversed(self._in_flight))
+        self._in_flight.clear()
