@@ -11,7 +11,7 @@ from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from cortex_m_hil.lowering import export
-from cortex_m_hil.lowering.mutable_buffers import OpenedProgram
+from cortex_m_hil.lowering.mutable_buffers import ExplicitStateProgram
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 from networks import CACHE_WRITES, Listener, Unrolled, cached_attention, listener
 
@@ -27,13 +27,13 @@ def unrolled(module: Listener, frames: Any, quantize: bool) -> Unrolled:
     """Quantised, its steps have the scales of the program with state, where calibration would give each its own."""
     if not quantize:
         return Unrolled(module.step, module)
-    opened = OpenedProgram.of(export(module, frames[0]).program, "Listener")
-    prepared = prepare_pt2e(opened.program.module(check_guards=False), CortexMQuantizer())
-    state = opened.first
+    stateful = ExplicitStateProgram.of(export(module, frames[0]).program, "Listener")
+    prepared = prepare_pt2e(stateful.program.module(check_guards=False), CortexMQuantizer())
+    state = stateful.first
     for frame in [*frames, frames[-1]]:
-        state = opened.next(prepared(*state, *frame))
+        state = stateful.next(prepared(*state, *frame))
     quantised = convert_pt2e(prepared)
-    assert opened.names == opened.changed == ("window", "hidden")
+    assert stateful.names == stateful.changed == ("window", "hidden")
 
     def step(x: Any, window: Any, hidden: Any) -> tuple[Any, Any, Any]:
         (window, hidden), output = quantised(window, hidden, x)

@@ -16,7 +16,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from cortex_m_hil.lowering.ancestry import names
-from cortex_m_hil.lowering.mutable_buffers import state_kept
+from cortex_m_hil.lowering.mutable_buffers import state_restored
 from cortex_m_hil.lowering.reference import HostModels, kernel_arithmetic, to_torch
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate
@@ -73,7 +73,7 @@ class _Recorder(Interpreter):
 def _record(module: Any, inputs: Sequence[HostTensor], structure: Any, states: Sequence[str] = ()) -> dict[Node, Any]:
     recorder = _Recorder(module)
     leaves = [to_torch(value) for value in inputs]
-    with torch.no_grad(), state_kept(module, states):
+    with torch.no_grad(), state_restored(module, states):
         recorder.run(*pytree.tree_unflatten(leaves, structure))
     return recorder.values
 

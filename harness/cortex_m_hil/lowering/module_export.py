@@ -23,7 +23,7 @@ from cortex_m_hil.host.calls import is_users_file, warnings_of_users_code
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.dynamic_shapes import check_shapes, dimensions_of
 from cortex_m_hil.lowering.module_checks import plain_tensor, require_alike, title_of
-from cortex_m_hil.lowering.mutable_buffers import state_kept
+from cortex_m_hil.lowering.mutable_buffers import state_restored
 from cortex_m_hil.lowering.nested_graphs import graphs_of, has_modes, without_modes
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.snapshot import Snapshot
@@ -115,7 +115,7 @@ class Exported:
         if _equal_inputs(arguments, self.inputs):
             return self.outputs
         module = self.program.module(check_guards=False)
-        with state_kept(module, self.states):
+        with state_restored(module, self.states):
             return module(*arguments)
 
     def on(self, inputs: Inputs) -> Exported:

@@ -1,9 +1,9 @@
-"""Programs with state: buffers that forward changes, which the next call finds as this one left them.
+"""Programs with state: buffers that forward changes, and that keep their contents until the next call.
 
-torchao's convert_pt2e takes every buffer for a constant. It folds what it quantises of one, so that a program would
-read the first value in every call, whatever it writes (pytorch/executorch #4627, #11782); and calibrating leaves its
-last values in the buffer. So a module is quantised with its state as inputs and outputs (`OpenedProgram`), which are
-made state again afterwards (`OpenedProgram.bind`).
+torchao's convert_pt2e takes every buffer for a constant. It folds a buffer that it quantises, so that a program would
+read the initial value in every call, whatever it writes (pytorch/executorch #4627, #11782); and calibrating leaves its
+last values in the buffer. So a module is quantised with its state as inputs and outputs (`ExplicitStateProgram`), which
+are made state again afterwards (`ExplicitStateProgram.bind`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _INPUTS: Final = "of what it is given forward may change nothing: x.clone() firs
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedProgram:
-    """An exported program whose state comes in as inputs and goes out as outputs.
+class ExplicitStateProgram:
+    """An exported program that takes its state as inputs and returns it as outputs.
 
     Attributes:
         program: the `torch.export.ExportedProgram`; its first inputs are the states of `names`, its first output is a
@@ -42,8 +42,8 @@ class OpenedProgram:
     outputs: Any
 
     @classmethod
-    def of(cls, exported: Any, title: str) -> OpenedProgram:
-        """Open an exported program; raise LoweringError where forward changes one of its inputs, too."""
+    def of(cls, exported: Any, title: str) -> ExplicitStateProgram:
+        """Make the state of an exported program explicit; raise LoweringError where forward changes an input, too."""
         # Writes to buffers, also through views of them, become values that the program returns.
         program = copy.deepcopy(exported).run_decompositions({})
         kinds, signature = _kinds(), program.graph_signature
@@ -55,7 +55,7 @@ class OpenedProgram:
         initial = {name: held[name].detach().clone() for name in names}
         outputs = program.module_call_graph[0].signature.out_spec
         inputs = (*(initial[name] for name in names), *program.example_inputs[0])
-        made = _remade(
+        made = _with_signature(
             program,
             [
                 kinds.InputSpec(kinds.InputKind.USER_INPUT, one.arg, None) if one.target in initial else one
@@ -73,16 +73,16 @@ class OpenedProgram:
 
     @property
     def first(self) -> tuple[Any, ...]:
-        """Return the states for the first call, in the order of `names`."""
+        """Return the initial states, in the order of `names`."""
         return tuple(self.initial[name] for name in self.names)
 
     def next(self, given: Any) -> tuple[Any, ...]:
-        """Return the states for the next call from the outputs of a call."""
+        """Return the states for the next call, from the outputs of the last one."""
         by_name = dict(zip(self.changed, given[0], strict=True))
         return tuple(by_name[name].detach() for name in self.names)
 
     def bind(self, exported: Any, inputs: tuple[Any, ...]) -> Any:
-        """Make buffers again of the state's inputs and outputs, in a new export of what was made of `program`.
+        """Turn the state's inputs and outputs back into buffers, in `exported`, an export of the quantised program.
 
         `inputs` are the example inputs without the states.
         """
@@ -97,7 +97,7 @@ class OpenedProgram:
             name = next(left, None)
             return spec if name is None else kinds.OutputSpec(kinds.OutputKind.BUFFER_MUTATION, spec.arg, name)
 
-        return _remade(
+        return _with_signature(
             exported,
             [taken(one) for one in signature.input_specs],
             [returned(one) for one in signature.output_specs],
@@ -123,8 +123,8 @@ def keep_initial_values(program: Any) -> None:
 
 
 @contextmanager
-def state_kept(model: Any, names: Sequence[str]) -> Iterator[None]:
-    """Restore a host model's state after the block, which may change it. `model` may be None."""
+def state_restored(model: Any, names: Sequence[str]) -> Iterator[None]:
+    """Restore the state of a host model after the block, which may run it. `model` may be None."""
     buffers = [] if model is None else [model.get_buffer(name) for name in names]
     before = [buffer.clone() for buffer in buffers]
     try:
@@ -135,10 +135,10 @@ def state_kept(model: Any, names: Sequence[str]) -> Iterator[None]:
                 buffer.copy_(content)
 
 
-def _remade(
+def _with_signature(
     program: Any, inputs: list[Any], outputs: list[Any], held: Mapping[str, Any], example: tuple[Any, ...], given: Any
 ) -> Any:
-    """Return the same graph under another signature: which of its values are inputs, and which are buffers.
+    """Return the same graph with another signature, which says what its inputs, buffers and outputs are.
 
     Args:
         program: the exported program.

@@ -29,7 +29,7 @@ from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.dynamic_shapes import SizeWatch, dimensions_of, expanded_shapes, shapes_for
 from cortex_m_hil.lowering.module_checks import module_of, require_alike, require_float, require_module, title_of
 from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, run_stage, trace
-from cortex_m_hil.lowering.mutable_buffers import OpenedProgram, keep_initial_values
+from cortex_m_hil.lowering.mutable_buffers import ExplicitStateProgram, keep_initial_values
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.redzone_planning import RedzonePlanner, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
@@ -417,18 +417,22 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
     if not source.exported.states:
         module, float_reasons = _quantize(source, None, exported, hint)
         return module, run_stage(title, what, hint, lambda: flat_export(module, source.inputs, shapes)), float_reasons
-    opened: OpenedProgram = run_stage(title, "state as inputs", hint, lambda: OpenedProgram.of(exported, title))
-    module, float_reasons = _quantize(source, opened, opened.program, hint)
-    shapes = None if shapes is None else (*(None for _ in opened.first), *shapes)
-    again = run_stage(title, what, hint, lambda: flat_export(module, (*opened.first, *source.inputs), shapes))
-    bound = run_stage(title, "inputs as state", hint, lambda: opened.bind(again, source.inputs))
+    stateful: ExplicitStateProgram = run_stage(
+        title, "state as inputs", hint, lambda: ExplicitStateProgram.of(exported, title)
+    )
+    module, float_reasons = _quantize(source, stateful, stateful.program, hint)
+    shapes = None if shapes is None else (*(None for _ in stateful.first), *shapes)
+    again = run_stage(title, what, hint, lambda: flat_export(module, (*stateful.first, *source.inputs), shapes))
+    bound = run_stage(title, "inputs as state", hint, lambda: stateful.bind(again, source.inputs))
     return bound.module(check_guards=False), bound, float_reasons
 
 
-def _quantize(source: _Source, opened: OpenedProgram | None, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
+def _quantize(
+    source: _Source, stateful: ExplicitStateProgram | None, exported: Any, hint: str
+) -> tuple[Any, Mapping[str, str]]:
     """Return the fake-quantised module (PT2E), and for each node that stays in float the quantiser's reason.
 
-    `opened` is a program with state, else None; `exported` is its program then. The user's quantiser is copied before
+    `stateful` is a program with state, else None; `exported` is its program then. The user's quantiser is copied before
     it is used: it may keep what it found in one graph for the next. Without one, upstream's for Cortex-M is used.
     """
     api, title = executorch_api(), source.title
@@ -439,15 +443,15 @@ def _quantize(source: _Source, opened: OpenedProgram | None, exported: Any, hint
     made = functools.partial(api.quantizer, **explicit) if own is None else functools.partial(copy.deepcopy, own)
     quantizer = run_stage(title, "making the quantiser", hint, made)
     prepared = run_stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, quantizer))
-    state = () if opened is None else opened.first
+    state = () if stateful is None else stateful.first
     # Samples are frames of one stream. No sample reads the state that the last one leaves, so the last runs once more.
-    for number, sample in enumerate([*source.samples, *(source.samples[-1:] if opened is not None else ())]):
+    for number, sample in enumerate([*source.samples, *(source.samples[-1:] if stateful is not None else ())]):
         try:
             call = functools.partial(prepared, *state, *sample)
             given = run_stage(title, f"calibration with sample {number}", hint, call)
         except LoweringError as error:
             raise (_sample_error(source, number, error) or error) from error.__cause__
-        state = () if opened is None else opened.next(given)
+        state = () if stateful is None else stateful.next(given)
     float_reasons = ancestry.float_reasons(quantizer, exported.graph)
     return run_stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), float_reasons
 

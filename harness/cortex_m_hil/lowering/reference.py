@@ -22,7 +22,7 @@ from cortex_m_hil.lowering.cache import unchecked_key
 from cortex_m_hil.lowering.dialect_differences import exact_form, in_its_layout
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.module_checks import plain_tensor
-from cortex_m_hil.lowering.mutable_buffers import state_kept
+from cortex_m_hil.lowering.mutable_buffers import state_restored
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.model import PteFile
@@ -178,14 +178,14 @@ class HostModels:
     def undisturbed(self, inputs: tuple[HostTensor, ...]) -> References:
         """Return the same references without disturbed runs, which take most of the time."""
         leaves = _leaves(inputs, self.structure)
-        with _dialect(), state_kept(self.dialect, self.states):
+        with _dialect(), state_restored(self.dialect, self.states):
             dialect = _run(self.dialect, leaves, self.structure)
-        with stage_of("reference: fake-quant"), state_kept(self.quantized, self.states):
+        with stage_of("reference: fake-quant"), state_restored(self.quantized, self.states):
             quantized = _run(self.quantized, leaves, self.structure)
         return References(dialect, quantized, _run(self.eager, leaves, self.structure))
 
     def _disturbed(self, model: Callable[..., Any], leaves: list[Any]) -> tuple[Array, ...]:
-        with state_kept(self.quantized, self.states):
+        with state_restored(self.quantized, self.states):
             return _run(model, leaves, self.structure) or ()
 
     def stream(
@@ -214,7 +214,7 @@ class HostModels:
         if model is None:
             return [None] * len(frames)
         found: list[tuple[Array, ...] | None] = []
-        with torch.no_grad(), state_kept(model, self.states):
+        with torch.no_grad(), state_restored(model, self.states):
             buffers = [model.get_buffer(name) for name in self.states]
             for buffer, tensor in zip(buffers, state, strict=True):
                 buffer.copy_(to_torch(tensor))
