@@ -18,7 +18,7 @@ from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import files, subprocesses, toolchain, trees
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
-from cortex_m_hil.runner import executorch_install, overflow
+from cortex_m_hil.runner import executorch_install, region_overflow
 from cortex_m_hil.targets.connection import NOTES, Elf
 from cortex_m_hil.targets.cpu import HOST, cpus
 from cortex_m_hil.targets.model import Pools, Target
@@ -225,8 +225,8 @@ class _Recipe:
         if status != 0:
             lines = text.splitlines()
             tail = "\n".join(lines[-40:])
-            if regions := overflow.overflowed(text):
-                raise overflow.does_not_fit(self.target, self.definitions["HIL_RUNTIME"], regions, tail)
+            if regions := region_overflow.overflowed(text):
+                raise region_overflow.does_not_fit(self.target, self.definitions["HIL_RUNTIME"], regions, tail)
             cause = next((line.strip() for line in lines if _CAUSE.search(line)), "no line of the log says why")
             raise BuildError(
                 f"the runner does not build for {self.target.config} (exit status {status}): {cause}\n{tail}",

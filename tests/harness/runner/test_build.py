@@ -23,7 +23,7 @@ from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.runner import build
 from cortex_m_hil.runner.build import build_runner, portable_operators
-from cortex_m_hil.runner.overflow import overflowed
+from cortex_m_hil.runner.region_overflow import overflowed
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.load import load_targets, parse_size
 from cortex_m_hil.targets.model import Board, Pools, Target
