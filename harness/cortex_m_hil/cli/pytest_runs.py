@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host.files import near
+from cortex_m_hil.host.files import similar_path_hint
 
 
 def named_tests(words: Sequence[str], folders: Sequence[Path] = (Path(),)) -> list[str]:
@@ -41,7 +41,7 @@ def _paths(word: str, folders: Sequence[Path]) -> Iterator[str]:
         return
     found = [sorted(glob.glob(path, root_dir=folder, recursive=True)) for folder in folders]
     if not any(found):
-        raise ConfigError(f"{path}: there is no such file or folder", hint=near(Path(path), folders[-1]))
+        raise ConfigError(f"{path}: there is no such file or folder", hint=similar_path_hint(Path(path), folders[-1]))
     yield from (f"{one}{colons}{test}" for one in next(filter(None, found)))
 
 

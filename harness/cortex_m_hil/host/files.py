@@ -18,7 +18,7 @@ from cortex_m_hil.errors.text import shown
 
 PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
 ELF_LIMIT: Final = 256 << 20  # bytes of an ELF, with its debug information
-_LISTED: Final = 5000  # names of a folder, among which a near one is looked for
+_LISTED: Final = 5000  # names of a folder that are searched for a similar one
 _KINDS: Final = {
     stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
@@ -47,16 +47,16 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 def _advice(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return near(path)
+        return similar_path_hint(path)
     return "may you read it?" if isinstance(error, PermissionError) else "name a regular file"
 
 
-def near(path: Path, start: Path = Path()) -> str:
-    """Return the hint for a path that is not there: `did you mean 'tests/test_a.py'?`, if something has such a name.
+def similar_path_hint(path: Path, start: Path = Path()) -> str:
+    """Return the hint for a path that does not exist: `did you mean 'tests/test_a.py'?`, if a name is similar.
 
     Args:
-        path: the path; a relative one begins at `start`.
-        start: the folder at which relative names in the hint begin, too.
+        path: the path; a relative one is below `start`.
+        start: the folder that the names in the hint are relative to, too.
     """
     whole = (start / path).absolute()
     parent = next(one for one in whole.parents if one.is_dir())
@@ -71,12 +71,12 @@ def near(path: Path, start: Path = Path()) -> str:
 
 
 def _open_now(path: str, flags: int) -> int:
-    """Open a file without waiting: a pipe would wait for a process that writes, a serial port for its line."""
+    """Open a file without waiting for the other end of a pipe or a serial line."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def check_folder(path: Path, option: str) -> None:
-    """Raise ConfigError where files could not be written into a folder later; it need not be there yet.
+    """Raise ConfigError where files cannot be written into a folder, which need not exist yet.
 
     Args:
         path: the folder.
@@ -99,8 +99,8 @@ def _is_there(path: Path) -> bool:
     return False
 
 
-def name_for(what: str) -> str:
-    """Return a file name of at most 160 characters that tells of a test; two tests may have the same."""
+def file_name_for(what: str) -> str:
+    """Return a file name of at most 160 characters, made of a test's id; two tests may have the same."""
     return re.sub(r"[^\w.+-]+", "_", what, flags=re.ASCII)[:160]
 
 
@@ -125,14 +125,14 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes, hint: str) -> None:
-    """Write a file beside its place, then rename it: a reader sees the whole file, or the one before.
+    """Write a file under another name beside `path`, then rename it: a reader sees the new file or the old one, whole.
 
     A link, a pipe or a device is written through, and never replaced: `/dev/stdout` stays what it is.
 
     Args:
-        path: the place; its folder is made where it is missing.
-        data: the content.
-        hint: of the error.
+        path: the file; its folder is made where it is missing.
+        data: its new content.
+        hint: the hint of the error.
 
     Raises:
         InfraError: the file cannot be written.

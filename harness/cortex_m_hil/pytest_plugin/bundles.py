@@ -49,7 +49,7 @@ def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError |
 
 def _name(node_id: str) -> str:
     """Return the name of a bundle's file, one for each test and target: a later failure replaces an earlier one."""
-    return f"{files.name_for(node_id)}-{hashlib.sha256(node_id.encode(errors='replace')).hexdigest()[:8]}{SUFFIX}"
+    return f"{files.file_name_for(node_id)}-{hashlib.sha256(node_id.encode(errors='replace')).hexdigest()[:8]}{SUFFIX}"
 
 
 def _command(item: pytest.Item, path: Path) -> list[str]:

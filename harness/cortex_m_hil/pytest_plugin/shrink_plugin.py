@@ -120,7 +120,7 @@ def _tell_shrunk(item: pytest.Item, failure: Attempt, found: Shrunk, written: Ma
 
 def _module_name(node_id: str) -> str:
     """Return the name of the test file's module, without the dots that Python could not import."""
-    return files.name_for(node_id.replace(".py::", "-")).replace(".", "_").removeprefix("test_")
+    return files.file_name_for(node_id.replace(".py::", "-")).replace(".", "_").removeprefix("test_")
 
 
 def _ours(failure: Attempt, options: LoweringOptions) -> tuple[list[str], str]:

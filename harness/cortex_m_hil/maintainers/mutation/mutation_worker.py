@@ -96,7 +96,7 @@ class MutationWorkerSettings(Plan):
         return resolve(name, known, runtime=self.runtime)
 
     def programs(self, target: str) -> list[ReadyProgram]:
-        return kept_in(Path(self.ready) / files.name_for(target))
+        return kept_in(Path(self.ready) / files.file_name_for(target))
 
 
 class MutatedTarget:

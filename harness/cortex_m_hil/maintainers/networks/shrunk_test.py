@@ -39,7 +39,9 @@ def write_shrunk(
     checks = _only(recipe, failure)
     found = shrink(part_of(recipe), _symptoms(duts, checks), budget=budget, told=lambda line: None)
     out.mkdir(parents=True, exist_ok=True)
-    name = files.name_for(f"{failure.operator.partition('::')[2]} {failure.kind}").replace(".", "_").replace("-", "_")
+    name = (
+        files.file_name_for(f"{failure.operator.partition('::')[2]} {failure.kind}").replace(".", "_").replace("-", "_")
+    )
     imports, body = _test(duts, checks, failure)
     written: dict[str, str | None] = {"fails": None, "passes": None}
     for role, part in (("fails", found.part), ("passes", found.passing)):

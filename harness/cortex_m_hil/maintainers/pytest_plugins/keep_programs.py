@@ -34,7 +34,7 @@ def _kept(item: pytest.Item, ended: Attempt) -> None:
     program, task = ended.task.program, ended.task
     judged = repr((task.tolerance, task.linted, task.redzones, task.excluded))
     content = hashlib.sha256(b"\0".join([program.pte, judged.encode(), *(one.data for one in task.inputs)])).hexdigest()
-    path = folder / files.name_for(ended.dut.resolved.name) / f"{content[:16]}{SUFFIX}"
+    path = folder / files.file_name_for(ended.dut.resolved.name) / f"{content[:16]}{SUFFIX}"
     if path.exists():
         return
     if item.config.getoption("hil_keep_intermediates") and ended.error is None and program.intermediates is not None:
