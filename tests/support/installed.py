@@ -7,7 +7,7 @@ import os
 import pytest
 
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.runner.executorch_install import STANDS_IN, VARIABLE, chosen, install_command
+from cortex_m_hil.runner.executorch_install import STANDS_IN, VARIABLE, install_command, selected_link
 from cortex_m_hil.targets.model import Target
 
 CACHE = cache_directory()  # before pytester moves HOME
@@ -17,7 +17,7 @@ def has_executorch(target: Target, *, counts: bool = False) -> bool:
     """One that is there and broken counts: what is wrong with it is then told by the test."""
     names = target.cpu, STANDS_IN.get(target.cpu, target.cpu)
     named = bool(os.environ.get(VARIABLE)) or target.executorch is not None
-    return named or any(chosen(CACHE, name, counts).is_dir() for name in names)
+    return named or any(selected_link(CACHE, name, counts).is_dir() for name in names)
 
 
 def skip_without_executorch(target: Target, *, counts: bool = False) -> None:

@@ -114,7 +114,7 @@ def install_prefix(
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(request, directory, report)
-            ours = executorch_install.chosen(cache_directory(), request.cpu, request.coverage)
+            ours = executorch_install.selected_link(cache_directory(), request.cpu, request.coverage)
             _link(ours if link is None else link, directory)
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
@@ -312,7 +312,7 @@ def selected_prefixes() -> tuple[InstalledPrefix, ...]:
     """Return the selected installations: for each CPU at most one, and one that counts coverage."""
     found = []
     for cpu, coverage in itertools.product(cpus(), (False, True)):
-        link = executorch_install.chosen(cache_directory(), cpu, coverage)
+        link = executorch_install.selected_link(cache_directory(), cpu, coverage)
         if (link / DESCRIPTION).is_file():
             directory = link.resolve()
             version = executorch_install.installed_version(directory)

@@ -108,7 +108,7 @@ def rebuild(target: Target, log: Path) -> None:
     _run_build(install, _directory(install, target.cpu), target, log)
 
 
-def chosen(cache: Path, cpu: str, counts: bool = False) -> Path:
+def selected_link(cache: Path, cpu: str, counts: bool = False) -> Path:
     """Return the link to the prefix that `hil executorch install` selected for a CPU; `cpu` may be `{cpu}`."""
     return cache / "executorch" / (f"{cpu}-coverage" if counts else cpu)
 
@@ -123,7 +123,7 @@ def _install(target: Target, cache: Path, counts: bool) -> ExecutorchInstall:
         return ExecutorchInstall(prefix=named, origin=VARIABLE)
     if target.executorch is not None:
         return target.executorch
-    ours = ExecutorchInstall(prefix=str(chosen(cache, "{cpu}", counts)), origin="hil executorch install")
+    ours = ExecutorchInstall(prefix=str(selected_link(cache, "{cpu}", counts)), origin="hil executorch install")
     if not _directory(ours, target.cpu).is_dir():
         raise ConfigError(
             f"no ExecuTorch{' that counts coverage' if counts else ''} is installed for it, and none is named",
