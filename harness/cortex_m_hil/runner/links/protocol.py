@@ -98,7 +98,7 @@ _LOOKS_AT_PROGRAM = frozenset({Request.LOAD, Request.EXECUTE, Request.STEP})
 
 @dataclass(frozen=True)
 class FailureBody:
-    """The body of a response whose status is not OK. `instruction` is -1 where it is about none."""
+    """The body of a response whose status is not OK. `instruction` is -1 where it concerns no instruction."""
 
     status: ResponseStatus
     instruction: int
@@ -180,7 +180,7 @@ class PayloadReader:
         return value
 
     def expect(self, field: str, code: str, expected: int, why: str) -> int:
-        """Take an integer that must be `expected`; `why` says in the ProtocolError from where the host knows it."""
+        """Take an integer that must be `expected`; `why` tells in the ProtocolError how the host knows it."""
         value = self.number(field, code)
         if value != expected:
             raise self.wrong(field, value, f"{expected}: {why}")
@@ -222,7 +222,7 @@ def _limits(least: int | None, most: int | None) -> str:
     return f"{least} to {most}" if least <= most else "none"
 
 
-def nothing(_: PayloadReader) -> None:
+def no_body(_: PayloadReader) -> None:
     """Accept a response without a body."""
 
 
@@ -231,7 +231,7 @@ def status(reader: PayloadReader) -> ResponseStatus:
 
 
 def failure(reader: PayloadReader, status: ResponseStatus, request: Request, instructions: int) -> FailureBody:
-    """Parse a response with a bad status. `instructions` counts those of the program that is, or is being, loaded."""
+    """Parse a response with a bad status; `instructions` is the number of those of the program that LOAD was for."""
     instruction = reader.number("instruction", "i", -1, instructions - 1)
     requested, available = reader.number("requested", "Q"), reader.number("available", "Q")
     found = FailureBody(status, instruction, requested, available, reader.text("operator"), reader.text("message"))
@@ -242,7 +242,7 @@ def failure(reader: PayloadReader, status: ResponseStatus, request: Request, ins
 
 
 def hello(reader: PayloadReader) -> Identity:
-    """Parse the response to HELLO; the operators are left empty, as another request asks for them."""
+    """Parse the response to HELLO, without the operators, which are the response to OPERATORS."""
     identity = Identity(
         build_id=reader.name("build_id"),
         config=reader.name("config"),
@@ -281,7 +281,7 @@ def check_pools(identity: Identity, pools: Pools) -> None:
 
 
 def build_id(payload: bytes) -> str:
-    """Parse only the build id in a response to HELLO; return "" if it is none: then something else answers."""
+    """Parse only the build id in a response to HELLO; return "" if there is none: something else has answered."""
     reader = PayloadReader("HELLO", payload)
     try:
         return reader.name("build_id") if status(reader) is ResponseStatus.OK else ""
@@ -309,7 +309,7 @@ def loaded(reader: PayloadReader, size: int, file: PteFile | None, pool: int) ->
     Args:
         reader: the response.
         size: bytes of the program.
-        file: what the host read in the program, which the response must agree with; None if it did not read it.
+        file: the program as the host parsed it, which the response must agree with; None if it did not parse it.
         pool: bytes of the pool for planned buffers.
     """
     if file is None:  # each thing in a program takes at least one byte of it
@@ -330,7 +330,7 @@ def loaded(reader: PayloadReader, size: int, file: PteFile | None, pool: int) ->
 _SCALARS = (ValueKind.INT, ValueKind.DOUBLE, ValueKind.BOOL)  # kinds 2, 3, 4
 
 
-def described(reader: PayloadReader) -> TensorSpec | None:
+def value_spec(reader: PayloadReader) -> TensorSpec | None:
     """Parse the response to DESCRIBE; return None for a value that holds no data."""
     kind = reader.number("kind", "B", 0, 1 + len(_SCALARS))
     dtype = reader.number("dtype", "B")
@@ -362,11 +362,11 @@ def _tensor(reader: PayloadReader, dtype: int, rank: int) -> TensorSpec:
 
 
 def output_spec(reader: PayloadReader, value: Value | None) -> TensorSpec:
-    """Parse the description of an output, which must be what the program says of it.
+    """Parse the description of an output, which must agree with the program.
 
-    `value` is the output in the program as the host read it, None if it did not read it.
+    `value` is the output in the program as the host parsed it; None if it did not parse it.
     """
-    spec = described(reader)
+    spec = value_spec(reader)
     if spec is None:
         raise reader.wrong("kind", "none", "an output that holds data")
     if value is not None and spec != value.spec_of(spec.shape):

@@ -101,7 +101,7 @@ class Session:
         Args:
             pte: the program.
             operators: returns the name of an instruction's operator, for messages.
-            file: what the host read in the program, which the target must agree with; None if it did not read it.
+            file: the program as the host parsed it, which the target must agree with; None if it did not parse it.
             planned: the bytes that its tensors need at least, if `file` does not tell.
 
         Raises:
@@ -188,7 +188,7 @@ class Session:
 
     def describe(self, region: MemoryRegion, index: int) -> TensorSpec | None:
         """Return the spec of a value; None for one that holds no data (a list, None)."""
-        return self._ask(Request.DESCRIBE, struct.pack("<BI", region, index), protocol.described)
+        return self._ask(Request.DESCRIBE, struct.pack("<BI", region, index), protocol.value_spec)
 
     def set_input(self, number: int, value: HostTensor) -> None:
         """Write an input; where its size is dynamic, and `load` was given `file`, set its size first."""
@@ -253,7 +253,7 @@ class Session:
         """
         self._events.instructions, self.file = 0, None
         where = MemoryRegion.COVERAGE, 0
-        spec = self._ask(Request.DESCRIBE, struct.pack("<BI", *where), protocol.described)
+        spec = self._ask(Request.DESCRIBE, struct.pack("<BI", *where), protocol.value_spec)
         content = self.read(*where, spec.nbytes if spec is not None else 0)
         with self._broken_on_error():
             return protocol.coverage(PayloadReader(MemoryRegion.COVERAGE.name, content))
@@ -320,7 +320,7 @@ class Session:
         self,
         request: Request,
         payload: bytes = b"",
-        parse: Callable[[PayloadReader], _Answer] = protocol.nothing,  # type: ignore[assignment]
+        parse: Callable[[PayloadReader], _Answer] = protocol.no_body,  # type: ignore[assignment]
         seconds: float | None = None,
     ) -> _Answer:
         self._exchange.reserve(1)
@@ -330,7 +330,7 @@ class Session:
         self,
         request: Request,
         payloads: Sequence[bytes],
-        parse: Callable[[PayloadReader], _Answer] = protocol.nothing,  # type: ignore[assignment]
+        parse: Callable[[PayloadReader], _Answer] = protocol.no_body,  # type: ignore[assignment]
         seconds: float | None = None,
         *,
         answer: int = 0,
