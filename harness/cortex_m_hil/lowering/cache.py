@@ -18,7 +18,7 @@ import numpy as np
 
 from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.capability import load_torch
-from cortex_m_hil.lowering.compiler_files import contents
+from cortex_m_hil.lowering.compiler_files import files_digest
 from cortex_m_hil.lowering.content_digest import NoContent, digest
 
 # Packages whose files are part of keys: those that people edit in place, and this package's own lowering. For torch the
@@ -86,7 +86,7 @@ def compiler_digest() -> str:
     torch = load_torch()
     machine = (platform.machine(), torch.backends.cpu.get_cpu_capability())
     versions = (platform.python_version(), np.__version__, torch.version.__version__, torch.version.git_version)
-    return digest(machine, versions, contents(*_WATCHED))
+    return digest(machine, versions, files_digest(*_WATCHED))
 
 
 Item = TypeVar("Item")

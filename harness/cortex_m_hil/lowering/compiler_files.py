@@ -18,11 +18,11 @@ _DECIDING: Final = (".py", ".so", ".pyd", ".yaml", ".fbs", "flatc")
 
 
 @functools.cache
-def contents(*packages: str) -> str:
+def files_digest(*packages: str) -> str:
     """Return a digest of the packages' files, computed once in a process.
 
-    Once is enough, since code that is imported does not change with its file. The files are read where the state (size,
-    times) of one has changed; otherwise the digest is known on disk.
+    Once is enough, since imported code does not change with its file. The digest is cached on disk; the files are read
+    only if the state (size, times) of one has changed.
     """
     files = [(package, *file) for package in packages for file in _files(package)]
     state = hashlib.sha256()
@@ -33,7 +33,7 @@ def contents(*packages: str) -> str:
 
 
 def _digest(files: Iterable[tuple[str, str, Path, os.stat_result]]) -> str:
-    """Digest names and contents of files, not places and times: equal on machines with the same packages installed."""
+    """Digest the names and contents of files: the same on all machines with the same packages."""
     digest = hashlib.sha256()
     for package, name, path, _ in files:
         content = path.read_bytes()

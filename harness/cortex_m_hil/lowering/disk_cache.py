@@ -35,7 +35,7 @@ Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Info:
+class DiskCacheInfo:
     """The state of the cache on disk.
 
     Attributes:
@@ -55,8 +55,8 @@ class DiskCache:
     """A store of entries by kind and key, safe for several processes; without a writable disk nothing is kept.
 
     Attributes:
-        enabled: False: nothing is read or written.
-        limit: bytes of all entries.
+        enabled: whether entries are read and written.
+        limit: the most bytes of all entries.
         counts: how many entries of a kind were "found", "made" or "damaged" in this process, by kind and word.
     """
 
@@ -83,10 +83,10 @@ class DiskCache:
         """Return the entry; if there is none, make it, in one process at a time, and keep it.
 
         Args:
-            kind: of the entry, the ending of its file.
-            key: None: the entry is made and not kept.
-            make: returns the entry.
-            may_keep: tells whether an entry made now is what any process would make; called only where there is none.
+            kind: the kind of the entry, which is the suffix of its file.
+            key: the key; None: the entry is made and not kept.
+            make: makes the entry.
+            may_keep: tells whether any process would make the same entry; is called only where there is no entry.
         """
         if key is None or not self.enabled:
             self.counts[kind, "made"] += 1
@@ -96,7 +96,7 @@ class DiskCache:
         if found is None and not may_keep():
             return self.get_or_make(kind, None, make)
         if found is None:
-            with self._alone(key):
+            with self._locked(key):
                 found = self._read(path)
                 if found is None:
                     self.counts[kind, "made"] += 1
@@ -105,10 +105,10 @@ class DiskCache:
         return found
 
     @contextlib.contextmanager
-    def _alone(self, key: str) -> Iterator[None]:
-        """Lock a key so that one process at a time works on it; go on unlocked after LOCK_TIMEOUT or an OSError.
+    def _locked(self, key: str) -> Iterator[None]:
+        """Lock a key, so that one process at a time makes its entry; without the lock after LOCK_TIMEOUT or an OSError.
 
-        Keys share 256 locks, so that there are not as many files as keys.
+        There are 256 lock files, which the keys share.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError, filelock.Timeout):
@@ -132,7 +132,7 @@ class DiskCache:
         return _decode(body)
 
     def _write(self, path: Path, entry: Entry) -> Entry:
-        """Write the entry, and return it as it will be read."""
+        """Write the entry, and return it as a later `get` would."""
         body = _encode(entry)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ class DiskCache:
         return _decode(body)
 
     def _make_room(self) -> None:
-        """Remove what was not used for longest until a tenth of the limit is free, and what killed processes left."""
+        """Remove the least recently used entries until a tenth of the limit is free, and abandoned files."""
         files = sorted(self._files(), key=lambda file: file[1].st_mtime)
         total = sum(state.st_size for _, state in files)
         newest = files[-1][1].st_mtime if files else 0.0
@@ -167,9 +167,9 @@ class DiskCache:
             with contextlib.suppress(OSError):
                 yield path, path.stat()
 
-    def info(self) -> Info:
+    def info(self) -> DiskCacheInfo:
         sizes = [state.st_size for path, state in self._files() if not path.name.startswith(_UNFINISHED)]
-        return Info(self.folder, len(sizes), sum(sizes), self.limit)
+        return DiskCacheInfo(self.folder, len(sizes), sum(sizes), self.limit)
 
     def clear(self) -> None:
         """Remove all entries from the disk."""

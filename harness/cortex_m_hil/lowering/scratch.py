@@ -16,7 +16,7 @@ from typing import Any, Final
 from cortex_m_hil.errors import ProgramRejected, ToolchainError
 from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.capability import feature, require_sizes
-from cortex_m_hil.lowering.compiler_files import contents
+from cortex_m_hil.lowering.compiler_files import files_digest
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, ScratchNeed
@@ -152,7 +152,7 @@ def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
     if program.scratch is not None:
         return program.scratch(isa)
     with suppress(ToolchainError):
-        key = hashlib.sha256(f"{contents('executorch')} {isa.value}\0".encode() + program.pte).hexdigest()
+        key = hashlib.sha256(f"{files_digest('executorch')} {isa.value}\0".encode() + program.pte).hexdigest()
         entry = disk.get_or_make(
             "scratch",
             key,

@@ -662,7 +662,7 @@ def test_the_files_of_the_compiler_are_in_the_key(tmp_path: Path, monkeypatch: p
     edited = tmp_path / "watched" / "__init__.py"
     edited.write_text("A = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    contents = compiler_files.contents.__wrapped__
+    contents = compiler_files.files_digest.__wrapped__
     before = contents("watched")
     assert before == contents("watched")
     edited.write_text("A = 2\n")
@@ -685,7 +685,7 @@ def test_files_behind_links_are_in_the_key(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "src" / "linked").mkdir(parents=True)
     (tmp_path / "src" / "linked" / "backends").symlink_to("../../backends")
     monkeypatch.syspath_prepend(tmp_path / "src")
-    contents = compiler_files.contents.__wrapped__
+    contents = compiler_files.files_digest.__wrapped__
     before = contents("linked")
     passes.write_text("A = 22\n")
     assert contents("linked") != before

@@ -293,7 +293,7 @@ def test_each_ingredient_is_in_the_key(name: str) -> None:
 def test_what_is_around_is_in_the_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_remembered(linear()) and is_remembered(linear())
     if name == "the compiler's files":
-        monkeypatch.setattr(keys, "contents", lambda *_: "edited")
+        monkeypatch.setattr(keys, "files_digest", lambda *_: "edited")
     elif name == "a version":
         monkeypatch.setattr(np, "__version__", "0")
     else:
@@ -301,7 +301,7 @@ def test_what_is_around_is_in_the_key(name: str, monkeypatch: pytest.MonkeyPatch
     program = linear()()
     assert not program.remembered
     if name == "the compiler's files":  # which is a function of the lowering, replaced
-        assert program.no_key == "cortex_m_hil.lowering.cache.contents was changed in memory"
+        assert program.no_key == "cortex_m_hil.lowering.cache.files_digest was changed in memory"
 
 
 def test_references_are_remembered_for_each_inputs_and_the_float_module_runs_each_time() -> None:

@@ -9,7 +9,7 @@ from cortex_m_hil.cli.app import group
 from cortex_m_hil.cli.commands.doctor.group import doctor
 
 if TYPE_CHECKING:
-    from cortex_m_hil.lowering.disk_cache import Info
+    from cortex_m_hil.lowering.disk_cache import DiskCacheInfo
 
 cache = group()
 doctor.add_typer(cache, name="cache")
@@ -55,9 +55,9 @@ def cache_clear() -> None:
     tell(Answer(f"{_size(found)} removed", _fields(found)))
 
 
-def _size(found: Info) -> str:
+def _size(found: DiskCacheInfo) -> str:
     return f"{found.folder}: entries {found.entries}, {found.bytes / 1e6:.1f} MB"
 
 
-def _fields(found: Info) -> dict[str, object]:
+def _fields(found: DiskCacheInfo) -> dict[str, object]:
     return {"folder": found.folder, "entries": found.entries, "bytes": found.bytes, "limit": found.limit}
