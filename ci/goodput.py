@@ -56,7 +56,7 @@ def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
     )
     with vboard.running("native", name, baud, seed), flow.open_dut(Resolved(target, target, "builtin")) as dut:
         session = dut.session()
-        vboard.order(name, "fault", faults={"corrupt": corrupt})
+        vboard.send_command(name, "fault", faults={"corrupt": corrupt})
         return _transfer(session, baud, nbytes)
 
 

@@ -66,7 +66,7 @@ def soak(machine: str, runs: int, corrupt: float, vanish_every: int, seed: int =
     )
 
     def inject(vanish: float) -> None:
-        vboard.order(name, "fault", faults={"corrupt": corrupt, "vanish": vanish})
+        vboard.send_command(name, "fault", faults={"corrupt": corrupt, "vanish": vanish})
 
     with vboard.running(machine, name, seed=seed), flow.open_dut(Resolved(target, target, "builtin")) as dut:
         return _soak(dut, runs, vanish_every, inject)

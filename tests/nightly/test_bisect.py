@@ -142,15 +142,15 @@ def board_that_fails(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
             what, details = rng.choice(orders)
             print(what, details)
             try:
-                vboard.order("f405", what, **details)
+                vboard.send_command("f405", what, **details)
                 if what == "power":
                     over.wait(0.5)
-                    vboard.order("f405", "power", state="on")
+                    vboard.send_command("f405", "power", state="on")
             except FlashError as error:  # the board has no runner yet
                 print(error)
 
     with vboard.running("f405", "f405"):
-        vboard.order("f405", "fault", faults={"power_loss": 1})
+        vboard.send_command("f405", "fault", faults={"power_loss": 1})
         thread = threading.Thread(target=disturb)
         thread.start()
         try:

@@ -59,7 +59,7 @@ class Switch(http.server.BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         self.log.append(body)
-        vboard.order(self.board, "power", state="on" if body == "1" else "off")
+        vboard.send_command(self.board, "power", state="on" if body == "1" else "off")
         self.send_response(200)
         self.end_headers()
 

@@ -91,14 +91,14 @@ def pair(tmp_path: Path, two_boards: list[str]) -> Bed:
 def bed(tmp_path: Path, two_boards: list[str]) -> Iterator[Bed]:
     """One board, which is well again afterwards."""
     yield Bed(tmp_path, two_boards[:1])
-    vboard.order(two_boards[0], "fault", faults={})
-    vboard.order(two_boards[0], "power", state="off")
-    vboard.order(two_boards[0], "power", state="on")
+    vboard.send_command(two_boards[0], "fault", faults={})
+    vboard.send_command(two_boards[0], "power", state="off")
+    vboard.send_command(two_boards[0], "power", state="on")
 
 
 def hang(name: str) -> None:
     """The core stops; a virtual board's power or flash brings it back."""
-    vboard.order(name, "fault", faults={"hang": 1})
+    vboard.send_command(name, "fault", faults={"hang": 1})
 
 
 @pytest.mark.slow
@@ -128,12 +128,12 @@ def test_two_runs_of_two_workers_share_two_boards(pair: Bed) -> None:
 def test_power_that_is_lost_in_the_middle_of_a_flash_costs_one_test(bed: Bed) -> None:
     """What answers then is half of the runner, or nothing: the next test flashes again."""
     bed.targets()
-    vboard.order(bed.boards[0], "power", state="off")  # it holds nothing that could be adopted
-    vboard.order(bed.boards[0], "fault", faults={"power_loss": 1})
+    vboard.send_command(bed.boards[0], "power", state="off")  # it holds nothing that could be adopted
+    vboard.send_command(bed.boards[0], "fault", faults={"power_loss": 1})
     (bed.folder / "other.elf").write_bytes(build_runner(load_targets()["vboard-f405"], options=OTHER).path.read_bytes())
     with pytest.raises(FlashError, match="lost its power while it was flashed"):
-        vboard.order(bed.boards[0], "flash", elf=str(bed.folder / "other.elf"))
-    vboard.order(bed.boards[0], "fault", faults={"power_loss": 1})
+        vboard.send_command(bed.boards[0], "flash", elf=str(bed.folder / "other.elf"))
+    vboard.send_command(bed.boards[0], "fault", faults={"power_loss": 1})
     output = bed.run("-rA", COUNT="2")
     assert "FlashError: " in output and "lost its power while it was flashed" in output
     assert "1 passed, 1 failed" in output.replace("1 failed, 1 passed", "1 passed, 1 failed"), output
@@ -164,7 +164,7 @@ def test_a_board_that_is_held_too_long_is_busy_and_says_by_whom(bed: Bed) -> Non
 def test_power_lost_during_flash_fails_one_test_and_the_next_flashes_again(bed: Bed) -> None:
     cut = "import os, sys; os.path.exists('cut') or (open('cut', 'w').close(), os.kill(os.getpid(), 9))"
     cut += "; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    vboard.order(bed.boards[0], "power", state="off")
+    vboard.send_command(bed.boards[0], "power", state="off")
     bed.targets({"flash": ["{python}", "-c", cut, *TOOLS["flash"][1:]], "reset": NOTHING})
     output = bed.run(COUNT="2")
     assert "1 failed, 1 passed" in output
@@ -200,6 +200,6 @@ def test_a_board_that_nothing_helps_is_wedged_and_the_next_run_is_told_at_once(b
     assert not used.exists(), "nobody tries again"
     assert "3 failed" in output
     assert "after power cycle: the same" in output
-    vboard.order(bed.boards[0], "reset")
+    vboard.send_command(bed.boards[0], "reset")
     leases.clear(f"vboard:{bed.boards[0]}")
     assert "1 passed" in bed.run()

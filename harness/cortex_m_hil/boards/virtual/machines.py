@@ -16,7 +16,7 @@ PT_LOAD = 1
 PICO = Path(__file__).with_name("pico.cjs")
 
 
-# --- what computes -------------------------------------------------------------------------------------------
+# --- machines ------------------------------------------------------------------------------------------------
 
 
 class _Flash:
@@ -30,8 +30,8 @@ class _Flash:
     def write(self, elf: bytes, part: float = 1.0) -> None:
         """Write the segments of an ELF, each after erasing its memory, as a flash tool does.
 
-        `part` is the share of each segment that is written, below 1 when the power is lost meanwhile. Raises FlashError
-        for an address that is not in the flash, and where `elf` is no ELF.
+        `part` is the share of each segment that is written, below 1 where the power is lost during the write. Raises
+        FlashError for an address that is not in the flash, and where `elf` is no ELF.
         """
         for address, data in segments(elf):
             at = address - self.base
@@ -94,7 +94,7 @@ class Machine(Protocol):
     """A simulated machine. `command` is run at each power-up, with what was flashed last."""
 
     def flash(self, elf: bytes, part: float = 1.0) -> None:
-        """Put an ELF into the flash; `part` is the share that was written when the power was lost, 1.0: all."""
+        """Write an ELF to the flash; `part` is the share that is written before the power is lost, 1.0: all."""
         ...
 
     def command(self) -> list[str]: ...

@@ -54,7 +54,7 @@ START_TIMEOUT = 60.0  # seconds for its process to start
 
 @dataclass
 class _Terminal:
-    """A pseudo-terminal whose other end is kept open too, so that it survives its users."""
+    """A pseudo-terminal, of which both ends are kept open, so that it survives the programs that use it."""
 
     master: int
     slave: int
@@ -110,8 +110,8 @@ class VirtualBoard:
     Attributes:
         machine: a key of MACHINES.
         name: the name in `vboard:NAME`.
-        baud: of its UART; a terminal that is set to another one gets random bytes.
-        seed: of the random faults.
+        baud: the baud rate of its UART; a terminal with another rate gets random bytes.
+        seed: the seed of the random faults.
     """
 
     machine: str
@@ -137,7 +137,7 @@ class VirtualBoard:
         self._back_at: float | None = None
         self._child: subprocesses.Child | None = None
         self._terminal: _Terminal | None = None
-        self._hearing = False
+        self._reading = False
         self._selector = selectors.DefaultSelector()
         for path in (self._port, self._control):
             path.unlink(missing_ok=True)
@@ -147,7 +147,7 @@ class VirtualBoard:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._plug()
         self._power(True)
-        self._control.symlink_to(self._folder / "control")  # made last: once it exists, the board takes orders
+        self._control.symlink_to(self._folder / "control")  # made last: once it exists, the board takes commands
 
     def serve(self) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that `_close` removes its files
@@ -172,11 +172,11 @@ class VirtualBoard:
         now = time.monotonic()
         waits = [self._to_board.due(now), self._to_host.due(now)]
         waits.append(None if self._back_at is None else max(0.0, self._back_at - now))
-        self._hear(len(self._to_board) < QUEUE_LIMIT)
+        self._set_reading(len(self._to_board) < QUEUE_LIMIT)
         events = self._selector.select(min((wait for wait in waits if wait is not None), default=None))
         for key, _ in events:
             if key.fileobj is self._listener:
-                self._obey()
+                self._run_command()
             else:
                 self._receive(key.fd)
         now = time.monotonic()
@@ -185,12 +185,12 @@ class VirtualBoard:
             self._plug()
         self._deliver(now)
 
-    def _hear(self, hear: bool) -> None:
-        """Start or stop reading the terminal: while the wire is full, a program that writes to the terminal waits."""
-        if self._terminal is None or hear == self._hearing:
+    def _set_reading(self, reading: bool) -> None:
+        """Start or stop reading the terminal; while it is not read, a program that writes to it waits."""
+        if self._terminal is None or reading == self._reading:
             return
-        self._hearing = hear
-        if hear:
+        self._reading = reading
+        if reading:
             self._selector.register(self._terminal.master, selectors.EVENT_READ)
         else:
             self._selector.unregister(self._terminal.master)
@@ -205,7 +205,7 @@ class VirtualBoard:
         except OSError:
             return
         if not data:
-            self._selector.unregister(fd)  # the simulator has ended: a dead board
+            self._selector.unregister(fd)  # the simulator has ended
         elif child is not None and fd == child.pipes[1].fileno():
             self._to_host.put(data, time.monotonic(), garbled=self._wrong_speed(terminal))
 
@@ -223,15 +223,15 @@ class VirtualBoard:
 
     def _deliver(self, now: float) -> None:
         if data := self._to_board.take(now):
-            taken = self._give(data)
+            taken = self._write_to_simulator(data)
             self._to_board.put_back(data[taken:])
         data = self._to_host.take(now)
         if data and self._terminal is not None:
             with contextlib.suppress(BlockingIOError):  # a UART does not wait for a host that does not read
                 os.write(self._terminal.master, data)
 
-    def _give(self, data: bytes) -> int:
-        """Write bytes to the simulator; return how many were taken. A dead board takes all."""
+    def _write_to_simulator(self, data: bytes) -> int:
+        """Write bytes to the simulator; return how many it took. A board without a running simulator takes all."""
         if self._child is None:
             return len(data)
         try:
@@ -243,7 +243,7 @@ class VirtualBoard:
 
     # --- commands -------------------------------------------------------------------------------------------
 
-    def _obey(self) -> None:
+    def _run_command(self) -> None:
         connection, _ = self._listener.accept()
         with connection:
             connection.settimeout(1.0)
@@ -297,11 +297,11 @@ class VirtualBoard:
 
     def _plug(self) -> None:
         self._terminal = _Terminal.open(self._port)
-        self._hear(True)
+        self._set_reading(True)
 
     def _unplug(self, back_at: float) -> None:
         if self._terminal is not None:
-            self._hear(False)
+            self._set_reading(False)
             self._terminal.close(self._port)
             self._terminal = None
         self._to_board.cut()
@@ -325,13 +325,13 @@ class VirtualBoard:
                 self._selector.register(stream.fileno(), selectors.EVENT_READ)
 
 
-# --- from outside --------------------------------------------------------------------------------------------
+# --- the host's side -----------------------------------------------------------------------------------------
 
 
-def order(name: str, what: str, **details: object) -> None:
-    """Send an order such as `flash` or `reset` to a running virtual board.
+def send_command(name: str, what: str, **details: object) -> None:
+    """Send a command such as `flash` or `reset` to a running virtual board.
 
-    Raises LaunchError if no such board is running, and FlashError if it does not carry out the order.
+    Raises LaunchError if no such board is running, and FlashError if the command fails.
     """
     control = virtual_directory(name) / "control"
     try:
@@ -423,17 +423,17 @@ def main(arguments: Sequence[str]) -> int:
             with running(chosen.machine, name, chosen.baud, chosen.seed):
                 return subprocesses.foreground(command)
         case ["flash", elf]:
-            order(name, "flash", elf=os.path.abspath(elf))
+            send_command(name, "flash", elf=os.path.abspath(elf))
         case ["reset"]:
-            order(name, "reset")
+            send_command(name, "reset")
         case ["power", ("on" | "off") as state]:
-            order(name, "power", state=state)
+            send_command(name, "power", state=state)
         case ["power", "cycle"]:
-            order(name, "power", state="off")
-            order(name, "power", state="on")
+            send_command(name, "power", state="off")
+            send_command(name, "power", state="on")
         case ["fault", *pairs]:
             faults = Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
-            order(name, "fault", faults=dataclasses.asdict(faults))
+            send_command(name, "fault", faults=dataclasses.asdict(faults))
         case words:
             raise ConfigError(f"cannot {' '.join(words)!r}", hint="hil board virtual --help")
     return 0

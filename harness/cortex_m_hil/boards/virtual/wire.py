@@ -17,7 +17,7 @@ TICK = 0.0005  # seconds between two polls of a busy wire, at least
 
 @dataclass(frozen=True)
 class Faults:
-    """The faults of a virtual board and its wire, in both directions. `hang` ends with a reset, `vanish` by itself."""
+    """The faults of a virtual board, and of its wire in both directions. Only a reset ends `hang`."""
 
     corrupt: float = 0.0  # share of bytes, 0 to 1: another value arrives
     drop: float = 0.0  # share of bytes that do not arrive
@@ -26,7 +26,9 @@ class Faults:
     hang: float = 0.0  # 1: the core stops until a reset, 0: it runs
     vanish: float = 0.0  # seconds, from now, for which the port is gone
     reset_after: float = 0.0  # bytes from the host, after which the board resets once
-    power_loss: float = 0.0  # flashes to come that lose the power half way; the board starts with what was written
+    power_loss: float = (
+        0.0  # number of next flashes during which the power is lost; the board starts with the written part
+    )
 
     @classmethod
     def parse(cls, words: Mapping[str, object]) -> Faults:
@@ -53,7 +55,7 @@ class Wire:
         self.faults = Faults()
         self._chance = chance
         self._bytes = bytearray()
-        self._clock = 0.0  # when the byte that was taken last had arrived
+        self._clock = 0.0  # the time at which the last byte that was taken had arrived
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -71,7 +73,7 @@ class Wire:
         return data
 
     def put_back(self, data: bytes) -> None:
-        """Return bytes to the front of the wire that the receiver did not take."""
+        """Put bytes that the receiver did not take back to the front of the wire."""
         self._bytes[:0] = data
 
     def due(self, now: float) -> float | None:

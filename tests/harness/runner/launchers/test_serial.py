@@ -93,7 +93,7 @@ class VirtualBoard:
 
     def inject(self, **faults: float) -> None:
         """No arguments: everything is well again."""
-        vboard.order(self.name, "fault", faults=faults)
+        vboard.send_command(self.name, "fault", faults=faults)
 
     def dut(self, options: Mapping[str, str] | None = None, **launcher: object) -> Dut:
         """The target's Dut; `launcher` replaces fields of its launcher."""
@@ -145,7 +145,7 @@ def _native() -> Iterator[VirtualBoard]:
 def native(_native: VirtualBoard) -> VirtualBoard:
     """Without faults, and with nothing on it."""
     _native.inject()
-    vboard.order(_native.name, "reset")
+    vboard.send_command(_native.name, "reset")
     return _native
 
 
@@ -309,7 +309,7 @@ def test_a_pico_without_a_second_stage_does_not_start(
     [boot2] = [data for address, data in machines.segments(bytes(elf)) if address == 0x10000000]
     elf[elf.index(boot2)] ^= 1
     (tmp_path / "runner.elf").write_bytes(elf)
-    vboard.order(pico.name, "flash", elf=str(tmp_path / "runner.elf"))
+    vboard.send_command(pico.name, "flash", elf=str(tmp_path / "runner.elf"))
     with pico.dut(flash=(), reset=()) as dut, pytest.raises(LaunchError, match="does not answer its handshake"):
         dut.session()
     with pico.dut() as dut:
@@ -511,7 +511,7 @@ def test_a_board_that_starts_slowly_is_not_flashed_again(native: VirtualBoard, t
     """On a busy host a simulated one takes seconds from its reset to its first answer."""
     slow = tmp_path / "slow"
     slow.write_text(f"#!/bin/sh\nsleep 2\nexec {build_runner(native.target).path}\n")
-    vboard.order(native.name, "flash", elf=str(slow))
+    vboard.send_command(native.name, "flash", elf=str(slow))
     with native.dut(flash=(), reset=()) as dut:
         dut.session()
     with native.dut(flash=("false",)) as dut:  # would be a FlashError
@@ -520,7 +520,7 @@ def test_a_board_that_starts_slowly_is_not_flashed_again(native: VirtualBoard, t
 
 def test_a_board_whose_answers_come_after_the_next_call_is_heard(native: VirtualBoard) -> None:
     """On a slow line, or where the board is a simulator on a busy host."""
-    vboard.order(native.name, "flash", elf=str(build_runner(native.target).path))
+    vboard.send_command(native.name, "flash", elf=str(build_runner(native.target).path))
     native.inject(delay=0.2)  # each way, and the calls are 0.1 s apart
     with native.dut(flash=("false",)) as dut:  # would be a FlashError
         dut.session()
@@ -532,7 +532,7 @@ def test_time_in_which_others_had_the_processors_is_no_silence(
     """Each look at the port comes 0.6 s late, as it does on a busy host, and the board is as slow."""
     slow = tmp_path / "slow"
     slow.write_text(f"#!/bin/sh\nsleep 3\nexec {build_runner(native.target).path}\n")
-    vboard.order(native.name, "flash", elf=str(slow))
+    vboard.send_command(native.name, "flash", elf=str(slow))
     monkeypatch.setattr(serial_launcher, "PROBE_TIMEOUT", 0.5)
     look = Uart.read
 
@@ -546,18 +546,18 @@ def test_time_in_which_others_had_the_processors_is_no_silence(
 
 
 def test_another_firmware_is_replaced(native: VirtualBoard, firmware: Path) -> None:
-    vboard.order(native.name, "flash", elf=str(firmware))
+    vboard.send_command(native.name, "flash", elf=str(firmware))
     with native.dut() as dut:
         runs(dut)
 
 
 def test_another_firmware_that_nothing_replaces(native: VirtualBoard, firmware: Path, short_deadlines: None) -> None:
-    vboard.order(native.name, "flash", elf=str(firmware))
+    vboard.send_command(native.name, "flash", elf=str(firmware))
     with native.dut(flash=(), reset=()) as dut, pytest.raises(LaunchError, match="handshake") as caught:
         dut.session()
     assert "login:" in caught.value.log
     other = build_runner(native.target, options=OPTIONS)
-    vboard.order(native.name, "flash", elf=str(other.path))
+    vboard.send_command(native.name, "flash", elf=str(other.path))
     with native.dut(flash=()) as dut, pytest.raises(IdentityError, match=other.build_id):
         dut.session()
 
@@ -568,7 +568,7 @@ def test_a_tool_that_flashes_something_else(native: VirtualBoard, firmware: Path
     assert native.target.launcher.flash
     [command] = native.target.launcher.flash.bind({"elf": str(other.path), "python": sys.executable})
     wrong = tuple(command)
-    vboard.order(native.name, "flash", elf=str(firmware))
+    vboard.send_command(native.name, "flash", elf=str(firmware))
     with native.dut(flash=wrong) as dut, pytest.raises(IdentityError, match=f"still answers.*{other.build_id}"):
         dut.session()
 
@@ -577,14 +577,14 @@ def test_a_flash_tool_that_fails(f405: VirtualBoard, tmp_path: Path) -> None:
     (tmp_path / "half.elf").write_bytes(build_runner(f405.target).path.read_bytes()[:5000])
     for elf, words in (("half.elf", "cut short"), ("none.elf", "No such file")):
         with pytest.raises(FlashError, match=words):
-            vboard.order(f405.name, "flash", elf=str(tmp_path / elf))
-    vboard.order(f405.name, "power", state="off")
+            vboard.send_command(f405.name, "flash", elf=str(tmp_path / elf))
+    vboard.send_command(f405.name, "power", state="off")
     failing = ("sh", "-c", "echo no probe found; exit 3")
     with f405.dut(flash=failing, reset=()) as dut, pytest.raises(FlashError, match="with status 3: no probe found"):
         dut.session()
     with f405.dut(flash=("no-such-tool",), reset=()) as dut, pytest.raises(ToolchainError, match="no-such-tool"):
         dut.session()
-    vboard.order(f405.name, "power", state="on")
+    vboard.send_command(f405.name, "power", state="on")
     with f405.dut() as dut:
         runs(dut)
 
@@ -783,7 +783,7 @@ def test_nothing_of_a_killed_board_stays() -> None:
         gone, alive = psutil.wait_procs(children, timeout=SECONDS)
         assert not alive and len(gone) == len(children)
     with vboard.running("f405", name):  # the lock went with it
-        vboard.order(name, "reset")
+        vboard.send_command(name, "reset")
 
 
 @pytest.mark.parametrize("line", [b"[]\n", b"7\n", b"null\n", b"{}\n", b""])
@@ -794,7 +794,7 @@ def test_an_order_that_is_none_does_not_end_the_board(native: VirtualBoard, line
         connection.sendall(line)
         connection.shutdown(socket.SHUT_WR)
         assert b"cannot" in connection.recv(1 << 16)
-    vboard.order(native.name, "reset")
+    vboard.send_command(native.name, "reset")
 
 
 def test_two_boards_of_one_name() -> None:
@@ -808,7 +808,7 @@ def test_two_boards_of_one_name() -> None:
 
 def test_no_board_to_talk_to() -> None:
     with pytest.raises(LaunchError, match="no virtual board nobody is running"):
-        vboard.order("nobody", "reset")
+        vboard.send_command("nobody", "reset")
 
 
 # --- networks ------------------------------------------------------------------------------------------------
