@@ -48,7 +48,7 @@ def unpack(path: Path) -> dict[str, bytes]:
                     problem = _problem_of_members(archive.infolist())
                     if not problem:
                         return {member.filename: _read(archive, member) for member in archive.infolist()}
-        except Exception as error:  # zipfile lets out what its decoders and struct raise
+        except Exception as error:  # zipfile does not catch what its decoders and struct raise
             if is_pytests_own(error):
                 raise
             problem = f"it is damaged: {shown(str(error) or type(error).__name__)}"
@@ -56,7 +56,7 @@ def unpack(path: Path) -> dict[str, bytes]:
 
 
 def _problem(file: BinaryIO, size: int) -> str:
-    """Return why an archive is not to be read, judged by the end of the file alone; "" if nothing is wrong.
+    """Return why an archive must not be read, judged by the end of its file alone; "" if it may be read.
 
     zipfile would read the directory first, and a directory of millions of members takes gigabytes.
     """

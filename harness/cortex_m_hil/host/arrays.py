@@ -29,7 +29,7 @@ def read_array(path: Path, check: Check) -> npt.NDArray[Any]:
 
     Args:
         path: the file.
-        check: is called with dtype and shape before the data are read; raises ConfigError for what is not to be read.
+        check: is called with dtype and shape before the data are read; raises ConfigError for an array to refuse.
 
     Raises:
         ConfigError: the file is no .npy file, or `check` refuses it.
@@ -43,8 +43,8 @@ def parse_array(data: bytes, name: str, check: Check) -> npt.NDArray[Any]:
 
     Args:
         data: the content of the file.
-        name: what messages call it.
-        check: as of `read_array`.
+        name: the file's name in messages.
+        check: as in `read_array`.
 
     Raises:
         ConfigError: the data are no .npy file, or `check` refuses it.
@@ -56,7 +56,7 @@ def _read(file: BinaryIO, size: int, name: str, check: Check) -> npt.NDArray[Any
     head = io.BytesIO(file.read(_HEADER_LIMIT))
     try:
         dtype, shape, fortran = _header(head)
-    except Exception as error:  # numpy lets out what its tokenizer, its parser and its dtypes raise
+    except Exception as error:  # numpy does not catch what its tokenizer, its parser and its dtypes raise
         raise _no_npy(name, str(error) or type(error).__name__) from error
     nbytes = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or nbytes > size - head.tell():

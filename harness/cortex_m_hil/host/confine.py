@@ -1,4 +1,4 @@
-"""A stand-alone program that gives up what the command after `--` is not to have, and becomes that command.
+"""A stand-alone program that gives up access to files and processes, and then executes the command after `--`.
 
     python -I -S confine.py [--abi N] [--read PATH]… [--write PATH]… [--observer FD] -- COMMAND…
 
@@ -38,7 +38,7 @@ _ALL_OF_ABI_1 = (1 << 13) - 1
 _TCP = 0b11  # bind and connect
 _SCOPED = 0b11  # abstract Unix sockets and signals
 
-# By machine: AUDIT_ARCH, the number of seccomp, and the calls that name files, by number: name, arguments that do so.
+# By machine: AUDIT_ARCH, the number of seccomp(2), and the calls that take file names, by number: name, positions.
 _OPENAT = "openat"
 _OPENAT2 = 437  # everywhere
 Calls = Mapping[int, tuple[str, tuple[int, ...]]]
@@ -108,7 +108,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # what is not there needs no rule
+        return  # a path that does not exist needs no rule
     try:
         rights &= -1 if os.path.isdir(path) else _OF_A_FILE
         rule = struct.pack("=Qi", rights, descriptor)
@@ -177,15 +177,15 @@ def _listen() -> int | None:
 
 
 def _lets_calls_go_on() -> bool:
-    """Tell whether a reported call can be let go on.
+    """Tell whether the kernel can let a reported call continue.
 
-    It can from Linux 5.5 on, which cannot be asked; openat2, which can, came with 5.6.
+    It can from Linux 5.5 on. There is no test for that, but one for openat2, which came with 5.6.
     """
     return _libc.syscall(_OPENAT2, -1, None, None, 0) >= 0 or ctypes.get_errno() != errno.ENOSYS
 
 
 def observe(descriptor: int) -> None:
-    """Make calls that name files wait, from here on, for the process at the other end of this socket."""
+    """Make all further calls that name files wait for an answer from the process at the other end of this socket."""
     channel = _socket.socket(fileno=descriptor)
     listener = _listen()
     if listener is not None:

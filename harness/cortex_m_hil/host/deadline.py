@@ -1,4 +1,4 @@
-"""Deadlines: moments on the monotonic clock by which something has to have happened."""
+"""Deadlines on the monotonic clock."""
 
 from __future__ import annotations
 

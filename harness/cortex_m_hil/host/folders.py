@@ -1,7 +1,7 @@
-"""Folders that are of use to one process only, and are gone once it has ended, one way or another.
+"""Folders that belong to one process, and are removed after it has ended, however it ended.
 
-A file in each is locked (flock) for as long as the owner lives; the kernel sees to that. By that lock alone folders of
-a killed process are told, and the next process that needs a folder in the same place removes them.
+A file in each is locked (flock) until its owner ends, when the kernel releases the lock. So the next process that needs
+a folder in the same place recognises and removes those of killed processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OWNER = ".hil-owner"
 
 
 class OwnFolder:
-    """A folder that exists already, and belongs to this process from now on."""
+    """An existing folder, which this process takes over."""
 
     def __init__(self, path: Path) -> None:
         """Take over the folder at `path`.
@@ -44,13 +44,13 @@ class OwnFolder:
             raise
 
     def release(self) -> None:
-        """Give up the folder without removing it: it stays, and any process may take it."""
+        """Release the folder without removing it; another process may take it over."""
         os.close(self._lock)
 
     def remove(self) -> None:
-        """Remove the folder; to be called once, in place of `release`.
+        """Remove the folder; call it once, instead of `release`.
 
-        The lock's file goes last: until then another process may finish what this one has begun.
+        The lock file is removed last: until then another process can complete an interrupted removal.
         """
         with contextlib.suppress(OSError):
             for entry in list(os.scandir(self.path)):
@@ -73,7 +73,7 @@ class TemporaryFolder:
         _remove_abandoned_once(parent, prefix)
         folder = None
         while folder is None:
-            # Somebody who cleans up may take it for abandoned before it has its lock.
+            # Another process may take it for abandoned, and remove it, before it is locked.
             with contextlib.suppress(BlockingIOError, FileNotFoundError):
                 folder = OwnFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=parent)))
         self.path = folder.path
@@ -120,7 +120,7 @@ def build_lock(path: Path, seconds: float) -> Iterator[None]:
 
 
 def remove_abandoned(parent: Path, pattern: str) -> None:
-    """Remove the folders whose owner has ended; those that never had one are not touched.
+    """Remove the folders whose owner has ended, but none that never had an owner.
 
     Args:
         parent: the folder that they are in.

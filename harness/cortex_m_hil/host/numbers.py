@@ -17,7 +17,7 @@ def in_range(value: object, low: float, high: float) -> float:
     """Return a number from `low` to `high` as a float.
 
     Raises:
-        ValueError: `value` is beyond them, NaN or no number; the message says what is wanted.
+        ValueError: `value` is outside the range, NaN or no number; the message tells the range.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
         return float(value)

@@ -42,11 +42,11 @@ class Child:
     """
 
     def __init__(self, command: Sequence[str], grace: float, **options: object) -> None:
-        """Start a command. One that cannot be started says so, and ends with 126 or 127.
+        """Start a command. If it cannot be executed, standard error says so, and the exit status is 126 or 127.
 
         Args:
             command: the command.
-            grace: as of `supervised`.
+            grace: as in `supervised`.
             **options: those of `subprocess.Popen`.
 
         Raises:
@@ -70,7 +70,7 @@ class Child:
         return popen.stdin, popen.stdout, popen.stderr
 
     def wait(self, seconds: float) -> int | None:
-        """Return the exit status (negative: the signal) if everything has ended within `seconds`, else None."""
+        """Return the exit status (negative: the signal) if the supervisor ends within `seconds`, else None."""
         if self._popen.returncode is None:
             if not _ends(self._pidfd, seconds):
                 return None
@@ -94,7 +94,7 @@ def _ends(pidfd: int, seconds: float) -> bool:
 
 
 def _end_session(session: int) -> None:
-    """Kill what is left of a session, and wait for the kernel to do so."""
+    """Kill the processes that are left in a session, and wait until they have ended."""
     deadline = Deadline.after(END_TIMEOUT)
     for pid in _members(session):
         with contextlib.suppress(ProcessLookupError):
@@ -136,7 +136,7 @@ def start(
         command: the command.
         cwd: its folder; None: the current one.
         env: its environment; None: this process's.
-        grace: as of `supervised`.
+        grace: as in `supervised`.
         pass_fds: further descriptors that it inherits.
 
     Raises:
@@ -158,7 +158,7 @@ def run(
     env: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> int | None:
-    """Run a command that starts others, as builds do; what it left running has ended afterwards as well.
+    """Run a command that starts others, as builds do, and end all that it left running.
 
     Args:
         command: the command.
@@ -166,7 +166,7 @@ def run(
         seconds: its time limit.
         cwd: its folder; None: the current one.
         env: its environment; None: this process's.
-        meanwhile: is called every second, and may read `log`.
+        meanwhile: is called every POLL_INTERVAL; it may read `log`.
 
     Returns:
         The exit status; None if the command has not ended within `seconds`.
@@ -189,7 +189,7 @@ def _watched(child: Child, deadline: Deadline, meanwhile: Callable[[], None]) ->
 
 
 def foreground(command: Sequence[str]) -> int:
-    """Run a command that has our terminal, and return its exit status; for the main thread only.
+    """Run a command in the foreground of our terminal, and return its exit status; for the main thread only.
 
     The command is terminated if this process dies. It handles an interrupt itself: pytest then ends its simulators, and
     prints what it has.

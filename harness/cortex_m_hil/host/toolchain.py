@@ -148,7 +148,7 @@ def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what
         child: the process.
         deadline: by time.monotonic().
         limit: the most bytes of both together.
-        what: what messages call the tool.
+        what: the tool's name in messages.
 
     Raises:
         TimeoutExpired: the streams are not closed at the deadline.
@@ -203,7 +203,7 @@ def locate(name: str) -> Path:
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"{name} is not on PATH", hint=install_hint(name))
-    return Path(path).absolute()  # PATH may name folders from where we are; an empty entry is one
+    return Path(path).absolute()  # PATH may have relative folders; an empty entry is the current one
 
 
 def find(name: str) -> Tool:

@@ -48,7 +48,7 @@ def parse(path: Path, hint: str) -> CommentedMap:
         raise ConfigError(f"{path}{line}: {problem}", hint=hint) from error
     except YAMLError as error:
         raise ConfigError(f"{path}: {error}", hint="correct the YAML") from error
-    except Exception as error:  # ruamel.yaml lets ValueError, RecursionError and others of its constructors out
+    except Exception as error:  # ruamel.yaml does not catch ValueError, RecursionError and others of its constructors
         if is_pytests_own(error):
             raise
         raise ConfigError(f"{path}: {error or type(error).__name__}", hint="correct the YAML") from error
