@@ -1,4 +1,4 @@
-"""External tools that flash, reset or power a board.
+"""Runs of external tools that flash a board, reset it, or switch its power.
 
 They run without a shell and with a deadline, and their output is in every error.
 """
@@ -32,7 +32,7 @@ class CommandTools:
     """The tools of a board.
 
     Attributes:
-        flashing, resetting, powering: the procedures of targets.yaml; None if the target names none.
+        flashing, resetting, powering: the procedures of targets.yaml; None where it has none.
         variables: template variables of this board: port, serial_number, place.
         target: the target's name, for errors.
     """
@@ -74,7 +74,7 @@ def run(
 
     Args:
         procedure: the commands.
-        variables: values for their templates; they go before those of targets.yaml.
+        variables: values of template variables, which take precedence over those of targets.yaml.
         what: what the procedure does, for messages.
         error: the class of the error where a command fails.
         target: the target's name, for errors.

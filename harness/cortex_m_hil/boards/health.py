@@ -26,8 +26,8 @@ class Health:
     caller with another setup may try the board once more.
 
     Attributes:
-        failures: how often the board needed to be recovered.
-        wedged: why it is wedged, at the last try; "" if it is not.
+        failures: how often recovery of the board was necessary.
+        wedged: why the last recovery failed; "" if the board is not wedged.
         wedged_at: when that was, in seconds since the epoch.
         wedged_for: the setups under which no recovery step helped; empty: any setup.
         build: the build id that was flashed last, "" while a flash is incomplete.

@@ -83,7 +83,7 @@ class _Reservation:
         self._handle = handle
 
     def end(self) -> None:
-        """Give the place back, if it was acquired. If that fails, the next process does it."""
+        """Give the place back, if it was acquired. If that fails, the next process gives it back."""
         with contextlib.suppress(HarnessError):
             _give_back(self.farm, self.token)
             self._path.unlink(missing_ok=True)
@@ -154,7 +154,7 @@ def acquire(port: str, *, what: str, wait: float = DEFAULT_LEASE_WAIT, setup: st
         setup: a digest of what the board's start depends on, as in `Health.wedged_for`.
 
     Raises:
-        BoardBusy: no place got free within `wait` seconds; it says who has which place.
+        BoardBusy: no place became free within `wait` seconds; the message says who has which place.
         BoardWedged: this machine has recorded all such places as wedged for `setup`.
         ToolchainError: labgrid-client is missing.
     """

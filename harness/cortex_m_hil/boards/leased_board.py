@@ -67,7 +67,7 @@ class LeasedBoard:
         return self._tools.reset()
 
     def begin(self) -> None:
-        """Note that a boot begins: steps taken from now on are not repeated if it fails."""
+        """Begin a boot: recovery steps that are taken from now on are not repeated if it fails."""
         self._tried.clear()
 
     def recover(self, cause: HarnessError, self_test: Callable[[], object]) -> str:

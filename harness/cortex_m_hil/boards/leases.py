@@ -48,11 +48,11 @@ def port_identity(port: str) -> str:
     return next((str(link) for link in links if os.path.realpath(link) == device), device)
 
 
-# --- who holds it --------------------------------------------------------------------------------------------
+# --- holders -------------------------------------------------------------------------------------------------
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since boot, as pids are reused; None if it is dead."""
+    """Return the start time of a process, in clock ticks since boot, as pids are reused; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -67,7 +67,7 @@ class Holder:
     user: str
     host: str
     pid: int
-    started: int  # as `_started`
+    started: int  # the process's start, as `_started` returns it
     since: float  # seconds since the epoch
     command: str
     what: str  # the test, or a person's reason
@@ -147,7 +147,7 @@ class Lease:
         _ours.discard(self)
 
     def give_to(self, seconds: float, what: str) -> Holder:
-        """Pass the lease on to a process that only sleeps for `seconds`, and outlives this one; return its record."""
+        """Pass the lease to a new process that sleeps for `seconds` and outlives this one; return its record."""
         assert self._handle is not None
         os.set_inheritable(self._handle, True)
         # A lock belongs to the open file, which the child inherits.
@@ -181,22 +181,22 @@ def acquire(
     setup: str = "",
     even_wedged: bool = False,
 ) -> Lease:
-    """Lease the first of these interchangeable boards that gets free.
+    """Lease the first of these interchangeable boards that becomes free.
 
-    Free boards are preferred by the number of their failures, the least first, then if they have `build` already.
+    Of several free boards, those with the fewest failures are preferred, and among them one that has `build` already.
 
     Args:
         ports: the ports of the boards.
         what: what the board is for, such as a test's name; shown to others that wait.
         wait: seconds to wait for a board.
-        build: the build id of the runner that will run, "": any.
+        build: the build id of the runner that is going to run; "": no preference.
         setup: a digest of what the board's start depends on, as in `Health.wedged_for`.
         even_wedged: lease also a board that is wedged.
 
     Raises:
-        BoardBusy: no board got free within `wait` seconds; it says who holds which.
+        BoardBusy: no board became free within `wait` seconds; the message says who holds which.
         BoardWedged: all boards are wedged for `setup`.
-        ConfigError: this process has a lease already; waiting while holding another one could last for ever.
+        ConfigError: this process has a lease already: waiting for a second one could be a deadlock.
     """
     if _ours:
         held = ", ".join(lease.board for lease in _ours)
@@ -259,12 +259,12 @@ def _busy(boards: dict[str, str], queue: int, wait: float) -> BoardBusy:
     )
 
 
-# --- for people ----------------------------------------------------------------------------------------------
+# --- hil board -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class BoardStatus:
-    """The state of a board, for people.
+    """The state of a board, as `hil board status` shows it.
 
     Attributes:
         board: its identity.
@@ -291,7 +291,7 @@ def inspect(board: str) -> BoardStatus:
 
 
 def known_boards() -> list[str]:
-    """Return all boards that were ever leased on this machine since it was started."""
+    """Return all boards that were leased on this machine since its boot."""
     return sorted(
         path.read_text(encoding="utf-8") for path in locks.lock_directory().glob("*.lock") if path.name != QUEUE_LOCK
     )

@@ -1,6 +1,6 @@
-"""The queue for boards: numbered files, the tickets, that their owners keep locked.
+"""The queue for boards: tickets, which are numbered files that their owners keep locked.
 
-No process takes a board that is wanted by an earlier ticket.
+No process takes a board that the owner of an earlier ticket waits for.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Ticket:
             beside = self._folder / f"new-{os.getpid()}"
             beside.unlink(missing_ok=True)
             handle = locks.try_lock(beside)
-            assert handle is not None  # nobody else makes a file of this name
+            assert handle is not None  # no other process makes a file of this name
             self._handle = handle
             os.write(handle, json.dumps({"boards": list(boards)}).encode())
-            beside.rename(self._path)  # so it is never seen without its lock
+            beside.rename(self._path)  # renamed last, so no process sees it unlocked
 
     def _numbers(self) -> list[int]:
         return sorted(int(name) for name in os.listdir(self._folder) if name.isdigit())

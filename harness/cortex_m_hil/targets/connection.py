@@ -19,9 +19,9 @@ class Elf:
         path: the file.
         build_id: the id that its handshake must report.
         config: `cpu/isa/board`, as its handshake reports it.
-        foreign: it was not built here, so no tool of this machine may read it.
-        counts: its kernels count the lines and branches that they execute, so its instruction counts do not measure
-            them.
+        foreign: whether it was built elsewhere, so that no tool of this machine may read it.
+        counts: whether its kernels count the lines and branches that they execute, which falsifies its instruction
+            counts.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class Budget(Protocol):
 
 
 class LinkClosed(Exception):
-    """The other end of the link is gone. The launcher explains why."""
+    """The other end of the link has closed it. The launcher explains why."""
 
 
 class Link(Protocol):
@@ -67,7 +67,7 @@ class Connection(Link, Protocol):
 
     @property
     def lossless(self) -> bool:
-        """Tell whether the link never loses or damages bytes, so that nothing need be sent again."""
+        """Tell whether the link never loses or damages bytes, so that no retransmission is needed."""
 
     def budget(self, seconds: float, nbytes: int = 0) -> Budget:
         """Return a budget of `seconds` from now for a request, and the time that `nbytes` take on the wire."""
@@ -76,7 +76,7 @@ class Connection(Link, Protocol):
         """Return the exit status if the other end ends within `seconds`, else None."""
 
     def store(self, data: bytes) -> None:
-        """Put a program into the flash beside the runner, which starts anew."""
+        """Write a program into the flash beside the runner, which restarts."""
 
     def close(self) -> None:
         """End the connection, and the process behind it if there is one."""
@@ -115,10 +115,10 @@ class BoardTools(Protocol):
 
     @property
     def flash_incomplete(self) -> bool:
-        """Tell whether a flash was cut short, so that even the right build id proves nothing."""
+        """Tell whether a flash was interrupted, so that even the right build id proves nothing."""
 
     def flash(self, elf: Path, build_id: str) -> str:
-        """Put an ELF on the board. `build_id` is its build id, "" if it is no runner."""
+        """Flash an ELF. `build_id` is its build id, "" if it is no runner."""
 
     def reset(self) -> str:
         """Reset the board with its tool."""

@@ -30,7 +30,7 @@ def find_launcher(key: str) -> type[Launcher]:
 
 
 def _offered() -> dict[str, EntryPoint]:
-    """Return the launchers that other packages offer, by their keys. Raises ConfigError where a key is offered twice.
+    """Return the launchers of other packages by their keys. Raises ConfigError where two have one key.
 
     It takes milliseconds, so it is called only for a key that is not of this package.
     """

@@ -63,9 +63,9 @@ class Launcher(ABC):
 
     Attributes:
         settings: the model of what the key takes in `targets.yaml`.
-        shorthand: the setting that is meant by a plain text in place of a mapping.
-        optional: whether a machine may well be without it, so that it is looked for when a target is resolved, and `hil
-            doctor` has a row for it. Any other is looked for when it is used, or where the target has a fallback.
+        shorthand: the setting that a string in place of a mapping stands for.
+        optional: whether many machines lack it. It is then required when a target is resolved, and `hil doctor` has a
+            row for it. Any other is required when it is used, or where the target has a fallback.
     """
 
     settings: ClassVar[type[Strict]]
@@ -108,17 +108,17 @@ class Launcher(ABC):
 
     @property
     def clock(self) -> Clock:
-        """Return the clock that the runner's ticks follow; INSTRUCTIONS only if the runner reports it too, or MODEL."""
+        """Return the clock that ticks follow; for a runner that does not report it too, INSTRUCTIONS means MODEL."""
         return Clock.CORE if self.hardware else Clock.HOST
 
     @property
     def counts_coverage(self) -> bool:
-        """Tell whether a runner that counts coverage may run, which is larger, and several times slower."""
+        """Tell whether runners that count coverage, which are larger and several times slower, can run."""
         return False
 
     @property
     def takes_foreign_runners(self) -> bool:
-        """Tell whether a runner that others built may run: emulated, and in a sandbox."""
+        """Tell whether a runner that was built elsewhere may run, since it is emulated in a sandbox."""
         return False
 
     def shim(self) -> str:
@@ -126,7 +126,7 @@ class Launcher(ABC):
         return ""
 
     def check(self, folder: Path) -> str:
-        """Check more than `require` does, and return the text for `hil doctor`. `folder` is empty, for its files."""
+        """Check more than `require` does, and return the text for `hil doctor`. `folder` is empty, for files."""
         return self.engine("")
 
     def definitions(self) -> Mapping[str, str]:
@@ -165,12 +165,12 @@ class Launcher(ABC):
         raise ConfigError(f"{self.describe()} runs no programs but runners", hint="hil launch on a QEMU target")
 
     def memory(self) -> Sequence[range]:
-        """Return the address ranges that are memory, ascending; none where they are not known before the start."""
+        """Return the address ranges of memory, ascending; none where they are only known once it runs."""
         return ()
 
     @abstractmethod
     def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
-        """Return the error that explains why a runner that should be there is gone.
+        """Return the error that explains why a runner has ended unexpectedly.
 
         `status` is that of `Process.wait`, `log` is everything that the runner printed.
         """
@@ -229,13 +229,13 @@ class Pools:
     shared: int = 0
 
     def planned_beside(self, program: int) -> int:
-        """Return the bytes for planned buffers that a program of `program` bytes in its pool leaves."""
+        """Return the bytes that a program of `program` bytes in its pool leaves for planned buffers."""
         return min(self.planned, self.shared - program) if self.shared else self.planned
 
 
 @dataclass(frozen=True)
 class Resident:
-    """A region of flash beside the runner: a program that is kept there need not fit the program pool."""
+    """A region of flash beside the runner, for programs that do not fit the program pool."""
 
     address: int
     size: int  # bytes
@@ -265,9 +265,9 @@ class Board:
         return max(self.pools.program, self.resident.size)
 
     def planned_room(self, program: int) -> int:
-        """Return the bytes that a program of `program` bytes can have for its tensors, in RAM or in flash.
+        """Return the bytes for the tensors of a program of `program` bytes, which is kept in RAM or in flash.
 
-        A program that the flash can hold leaves them the whole pool.
+        A program in flash leaves them the whole pool.
         """
         in_flash = program > self.pools.program or program <= self.resident.size
         return self.pools.planned if in_flash else self.pools.planned_beside(program)
@@ -283,7 +283,7 @@ class Board:
 
 @dataclass(frozen=True)
 class ExecutorchInstall:
-    """The place of a user's own installed ExecuTorch: `runtimes: {executorch: …}` in a targets file.
+    """An ExecuTorch that the user has installed: `runtimes: {executorch: …}` in a targets file.
 
     Attributes:
         prefix: the folder of the installation; it may contain `{cpu}`.

@@ -32,7 +32,7 @@ class Resolved:
         requested: the target that the user named.
         target: the target that runs: the same, or a fallback.
         runtime: `builtin` or `executorch`.
-        fallback_reason: why they differ, else "".
+        fallback_reason: why `target` is a fallback, else "".
         shim: the name that an FVP's executable reports if it is no model of Arm's, else "".
     """
 
@@ -92,7 +92,7 @@ def resolve(
         targets: all targets by name.
         runtime: `builtin` or `executorch`.
         require_fvp: raise an error instead of taking a fallback.
-        live: whether it is going to run; if not, a board is taken as it is described, and its port is not looked for.
+        live: whether the target is going to run; if not, a board's port need not exist.
 
     Raises:
         ConfigError: there is no such target or runtime.
@@ -148,7 +148,7 @@ def _problem(target: Target, live: bool) -> HarnessError | None:
 def _shim(target: Target) -> str:
     """Return the name of a shim that runs in place of the launcher's program, else "".
 
-    If the program does not even answer, its first use reports that.
+    A program that does not answer counts as no shim here; its first use reports the failure.
     """
     with contextlib.suppress(HarnessError):
         return target.launcher.shim()

@@ -76,7 +76,7 @@ class Procedure:
             yield from ((name, True) for name in _NAME.findall(text))
 
     def bind(self, given: Variables) -> list[list[str]]:
-        """Return the commands with all variables replaced. `given` takes precedence over values of targets.yaml."""
+        """Return the commands with all variables replaced; `given` takes precedence over targets.yaml."""
         variables = {**self.variables, **given}
         return [[word for piece in template for word in self._expand(piece, variables)] for template in self.commands]
 
@@ -123,7 +123,7 @@ _STM32: Template = (
     "STM32_Programmer_CLI", "-c", "port={interface}", ("sn={serial_number}",), ("freq={speed}",), "mode=UR",
     "reset=HWrst",
 )  # fmt: skip
-_STM32_ERROR = r"Error: [^\x1b\r\n]+"  # in colour, and now and then with exit status 0
+_STM32_ERROR = r"Error: [^\x1b\r\n]+"  # in colour, and sometimes with exit status 0
 # The tools read images and write packages in their own folder.
 _SETOOLS: tuple[Template, ...] = (
     ("arm-none-eabi-objcopy", "-O", "binary", "{elf}", "{home}/build/images/hil.bin"),
@@ -197,7 +197,7 @@ _EXAMPLES = {
     "config": "board/st_nucleo_f4.cfg", "chip": "STM32F446RE", "serial_number": '"066DFF303435554157123456"',
     "address": "0x80008000", "interface": "SWD", "speed": "4000",
 }  # fmt: skip
-_REQUIRED = {"openocd": "config", "pyocd": "chip"}  # a variable without which the tool starts, and does something else
+_REQUIRED = {"openocd": "config", "pyocd": "chip"}  # a variable without which the tool would do something else
 
 
 # --- targets.yaml --------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def parse_procedure(
         raw: the tool in targets.yaml; a string is a preset's name, a list a command's arguments.
         kind: `flash`, `reset` or `power`.
         where: the place in targets.yaml, for messages.
-        brought: names of template variables that each board has its own value for, such as `serial_number`.
+        brought: names of template variables whose values come from the board, such as `serial_number`.
 
     Raises:
         ConfigError: it is wrong; the message begins with `where`.

@@ -26,9 +26,7 @@ class Faults:
     hang: float = 0.0  # 1: the core stops until a reset, 0: it runs
     vanish: float = 0.0  # seconds, from now, for which the port is gone
     reset_after: float = 0.0  # bytes from the host, after which the board resets once
-    power_loss: float = (
-        0.0  # number of next flashes during which the power is lost; the board starts with the written part
-    )
+    power_loss: float = 0.0  # next flashes that lose the power halfway; the board then starts with what was written
 
     @classmethod
     def parse(cls, words: Mapping[str, object]) -> Faults:
