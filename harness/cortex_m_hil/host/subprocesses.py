@@ -70,7 +70,7 @@ class Child:
         return popen.stdin, popen.stdout, popen.stderr
 
     def wait(self, seconds: float) -> int | None:
-        """Return the exit status (negative: the signal) if the supervisor ends within `seconds`, else None."""
+        """Return the exit status (negative: the signal) if all has ended within `seconds`, else None."""
         if self._popen.returncode is None:
             if not _ends(self._pidfd, seconds):
                 return None

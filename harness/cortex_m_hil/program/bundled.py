@@ -109,7 +109,7 @@ def _tensor(body: Table, where: str) -> HostTensor:
 
 
 def _misfits(program: Program, case: BundledCase) -> Iterator[str]:
-    """Yield what of a test case does not fit the program: its method, or the number, kind, dtype or shape of values."""
+    """Yield how a test case does not fit the program: by its method, or the number, kind, dtype or shape of values."""
     file = program.file
     if case.method != file.method:
         yield f"is for method {case.method!r}, and the program's is {file.method!r}"

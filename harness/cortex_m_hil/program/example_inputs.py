@@ -9,7 +9,7 @@ from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 
 
 def example_inputs(program: Program) -> tuple[HostTensor, ...]:
-    """Return inputs for a program that came without: multiples of 1/8 between -1 and 1, the same on every machine.
+    """Return inputs for a program that has none: multiples of 1/8 between -1 and 1, the same on every machine.
 
     For an input that is a number this is the number that the program was lowered with.
     """

@@ -51,11 +51,11 @@ class View:
 
 @dataclass(frozen=True)
 class Peak:
-    """The moment when the most of the arena is held.
+    """The moment when the most bytes of the arena are live.
 
     Attributes:
-        instruction: the one that runs then; -1: before the first.
-        held: values and their bytes, the largest first.
+        instruction: the instruction that runs then; -1: before the first.
+        held: the values that are live, with their bytes, the largest first.
     """
 
     instruction: int
@@ -75,7 +75,7 @@ class Lifetimes:
 
     Attributes:
         size: bytes of the arena.
-        views: the views that cost nothing, since their memory is their base's, as often as they are read.
+        views: the views that are no instructions, since they lie in the memory of their base; one for each read.
     """
 
     def __init__(self, file: PteFile) -> None:
@@ -116,11 +116,11 @@ class Lifetimes:
     def peak(
         self, size: Callable[[int, int], int] = lambda _, nbytes: nbytes, *, without: Collection[int] = ()
     ) -> Peak:
-        """Return the peak of what is held: what an instruction reads and writes, and what is read after it.
+        """Return the peak of live bytes: what an instruction reads and writes, and what is read after it.
 
         Args:
             size: returns the bytes that a value counts, given its number and its planned bytes.
-            without: instructions that are not looked at.
+            without: instructions to leave out.
         """
         extents = {value: extent for one in self._reads if (extent := self.extent(value := one.value)) is not None}
         best: dict[Extent, tuple[int, int]] = {}
@@ -137,7 +137,7 @@ class Lifetimes:
         return Peak(at, tuple(sorted((one for one in best.values() if one[1]), key=lambda one: -one[1])))
 
     def overlaps(self) -> Iterator[Overlap]:
-        """Yield the errors of the plan itself: two tensors in one place at one time."""
+        """Yield the errors of the plan itself: live tensors that overlap."""
         yield from dict.fromkeys((*self._replaced, *self._laid_over()))
 
     def _laid_over(self) -> Iterator[Overlap]:
@@ -151,7 +151,7 @@ class Lifetimes:
                         yield Overlap(instruction.index, value, victim)
 
     def _during(self, position: int) -> tuple[int, ...]:
-        """Return the values that hold something while an instruction runs: live ones, and what it reads or writes."""
+        """Return the values that are in use while an instruction runs: live ones, and those that it reads or writes."""
         return tuple(dict.fromkeys((*self.live(position), *self._touched[position])))
 
     @cached_property
@@ -209,7 +209,7 @@ class Lifetimes:
         joints = {
             one for at, ones in enumerate(self._flow.successors[:-1]) if ones != (at + 1,) for one in (*ones, at + 1)
         }
-        while waiting:  # a part without jumps at a time, again where more arrives than before
+        while waiting:  # one basic block at a time, again where its incoming state has grown
             at = min(waiting)
             waiting.remove(at)
             state = arriving[at].copy()
@@ -231,7 +231,7 @@ class Lifetimes:
         at = instruction.index
         if instruction.kind is InstructionKind.FREE:
             return
-        if instruction.kind is InstructionKind.MOVE:  # the value is another's from now on; no byte is moved
+        if instruction.kind is InstructionKind.MOVE:  # from now on the value refers to another one; no byte is moved
             source, to = instruction.args
             state.moved[to] = state.held(source)
             return
@@ -270,8 +270,8 @@ class _State:
 
     Attributes:
         memory: the memory of each value.
-        places: by memory, what may have been written there last, on one way to the instruction or another.
-        moved: the values that a MoveCall made others, and what those held.
+        places: by memory, all that may have been written there last, on some path to the instruction.
+        moved: the values that a MoveCall turned into others, with what those held.
     """
 
     memory: Sequence[Memory]

@@ -1,4 +1,4 @@
-"""Messages for a memory of the target that a program needs more of than there is: what takes it, what would hold it.
+"""Messages about a program that needs more of a memory than the target has: what uses it, and what would hold it.
 
 All code that raises OutOfTargetMemory for a program uses them.
 """
@@ -39,8 +39,8 @@ class Shortage:
     Attributes:
         region: the memory, as `region_of` returns it.
         requested, available: in bytes.
-        file: None where the host knows nothing of the program.
-        named: the name of an instruction.
+        file: the program; None where the host could not parse it.
+        named: returns the name of an instruction.
     """
 
     region: str
@@ -51,7 +51,7 @@ class Shortage:
     named: Named
 
     def details(self) -> Iterator[tuple[str, str]]:
-        """Yield what each memory needs and has, and what fills this one at its peak."""
+        """Yield the bytes that are needed and available of each memory, and what fills this one at its peak."""
         if self.file is None:
             return
         yield "needs", ", ".join(self._needs(self.file))
@@ -59,7 +59,7 @@ class Shortage:
             yield from _peak(self.file, self.named)
 
     def _needs(self, file: PteFile) -> Iterator[str]:
-        """Yield the bytes needed and available of each memory; a need that only a run can tell is a question mark."""
+        """Yield the bytes needed and available of each memory; a question mark where only a run would tell."""
         board = self.target.board
         known = {
             "planned": (file.planned_bytes, board.planned_room(file.size)),
@@ -81,7 +81,7 @@ class Shortage:
         return "; ".join(steps)
 
     def _measure(self) -> Iterator[str]:
-        """Yield what measures a memory of which the refusal tells a part only; nothing for the others."""
+        """Yield the command that measures the need, for memories of which a refusal tells only a part of it."""
         if self.region in _ALLOCATED:
             name = _simulator(self._fitting())
             larger = f"simulator of {self.target.isa.value} whose method pool is larger"
@@ -110,7 +110,7 @@ class Shortage:
             yield f"no other target of {isa.value} is known: add one to targets.yaml"
 
     def _lacks(self, board: Board) -> int:
-        """Return how many bytes the board has too few, of all memories that are known to be needed."""
+        """Return how many bytes the board lacks, summed over the memories whose need is known."""
         size, planned = (0, 0) if self.file is None else (self.file.size, self.file.planned_bytes)
         needed = {"program": size, "planned": planned, self.region: self.requested}
         there = {"program": board.program_room, "planned": board.planned_room(needed["program"])}
@@ -118,7 +118,7 @@ class Shortage:
         return sum(max(0, nbytes - there.get(name, method)) for name, nbytes in needed.items())
 
     def _larger_pool(self) -> Iterator[str]:
-        """Yield the key of the board's file, unless the board came with this package: then its sizes are the part's."""
+        """Yield the key in the board's file that makes the pool larger; none for a board of this package."""
         board = self.target.board
         if is_shipped(board):
             return
@@ -138,13 +138,13 @@ class Shortage:
 
 
 def _simulator(targets: Sequence[Target]) -> str:
-    """Return the name of the first that is simulated, rather of one that nothing replaces; "" for none."""
+    """Return the name of the first simulated target, preferably one without a fallback; "" if there is none."""
     simulated = [one for one in targets if not isinstance(one.launcher, HardwareLauncher)]
     return next((one.name for one in simulated if one.fallback is None), simulated[0].name if simulated else "")
 
 
 def _peak(file: PteFile, named: Named) -> Iterator[tuple[str, str]]:
-    """Yield where the most of the plan is held, by what, and what floats have in it."""
+    """Yield where the plan's peak is, which values it consists of, and how much of them is float."""
     peak = Lifetimes(file).peak()
     where = _at(peak.instruction, named) if peak.instruction >= 0 else "the inputs"
     share = percent(min(1.0, peak.nbytes / file.planned_bytes))

@@ -1,7 +1,7 @@
 """The partition of a program: which instructions run on Cortex-M kernels, on portable ones, and in float.
 
-It is made from the file alone. Where the program was lowered here, nodes, the user's lines, and why the quantiser left
-something in float are known besides.
+It is made from the file alone. For a program that was lowered here it also has graph nodes, the user's lines, and why
+the quantiser left instructions in float.
 """
 
 from __future__ import annotations
@@ -161,12 +161,12 @@ class PartitionStep:
     Attributes:
         instruction: its number.
         macs: multiply-accumulates; None where they are not known.
-        nbytes: bytes of the tensors that it takes and gives, constants and scratch too.
+        nbytes: bytes of the tensors that it reads and writes, with constants and scratch.
         node: its graph node with the module's path, "" where it is not known.
         source: the user's `file:line`, "" where it is not known.
-        why: why the quantiser left it in float; "" where it did not, or where that is not known.
+        why: why the quantiser left it in float; "" where it did not, or where the reason is not known.
         ticks: CPU instructions, or cycles of a board, that it took; None where they were not counted.
-        results: dtypes of the tensors that it gives.
+        results: dtypes of the tensors that it writes.
     """
 
     instruction: int
@@ -182,7 +182,7 @@ class PartitionStep:
 
     @property
     def counts(self) -> bool:
-        """Tell whether the step counts in the shares of operators: it gives floats or quantised integers.
+        """Tell whether the step counts in the shares of operators: it writes floats or quantised integers.
 
         Index arithmetic, comparisons and the indices of an argmax have no Cortex-M kernel to be on.
         """
@@ -225,7 +225,7 @@ class StepGroup:
 
 @dataclass(frozen=True)
 class Island(StepGroup):
-    """A float island: float operators that give each other floats, with what moves these between them."""
+    """A float island: float operators that are connected by float values, with the data movement between them."""
 
     @property
     def computing(self) -> tuple[PartitionStep, ...]:
@@ -277,7 +277,7 @@ _SHOWN: Final = 3
 
 
 def _is_value(dtype: str) -> bool:
-    """Tell whether elements of a dtype stand for real numbers; other integers are indices and such."""
+    """Tell whether the elements of a dtype represent real numbers, unlike indices and such."""
     return dtype.startswith("float") or dtype in QUANTISED
 
 
@@ -406,7 +406,7 @@ def _step(
 
 
 def _connected(file: PteFile, kinds: Sequence[PartitionKind]) -> list[list[int]]:
-    """Return the instructions that compute in float, or move floats, in groups that are connected by floats."""
+    """Return the instructions that compute or move floats, in groups that are connected by float values."""
     groups: dict[int, set[int]] = {}  # by instruction, the group that it is in
     writer: dict[Memory, int] = {}  # by memory, the instruction that wrote the floats in it
     data = file.dataflow
@@ -429,10 +429,10 @@ def _connected(file: PteFile, kinds: Sequence[PartitionKind]) -> list[list[int]]
 
 
 def planned_in_int8(file: PteFile, found: Partition) -> int:
-    """Return about how many bytes the plan would take if all that is left in float were in int8.
+    """Return an estimate of the plan's bytes if all that is left in float were in int8.
 
-    That is the peak of what is held at one time, with the tensors of such islands at a byte an element and without the
-    conversions at their ends. No plan takes less, and few take more.
+    That is the peak of live bytes, with one byte for each element in float islands and without the conversions at their
+    ends. It is a lower bound of every plan, and few plans take more.
     """
     data, lifetimes = file.dataflow, Lifetimes(file)
     base = {view.value: view.base for view in lifetimes.views}

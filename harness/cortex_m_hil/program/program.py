@@ -25,13 +25,13 @@ class References:
     """The host's outputs as logical arrays in output order; None where there is no such reference.
 
     Attributes:
-        dialect: of the Python Cortex-M operators.
-        quantized: of fake-quant.
-        eager: of the float module.
-        disturbed: of fake-quant some more times, each disturbed as rounding may (`lowering.rounding`).
-        expected: what a user says the outputs are. Then no other is asked but `eager`: where it is there, other
-            arithmetic
-            made what is expected, and quantised outputs are judged by their SQNR, not in quanta.
+        dialect: the outputs of the Python Cortex-M operators.
+        quantized: the outputs of the fake-quantised module.
+        eager: the outputs of the float module.
+        disturbed: the outputs of several more runs of the fake-quantised module, each disturbed within the bounds of
+            rounding (`lowering.rounding`).
+        expected: the outputs that a user expects, in place of `dialect` and `quantized`. If `eager` is there as well,
+            they come from other arithmetic, and quantised outputs are judged by their SQNR, not in quanta.
     """
 
     dialect: tuple[Array, ...] | None = None
@@ -43,12 +43,12 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The parts of a module that compute otherwise in training mode, in which it was given; it is lowered as eval().
+    """The submodules that were in training mode and compute differently in it; the module is lowered as eval().
 
     Attributes:
         submodules: their paths and classes.
-        is_in_part: the module itself was in eval mode, so that somebody chose training for a part of it, or put one in
-            place that is new. A module that is wholly in training mode may just be as torch made it.
+        is_in_part: whether the module itself was in eval mode, so that a part of it was set to training, or was added
+            later. A module that is in training mode as a whole may just be as torch made it.
     """
 
     submodules: tuple[str, ...]
@@ -61,14 +61,14 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Intermediate:
-    """The host's values of what one instruction writes; parts that are not known are empty.
+    """The host's values of what one instruction writes; unknown ones are empty or None.
 
     Where the instruction writes one value, quantised with ``scale`` and ``zero_point``, the float values are known too.
 
     Attributes:
-        dialect: each value that it writes.
-        quantized: fake-quant's value, in float and of its shape.
-        eager: the float module's value, in float and of its shape.
+        dialect: the values that it writes, by the dialect.
+        quantized: its value in the fake-quantised module, as floats of the same shape.
+        eager: its value in the float module, as floats of the same shape.
         graph_quanta: how far the dialect's node is from fake-quant on fake-quant's own inputs, in quanta.
         source: the user's `file:line`.
     """
@@ -91,31 +91,30 @@ StreamReference = Callable[[Sequence[tuple[HostTensor, ...]], Sequence[HostTenso
 class Program:
     """A `.pte` and what the host knows of it.
 
-    A file that came from elsewhere has None, or nothing, for all that only its lowering knows.
+    What only its lowering knows is None or empty where a file was not lowered here.
 
     Attributes:
         isa: the ISA class that it was lowered for.
-        nodes: a graph node per instruction ("" unknown).
+        nodes: the graph node of each instruction; "" where it is unknown.
         inputs: example inputs, in the layout that the program expects.
         reference: returns the references for inputs.
-        intermediates: returns an item for each instruction; lowers once more what came from the cache.
+        intermediates: returns the host's values at each instruction; lowers the module again if the program was cached.
         origin: returns what it was lowered from (`lowering.submodules.Origin`).
         size_without_redzones: the bytes that the memory plan would take without its red zones; None unless it has any.
         lowering_seconds: how long its lowering took.
-        remembered: it was found in the cache of lowerings.
-        no_key: why it never will be, "" where it may.
-        undisturbed: returns references for many inputs: without disturbed runs, and nothing is remembered on disk.
-        cases: those that a bundled program came with: the same program, each with inputs and a reference of its own.
+        remembered: whether it was found in the cache of lowerings.
+        no_key: why it cannot be cached; "" where it can.
+        undisturbed: returns references for many inputs, without disturbed runs, and caches nothing on disk.
+        cases: the test cases of a bundled program: the same program, each with inputs and a reference of its own.
         scratch: returns what CMSIS-NN needs on an ISA class, where that is known; None: an installed ExecuTorch is
             asked.
         state_names: the buffers of the states that the program keeps, in the order of `PteFile.states`.
-        stream: returns references for one frame after another, from a state on: the outputs, and behind them the
-            states;
-            the dialect's alone, or also those of the models that compute in float.
-        sources: the user's `file:line` per instruction.
-        float_reasons: per instruction why it is in float, by the quantiser ("": it is not).
-        dimensions: those of the inputs that are not fixed.
-        training: None unless the module, or a part of it, was in training mode and computes otherwise in it.
+        stream: returns references for consecutive frames from a given state: outputs followed by states, of the
+            dialect alone or also of the float models.
+        sources: the user's `file:line` of each instruction.
+        float_reasons: why the quantiser left each instruction in float; "" where it did not.
+        dimensions: the dimensions of inputs whose sizes are not fixed.
+        training: the parts that were in training mode and compute differently in it; None where there are none.
     """
 
     pte: bytes = field(repr=False)
@@ -158,7 +157,7 @@ class Program:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:
-        """Make a program of which nothing but the bytes is known.
+        """Make a program of a `.pte` alone.
 
         Args:
             data: the content of a `.pte`.
@@ -194,7 +193,7 @@ class ScratchNeed:
     elsewhere: tuple[tuple[Isa, int], ...] = ()
 
     def on(self, isa: Isa, known_for: Isa) -> ScratchNeed:
-        """Return the same need on ISA class ``isa``, where this one is for the class ``known_for``."""
+        """Return the need of the same instruction on ISA class ``isa``; this one is for class ``known_for``."""
         if isa is known_for:
             return self
         sizes = {known_for: self.required, **dict(self.elsewhere)}

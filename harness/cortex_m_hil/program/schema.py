@@ -1,4 +1,4 @@
-"""Numbers of program.fbs, scalar_type.fbs and bundled_program.fbs: slots of tables, tags of unions, scalar types."""
+"""Numbers of program.fbs, scalar_type.fbs and bundled_program.fbs: slots of tables, tags of unions, and dtypes."""
 
 from __future__ import annotations
 

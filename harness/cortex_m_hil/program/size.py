@@ -31,7 +31,7 @@ class PteSection(str, Enum):
 
     HEADER = "header"  # root offset, file identifier, extended header
     TABLES = "tables"  # the program and its plan: inputs, outputs, sizes of buffers, offsets of constants
-    VALUES = "values"  # what values are, without the data of constants
+    VALUES = "values"  # EValues, without the data of constants
     INSTRUCTIONS = "instructions"
     OPERATORS = "operators"  # their names
     DELEGATES = "delegates"
@@ -147,10 +147,10 @@ class _Claims:
     def add(self, part: PtePart, begin: int, nbytes: int, count: int = 1) -> None:
         """Claim bytes for a part. Parts of one section that are called the same are one.
 
-        Costs are bounded as those of reading are: many references may share their bytes.
+        The work is bounded as in parsing, since many references may share their bytes.
 
         Args:
-            part: the part; its own `nbytes` are not looked at.
+            part: the part; its `nbytes` are ignored.
             begin: the first byte.
             nbytes: how many bytes.
             count: how many things they are.
@@ -212,7 +212,7 @@ class _Walk:
                 self._field(table, name, kind, part)
 
     def _field(self, table: Table, name: str, kind: str, part: PtePart) -> None:
-        """Claim what a field refers to, which is stored elsewhere."""
+        """Claim the object that a field refers to."""
         at = table.target(name)
         if at is None:
             return
@@ -236,7 +236,7 @@ class _Walk:
             self.table(Table(self._reader, at, item), part.section)
 
     def _vector(self, at: int, size: int, part: PtePart, kind: str) -> None:
-        """Claim a vector with its length; of a string also the zero behind it, which the length does not count."""
+        """Claim a vector with its length; of a string, also its terminating zero, which the length does not count."""
         nbytes = 4 + size * self._reader.integer(at, "I", kind) + (kind == "string")
         self._claims.add(part, at, nbytes, 0)
 

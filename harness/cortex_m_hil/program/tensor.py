@@ -101,7 +101,7 @@ class TensorSpec:
         return plain or bool((self._elements() == view._elements()).all())
 
     def _elements(self) -> Array:
-        """Return by place in memory the number of the element, counted as if the tensor were contiguous."""
+        """Return for each place in memory the number of its element in row-major order."""
         import numpy as np
 
         return np.arange(self.numel).reshape(self.shape).transpose(self.dim_order).ravel()
@@ -131,7 +131,7 @@ class HostTensor:
     def from_array(cls, array: Array, dim_order: tuple[int, ...] | None = None) -> HostTensor:
         """Return the values of an array of logical shape, laid out in ``dim_order`` (default: row-major).
 
-        None of them is changed. Raises ConfigError for a dtype that no tensor can have, and for a masked array.
+        The values are not converted. Raises ConfigError for a dtype that no tensor can have, and for a masked array.
         """
         import numpy as np
 
@@ -178,7 +178,7 @@ class HostTensor:
 
 
 def npy(array: Array) -> bytes:
-    """Return the content of a .npy file. It is made in memory: where numpy writes, the reason of a failure is lost."""
+    """Return the content of a .npy file, made in memory: when numpy writes a file, the cause of a failure is lost."""
     import numpy as np
 
     buffer = io.BytesIO()

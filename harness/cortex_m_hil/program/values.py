@@ -25,11 +25,10 @@ class Value:
         spec: for tensors and numeric scalars.
         scalar: for Int, Bool, Double and String.
         items: for lists: value indices for IntList, TensorList and OptionalTensorList (-1: none), the numbers
-            themselves
-            for DoubleList and BoolList.
+            themselves for DoubleList and BoolList.
         constant: (offset, bytes) in the file, for a constant tensor.
         initial: (offset, bytes) in the file of what a planned tensor holds after loading.
-        is_dynamic: the shape of the tensor is an upper bound.
+        is_dynamic: whether the shape of the tensor is an upper bound.
     """
 
     index: int
@@ -43,7 +42,7 @@ class Value:
     is_dynamic: bool = False
 
     def spec_of(self, shape: tuple[int, ...]) -> TensorSpec | None:
-        """Return the spec with this shape: the value's own, or a smaller one if it is dynamic; None for others."""
+        """Return the spec with this shape: the value's own shape, or a smaller one if it is dynamic; else None."""
         if self.spec is None or shape == self.spec.shape:
             return self.spec
         return replace(self.spec, shape=shape) if self.is_dynamic and self.spec.within(shape) else None
@@ -55,9 +54,8 @@ class Instruction:
 
     Attributes:
         operator: ``ns::name.overload``, a delegate's id, or empty.
-        args: of a kernel its schema's arguments, the out tensors, and the returned values again; of a move from and to;
-            of
-            a jump its condition.
+        args: of a kernel, the arguments of its schema, the out tensors, and the returned values again; of a move, its
+            source and destination; of a jump, its condition.
         destination: the instruction that a jump goes to, -1 for others.
     """
 
