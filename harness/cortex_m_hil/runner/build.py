@@ -1,4 +1,4 @@
-"""Builds runners, each once for the contents of everything that goes into it.
+"""Builds runners: one for each content of the sources and settings that it is built from.
 
 The key covers the firmware's sources, the board's folder, the schema, the compiler and the configuration; it is also
 the build id that the runner reports in its handshake.
@@ -71,7 +71,7 @@ def build_runner(
 
 
 def portable_operators() -> tuple[str, ...]:
-    """Return the operators that a runner WITHOUT_PORTABLE lacks."""
+    """Return the operators that a runner built WITHOUT_PORTABLE lacks."""
     rows = (package_data("firmware") / "runtime" / "builtin" / "operators.inc").read_text()
     _, _, group = rows.partition("#ifdef HIL_PORTABLE")
     return tuple(re.findall(r'^HIL_OPERATOR\("([^"]+)"', group.partition("#endif")[0], re.MULTILINE))
@@ -122,13 +122,13 @@ def _check_counting(target: Target) -> None:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """All that a runner is built of, and the build id that follows from it.
+    """The inputs of a runner's build, and the build id that they determine.
 
     Attributes:
-        target: the target, whose board has a folder of sources.
-        firmware: the other sources.
-        definitions: those of CMake.
-        build_id: the key of the cache.
+        target: the target, whose board's folder has sources.
+        firmware: the folder of the other sources.
+        definitions: the CMake definitions.
+        build_id: the build id, which is also the key of the cache.
     """
 
     target: Target
@@ -138,10 +138,7 @@ class _Recipe:
 
     @classmethod
     def of(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
-        """Return the recipe of a runner.
-
-        An installed ExecuTorch is in the key by its contents, not by its path.
-        """
+        """Return the recipe of a runner; its build id covers an installed ExecuTorch by contents, not by path."""
         counts = COUNTING.items() <= options.items()
         if counts:
             _check_counting(target)
@@ -160,7 +157,7 @@ class _Recipe:
         return Elf(folder / RUNNER, self.build_id, self.target.config, counts=counts)
 
     def build(self, folder: Path) -> None:
-        """Build it beside `folder` and rename the result, so that a killed build leaves nothing that looks finished."""
+        """Build it beside `folder`, then rename the result, so that a killed build never looks complete."""
         with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
             self.copy(work)
             self.run(self.configure(work), work)
@@ -179,7 +176,7 @@ class _Recipe:
     def copies(self, work: Path) -> dict[Path, Path]:
         """Return the folder of each copy in `work` by the folder of the original.
 
-        ccache recognises files by their paths within it, which are the same each time, wherever the sources lie.
+        The paths within `work` are the same in each build, so that ccache finds files wherever the sources lie.
         """
         board = self.target.board.directory
         return {self.firmware: work / "firmware", board: work / "board" / board.name}
@@ -298,8 +295,8 @@ def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
 class BuildTree:
     """The sources and objects of a runner in a folder, to build it repeatedly with changed files or memory sizes.
 
-    Only what depends on the changes is compiled. All of these runners have the same build id, and none is in the cache:
-    they are for simulators, as a board would take one for another.
+    Only changed files and those that depend on them are compiled. All of these runners have one build id, and none is
+    cached: they are for simulators only, since a board that has one of them would not be flashed with another.
     """
 
     def __init__(self, target: Target, folder: Path, runtime: str = "builtin") -> None:
@@ -348,7 +345,7 @@ class BuildTree:
 
 
 def _ccache(cmake: str, work: Path) -> list[str]:
-    """Return CMake definitions that make it use ccache, if it is on PATH: most files of two runners are the same."""
+    """Return CMake definitions to use ccache, if it is on PATH: two runners have most files in common."""
     ccache = shutil.which("ccache")
     if ccache is None:
         return []

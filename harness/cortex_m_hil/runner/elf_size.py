@@ -27,7 +27,7 @@ _TABLE: Final = "kOperators"  # of firmware/runtime/builtin/registry.cpp: a poin
 
 @dataclass(frozen=True)
 class ElfSection:
-    """A section that is in memory while the program runs. `stored`: bytes of it in the file, which a flash holds."""
+    """A section that is in memory while the program runs; `stored`: its bytes in the file, and so in flash."""
 
     name: str
     address: int
@@ -43,8 +43,8 @@ class SymbolSize:
         section: the section's name.
         symbol: the symbol's name; "" for all bytes that belong to no symbol.
         nbytes: its size.
-        operators: those whose kernels refer to it, directly or not, and "" if other code does; empty if that is not
-            known.
+        operators: the operators whose kernels refer to it, directly or not, and "" if other code does; empty if that
+            is not known.
     """
 
     section: str
@@ -55,7 +55,7 @@ class SymbolSize:
 
 @dataclass(frozen=True)
 class OperatorSize:
-    """The bytes that are there for one operator alone (`own`), and all that its kernel refers to (`reached`)."""
+    """The bytes that only one operator needs (`own`), and all that its kernel refers to (`reached`)."""
 
     operator: str
     own: int
@@ -107,7 +107,7 @@ def builtin_operators(path: Path) -> tuple[str, ...]:
 
 @contextmanager
 def _whole_elf(path: Path) -> Iterator[_Elf]:
-    """Yield the ELF at `path`, and raise ConfigError for what reading a damaged one raises."""
+    """Yield the ELF at `path`; raise ConfigError if the block meets damage in it."""
     data = files.read(path, files.ELF_LIMIT)
     try:
         yield _Elf(data)
@@ -296,7 +296,7 @@ def _references(elf: _Elf, path: Path) -> dict[int, set[int]]:
 
 
 def _named(mnemonic: str, operands: str, halves: dict[str, int]) -> Iterator[int]:
-    """Yield the pointers in an instruction, or in a word of data between them; a function's may have the Thumb bit."""
+    """Yield the pointers in an instruction, or in a word of data among instructions; some have the Thumb bit."""
     if mnemonic == ".word":
         yield int(operands.split(maxsplit=1)[0], 16)
     elif half := _HALF.match(operands) if mnemonic in ("movw", "movt") else None:

@@ -52,8 +52,8 @@ class Prefix:
     Attributes:
         directory: the folder of the installation.
         version: reported by the runner's handshake.
-        digest: of its contents, for the build's key.
-        libraries: registries that replace this project's selection of portable operators.
+        digest: the digest of its contents, for the build id.
+        libraries: libraries of operators that replace this project's selection of portable ones.
     """
 
     directory: Path
@@ -135,12 +135,12 @@ def _install(target: Target, cache: Path, counts: bool) -> ExecutorchInstall:
 
 
 def _directory(install: ExecutorchInstall, cpu: str) -> Path:
-    """Return the prefix with `{cpu}` replaced by the CPU, or by another one whose libraries run on it unchanged."""
+    """Return the prefix with `{cpu}` replaced by the CPU, or by another CPU whose libraries run on it."""
     own, other = (Path(install.prefix.replace("{cpu}", name)) for name in (cpu, STANDS_IN.get(cpu, cpu)))
     return other if other.is_dir() and not own.is_dir() else own
 
 
-# --- is it the right one? ------------------------------------------------------------------------------------
+# --- checks --------------------------------------------------------------------------------------------------
 
 
 def _check(directory: Path, target: Target) -> None:
@@ -201,7 +201,7 @@ def architecture(archive: Path) -> str:
     return built_for(archive)
 
 
-# --- which one is it? ----------------------------------------------------------------------------------------
+# --- identification ------------------------------------------------------------------------------------------
 
 
 def _digest(directory: Path) -> str:
@@ -253,7 +253,7 @@ def _wheel(target: Target) -> Prefix:
 
 
 def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache: Path) -> None:
-    """Run the user's build command if the prefix is older than its source, in one process at a time for a prefix."""
+    """Run the user's build command if the prefix is older than its source; one process at a time builds a prefix."""
     key = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()[:16]
     folder = cache / "prefixes"
     try:
@@ -319,7 +319,7 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
 
 
 def first_error(log: str) -> str:
-    """Return the first line of a log that is an error with file and line, with CMake's text below it; "" if none."""
+    """Return the first error with file and line in a log, with CMake's text below it; "" if there is none."""
     found = _FIRST_ERROR.search(log)
     if found is None:
         return ""
@@ -329,7 +329,7 @@ def first_error(log: str) -> str:
 
 @dataclass(frozen=True)
 class Missing:
-    """Submodules that a checkout lacks, in `words`; `command` fetches them all. Both are "" if none is missing."""
+    """The submodules that a checkout lacks: `words` names them, `command` fetches them; both "" if none is missing."""
 
     words: str = ""
     command: str = ""
@@ -338,8 +338,8 @@ class Missing:
     def from_log(cls, source: Path | None, log: str) -> Missing:
         """Return the submodules that a failed build lacked: those that are empty and named in its log.
 
-        Submodules that any build for a Cortex-M needs are added, so that the next build does not fail for the next of
-        them. Most builds need few of the others, so a submodule that is not named counts as not needed.
+        Submodules that every build for a Cortex-M needs are added, so that the next build does not fail for another
+        one. Of the others most builds need few, so a submodule that the log does not name counts as not needed.
         """
         said = ""
         with contextlib.suppress(ToolchainError):  # no git

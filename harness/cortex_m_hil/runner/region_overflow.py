@@ -29,7 +29,7 @@ def overflowed(log: str) -> dict[str, int]:
 
 
 def does_not_fit(target: Target, runtime: str, regions: Mapping[str, int], log: str) -> BuildError:
-    """Return the error that says what lies in each region that overflows, and what to change to which value."""
+    """Return the error that says what lies in each region that overflows, and which sizes to change."""
     script = target.board.directory / "board.ld"
     lines = script.read_text(errors="replace").splitlines()
     aliases: dict[str, str] = dict(_ALIAS.findall("\n".join(lines)))
@@ -68,7 +68,7 @@ def _pools(target: Target) -> dict[str, tuple[int, str]]:
 
 
 def _smaller_pools(target: Target, inside: Mapping[str, int], nbytes: int) -> str:
-    """Return a hint with the largest size that each pool can have while the others stay as they are."""
+    """Return a hint with the largest possible size of each pool, with the others unchanged."""
     tree = yaml_files.parse(target.board.directory / "board.yaml", "")
     if any(parse_size(tree["pools"].get(name, 0)) != size for name, size in inside.items()):
         return "a target of the same CPU with more memory: these are no sizes of the board's, they are being tried"

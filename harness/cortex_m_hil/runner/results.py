@@ -21,8 +21,8 @@ INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that has mea
 class Identity:
     """The contents of a runner's handshake.
 
-    Pools are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the compiler was
-    told to compile for, by its predefined macros.
+    Pools are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the runner was
+    compiled for, by the compiler's predefined macros.
     """
 
     build_id: str
@@ -41,9 +41,9 @@ class Identity:
     operators: tuple[str, ...] = field(repr=False)
 
     def clock(self, said: Clock) -> Clock:
-        """Return the clock that its ticks follow.
+        """Return the clock that its ticks follow, given the launcher's clock `said`.
 
-        `said` is the launcher's clock. INSTRUCTIONS is returned only if the runner reports it too, else MODEL.
+        INSTRUCTIONS is returned only if the runner reports it too, else MODEL.
         """
         counts = self.tick_source == INSTRUCTIONS
         return Clock.MODEL if said is Clock.INSTRUCTIONS and not counts else said
@@ -68,11 +68,11 @@ class Statistic:
     name: str
     unit: str
     announced: Callable[[Identity], int] | None = None  # the size that the handshake announces; None: it announces none
-    beyond: int = 0  # bytes beyond its size that a program may have used without an error
+    beyond: int = 0  # bytes beyond its size that a program can use without an error
 
     @property
     def figure(self) -> str:
-        """Return its name as a figure, which is `hil_` less than that of the property."""
+        """Return the name of its figure, which is that of its JUnit property without `hil_`."""
         return f"{self.name}_{self.unit}"
 
 
@@ -89,10 +89,10 @@ STATISTICS: Final = (
 
 @dataclass(frozen=True)
 class Ran:
-    """The target, engine and runtime that executed a program: results are keyed by it, not by the name asked for.
+    """The target, engine and runtime that executed a program, by which results are keyed.
 
     Attributes:
-        display_name: as that of `Resolved`: the target that was asked for, and what ran in its place.
+        display_name: as in `Resolved`: the target that was asked for, and what ran in its place.
         target: the name of the target that ran.
         engine: the simulator and its version, or the board.
         runtime, runtime_version: `builtin` or `executorch`, with its version.
@@ -207,5 +207,5 @@ class Verdict(str, Enum):
 
     @property
     def is_bad(self) -> bool:
-        """Tell whether the test needs somebody's attention."""
+        """Tell whether somebody has to look at the test."""
         return self in (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR, Verdict.INFRA)

@@ -157,7 +157,7 @@ class FvpLauncher(Simulator):
         return line
 
     def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
-        """Return the command line for a user's program, with a time limit of the model beyond that of the harness.
+        """Return the command line for a user's program; the model's own time limit is longer than the harness's.
 
         A model that ends by its own limit, which is wall time, exits with status 0 and would look like a success.
         """

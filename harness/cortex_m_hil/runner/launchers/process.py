@@ -44,7 +44,7 @@ def _cpu_times_below(pid: int) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class CpuDeadline:
-    """A budget of the engine's CPU time, so that a busy host does not turn a pass into a hang."""
+    """A limit on the engine's CPU time, so that a busy host does not turn a pass into a hang."""
 
     process: Process
     cpu_limit: float  # seconds of CPU time since the process began
@@ -144,7 +144,7 @@ class Process:
         return self._cpu
 
     def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
-        """Return a budget of `seconds` of CPU time from now. `nbytes` add nothing to it: a pipe takes no time."""
+        """Return a budget of `seconds` of CPU time from now; `nbytes` do not matter, as a pipe takes no time."""
         wall = Deadline.after(seconds * WALL_PER_CPU_SECOND)
         return CpuDeadline(self, self.cpu_seconds() + seconds, wall)
 

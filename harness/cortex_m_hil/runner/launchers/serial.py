@@ -70,7 +70,7 @@ class SerialLauncher(HardwareLauncher):
     def require(self) -> None:
         """Check that at least one of the ports is there. Raises PortNotFound.
 
-        Ports on a network count as there: they fail only when they are opened.
+        Ports on a network are not checked: they fail only when they are opened.
         """
         problem: PortNotFound | None = None
         for port in self.ports:
@@ -225,13 +225,13 @@ class SerialBoard:
         self._reopening(self._tools.reset)
 
     def _reopening(self, use: Callable[[], str]) -> None:
-        """Use a tool while the port is closed, as tools of some boards use it themselves; open it again."""
+        """Close the port for the block, since the tools of some boards use it themselves; then open it again."""
         self.close()
         self.log += use().encode()
         self._uart = _reopen(self._launcher)
 
     def store(self, data: bytes) -> None:
-        """Flash a program beside the runner, which starts anew. Raises ConfigError where no tool can do that."""
+        """Flash a program beside the runner, which restarts. Raises ConfigError where no tool can do that."""
         if not self._tools.can_flash:
             raise ConfigError(
                 "the program has to lie in flash, and the target names no flash tool",
@@ -252,13 +252,13 @@ class SerialBoard:
             error.target = self.target.name
             raise
 
-    # --- who is there? ------------------------------------------------------------------------
+    # --- identification -----------------------------------------------------------------------
 
     def _running(self, seconds: float) -> str | None:
         """Return the build id of the runner that answers, None if none does within `seconds`, "" for an unknown runner.
 
-        Each HELLO has the same seq: on a slow line, or a busy host, the answer to one comes after the next. Attempts
-        are counted, not seconds: while others use this host's processors, nobody listens.
+        Each HELLO has the same seq: on a slow line, or a busy host, the answer to one may come after the next was sent.
+        Attempts are counted, not seconds: on a busy host this process may not run for a while.
         """
         decoder = Decoder()
         self._stray.clear()
@@ -277,7 +277,7 @@ class SerialBoard:
     def _answer(self, decoder: Decoder, seq: int, deadline: Deadline) -> str:
         """Return the build id in the response to a HELLO with this `seq`, "" for another version of the protocol.
 
-        Raises TimeoutError if there is none by the deadline, also from a board that never stops sending.
+        Raises TimeoutError if there is none by the deadline, even if the board sends other bytes without end.
         """
         while True:
             frames = list(decoder.feed(self.read(deadline)))
@@ -299,7 +299,7 @@ class SerialBoard:
 
 
 def _inside(board: str) -> str:
-    """Return the simulator that runs in a virtual board, with its version."""
+    """Return the name and version of the simulator behind a virtual board."""
     match board:
         case "native":
             return "host"

@@ -49,7 +49,7 @@ class Simulator(Launcher):
         return None
 
     def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
-        """Return the error that explains its end, if only this simulator's own output tells it, else None."""
+        """Return the error that explains its end, if the output of this simulator tells the cause, else None."""
         return None
 
     def require(self) -> None:
@@ -94,9 +94,9 @@ class Simulator(Launcher):
     def _explain(
         self, target: Target, process: RunningProcess, status: int | None, log: str, advice: str
     ) -> HarnessError | None:
-        """Return the error that explains an end whatever program ran, else None.
+        """Return the error that explains an end for runners and other programs alike, else None.
 
-        `advice` is the hint for a program that asked for access that it may not have.
+        `advice` is the hint for a program whose access to this machine was refused.
         """
         where: _Where = {"target": target.name, "log": log}
         if process.refused:

@@ -45,7 +45,7 @@ def device(port: str) -> str:
 
 
 def vanished(port: str, *, target: str = "", log: str = "") -> LinkError:
-    """Return the error for a port that is gone while it was in use."""
+    """Return the error for a port that vanished while it was in use."""
     hint = "cable, power, or an adapter that was reset"
     return LinkError(f"port {port} vanished in the middle", target=target, log=log, hint=hint)
 
@@ -170,7 +170,7 @@ def _send_at_once(port: Any) -> None:
 
 @contextlib.contextmanager
 def _closing_is_an_end() -> Iterator[None]:
-    """Raise LinkClosed for any OSError of an unplugged adapter or a closed socket."""
+    """Turn any OSError within the block into LinkClosed: the adapter was unplugged, or the socket closed."""
     try:
         yield
     except TimeoutError:

@@ -24,7 +24,7 @@ class Events:
 
     def __init__(self, connection: Connection) -> None:
         self.instructions = 0
-        """The number of instructions of the program that is, or is being, loaded: a limit for numbers in events."""
+        """The number of instructions of the program that LOAD was for: a limit for numbers in events."""
         self.executing = -1
         """The instruction that the latest request has begun last; -1: none."""
         self.fault: Fault | None = None
@@ -57,7 +57,7 @@ class Events:
     def take(self, frame: ProtocolFrame) -> None:
         """Handle the event in a frame. An echo of a request is ignored, as some adapters send one.
 
-        Raises ProtocolError for anything that is no event, and LaunchError if the runner has started anew.
+        Raises ProtocolError for anything that is no event, and LaunchError if the runner has restarted.
         """
         if frame.type not in set(Event):
             if frame.type < min(Event):  # an echo of a request
