@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cortex_m_hil.lowering.module_export import user_line
 
-# ExecuTorch's quantiser says this of a node that another of its quantisers has taken: no reason to be in float.
+# The rejection reason of a node that another part of a composed quantiser has taken, so that it is not in float.
 _TAKEN: Final = "already quantized"
 
 
@@ -24,7 +24,7 @@ def ancestors(nodes: Sequence[str], dialect: Any, exported: Any) -> tuple[str, .
     """Return for each of a program's nodes the name of the exported node that it was made from, or "" if unknown.
 
     Args:
-        nodes: as `Program.nodes` has them.
+        nodes: the nodes, as in `Program.nodes`.
         dialect: the graph of the lowered program.
         exported: the graph of the exported module.
     """
@@ -70,7 +70,8 @@ def _reports(quantizer: Any) -> Iterator[tuple[Any, Any]]:
 def _rejection(quantizer: Any, pattern: Any, calls: Mapping[str, Any]) -> str:
     """Return the quantiser's reason for rejecting a pattern.
 
-    Where that is only a check's refusal: the name of the check, and its purpose by the docstring of its method.
+    If a check of the quantiser rejected it: the name of the check, and what it checks, from the docstring of its
+    method.
     """
     matcher, told = getattr(quantizer, "pattern_matcher", None), str(pattern.rejection_reason).rstrip(".")
     targets = tuple(calls[name].target if name in calls else None for name in pattern.node_names)

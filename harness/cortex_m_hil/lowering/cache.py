@@ -1,8 +1,8 @@
-"""A cache in memory of what was lowered, and the keys of its contents.
+"""A cache of lowerings in memory, and the keys of lowerings.
 
 A key covers everything the result is computed from: the exported program with its constants, the inputs, the options,
 torch's own state where arithmetic and tracing depend on it, and the files of the installed compiler. No key looks at
-the module: what Python code computes is known from its export alone. What has no key is lowered anew.
+the module: its export alone says what it computes. What has no key is lowered each time.
 
 A compiler that was changed in memory gives no key (`compiler_state`).
 """
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 def key_of(*parts: object) -> str | None:
-    """Return the key of what is computed from ``parts`` here and now, or None if there is none (`key_or_reason`)."""
+    """Return the key of a result that is computed from ``parts``, or None if there is none (`key_or_reason`)."""
     return key_or_reason(*parts)[0]
 
 

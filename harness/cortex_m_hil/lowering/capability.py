@@ -65,8 +65,8 @@ def quiet() -> Iterator[None]:
 def isolated() -> Iterator[None]:
     """Keep the caller's modes and random numbers out of the block, and suppress warnings as `quiet` does.
 
-    The caller's generator is not advanced. A tensor that is made in `torch.inference_mode` could not be worked on
-    elsewhere; `torch.autocast` gives other dtypes.
+    The caller's random generator is not advanced. Tensors made in `torch.inference_mode` could not be used outside of
+    it, and `torch.autocast` would change dtypes.
     """
     torch = load_torch()
     with (
@@ -99,7 +99,7 @@ def _at(level: int, names: Sequence[str]) -> Iterator[None]:
 
 @functools.cache
 def load_torch() -> Any:
-    """Return torch alone; raise ToolchainError where it is missing."""
+    """Import torch without ExecuTorch, and return it; raise ToolchainError where it is missing."""
     with quiet():
         return feature("torch")
 
@@ -163,7 +163,7 @@ def require_sizes(cmsis_nn: Any) -> None:
 
 
 def _edge_compile_config(torch: Any, exir: Any) -> Callable[[], Any]:
-    """Return a function that makes upstream's configuration, or for wheels without it (1.4.1) their test harness's."""
+    """Return a function that makes ExecuTorch's edge configuration; for 1.4.1, which has none, that of its tests."""
     try:
         module = import_module("executorch.backends.cortex_m.edge_compile_config")
     except ImportError:

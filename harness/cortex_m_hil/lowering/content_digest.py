@@ -1,4 +1,4 @@
-"""A digest of what torch.export made: two values have one digest only if nothing that lowers them can tell them apart.
+"""A digest of what torch.export made: values with equal digests are lowered to equal programs.
 
 Printed graphs are no key: contiguous and channels-last inputs print alike, and so do shared and separate parameters.
 Only values of known types are digested: tensors, graphs, plain containers, and objects of classes of the installed
@@ -29,7 +29,7 @@ _ORIGIN: Final = frozenset({"stack_trace", "from_node", "seq_nr", "quantization_
 
 
 class NoContent(Exception):
-    """A value has no content that could be compared; the message says which."""
+    """An error: a value has no content that can be digested; the message names it."""
 
 
 def digest(*parts: object) -> str:
@@ -181,7 +181,7 @@ class _Encoder:
         self.add((dict(module.named_parameters()), dict(module.named_buffers())))
 
     def _is_new(self, what: object) -> bool:
-        """Tell whether something was not met before; feed its number, a new one or that of the first meeting."""
+        """Tell whether an object occurs for the first time; feed its number, which all its occurrences share."""
         new = what not in self._numbers
         number = self._numbers.setdefault(what, len(self._numbers))
         self._feed("new" if new else "met", str(number).encode())
@@ -193,7 +193,7 @@ class _Encoder:
 
 
 def _meta(node: Any) -> dict[str, Any]:
-    """Return the metadata of a node that passes may read; modules and functions it stems from are given by name."""
+    """Return the metadata of a node that passes may read; the modules and functions in it are given by name."""
     meta = {key: value for key, value in sorted(node.meta.items()) if key not in _ORIGIN}
     if "nn_module_stack" in meta:
         meta["nn_module_stack"] = list((meta["nn_module_stack"] or {}).values())
@@ -212,7 +212,7 @@ def _is_plain(kind: type) -> bool:
 
 
 def _name(value: Any) -> str:
-    """Return the full name of an installed class or function, which says what it is; raise NoContent for others."""
+    """Return the full name of an installed class or function, which identifies its code; raise NoContent for others."""
     module, qualified = getattr(value, "__module__", None) or "builtins", value.__qualname__
     try:
         found = operator.attrgetter(qualified)(sys.modules[module])

@@ -1,7 +1,7 @@
 """Exact forms of ExecuTorch's Python operators that differ from their kernels in ties or layouts.
 
-A single difference becomes several quanta in the operators behind. So the dialect is run with the kernel's computation
-in place of such an operator, and nothing needs a tolerance.
+A single difference grows to several quanta in later operators. So the dialect is run with the kernel's computation in
+place of such an operator, and no tolerance is needed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _EXACT: Final = {f"{one.operator.replace('::', '.')}.default": one.exact for one
 
 
 def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
-    """Return a function that computes a torch operator as its kernel does; None where the operator itself does so."""
+    """Return a function that computes a torch operator as its kernel does; None where the operator does so itself."""
     exact = _EXACT.get(str(operator))
     if exact is None:
         return None
@@ -91,8 +91,8 @@ def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
 def in_its_layout(operator: Any, args: Any, kwargs: Any, found: Any) -> Any:
     """Return the result of a dialect operator, with the strides that its meta function gives: those of the program.
 
-    Results for images of one pixel can have other strides, which mean nothing there; an operator behind takes them for
-    their layout, and pads other dimensions (executorch 1.5.1 backends/cortex_m/ops/operators.py, `pad_impl` and
+    Results for images of one pixel can have other strides, which mean nothing there; but a later operator takes them
+    for the layout, and pads the wrong dimensions (executorch 1.5.1 backends/cortex_m/ops/operators.py, `pad_impl` and
     `is_channels_last`).
 
     Args:

@@ -1,4 +1,4 @@
-"""Values of the host models at each instruction of a program, to find out where a target, or a pass, departs from them.
+"""Values of the host models at each instruction of a program, to find where a target, or a pass, deviates from them.
 
 An instruction belongs to the node of its name in the dialect's graph. That node's counterpart in the fake-quantised
 graph is found by the names it had on its way through the passes, and accepted where it is quantised alike.
@@ -88,8 +88,8 @@ def intermediates(
 ) -> tuple[Intermediate, ...]:
     """Return for each instruction the values that the host models have there.
 
-    Parts are empty where the graphs do not tell them: ``dialect`` where no node of the dialect has the instruction's
-    name and gives its values, the others where no node of the fake-quantised graph is its counterpart.
+    Unknown values are empty: ``dialect`` where no node of the dialect has the instruction's name and values of its
+    specs, the others where no node of the fake-quantised graph is its counterpart.
 
     Args:
         file: the program.
@@ -208,7 +208,7 @@ def _quantizes(node: Node) -> bool:
 
 
 def _laid_out(value: Any, like: torch.Tensor) -> torch.Tensor | None:
-    """Return a float value in the dialect's shape, or None where it is another value."""
+    """Return a float value in the dialect's shape, or None where its shape does not fit."""
     if not isinstance(value, torch.Tensor):
         return None
     if value.shape == like.shape:
@@ -221,7 +221,7 @@ def _laid_out(value: Any, like: torch.Tensor) -> torch.Tensor | None:
 def _graph_quanta(
     node: Node, dialect: Mapping[Node, Any], floats: _Floats, grid: _Grid, expected: torch.Tensor
 ) -> int | None:
-    """Return how far the node is from fake-quant on fake-quant's own inputs there, in quanta; None if one is not known.
+    """Return how far the node is from fake-quant, in quanta, if it gets fake-quant's inputs; None if one is not known.
 
     On equal inputs the two differ by rounding only, where the passes built the right node.
     """
@@ -233,7 +233,7 @@ def _graph_quanta(
 
 
 def _on_right_inputs(node: Node, dialect: Mapping[Node, Any], floats: _Floats) -> Any:
-    """Return the node's value on fake-quant's tensors in place of its inputs; None where one of them is not known."""
+    """Return the node's value for fake-quant's tensors as its inputs; None where one of them is not known."""
     if node not in floats.on_right_inputs:
         floats.on_right_inputs[node] = _computed_on_right_inputs(node, dialect, floats)
     return floats.on_right_inputs[node]

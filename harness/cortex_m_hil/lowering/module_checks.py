@@ -1,4 +1,4 @@
-"""Checks of modules, and of what torch's and ExecuTorch's tools made of them: accepted, or refused with a hint."""
+"""Checks of modules, and of exported and quantised programs: they are accepted, or refused with a hint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.program.dimensions import SIZES, Dimension, misfit
 
 _ORIGINAL: Final = "the program that torch.export.export(module, inputs) gave"
-# Operators that run_decompositions puts in place of those that the Cortex-M passes take whole.
+# Results of run_decompositions in place of operators that the Cortex-M passes expect undecomposed.
 _DECOMPOSED: Final = frozenset(
     {
         "aten.addmm.default",
@@ -133,9 +133,9 @@ def require_alike(
 
     Args:
         title: the module's name, for the message.
-        these: what the message calls the values.
+        these: the name of the values in the message.
         given: the values.
-        those: what the message calls the inputs.
+        those: the name of the inputs in the message.
         inputs: the inputs that the module was exported for.
         dimensions: those whose sizes may differ within their bounds.
     """

@@ -40,7 +40,7 @@ def check_name(name: str) -> None:
 def load_named_module(name: str) -> tuple[Any, Inputs]:
     """Load a module and its inputs: one of NETWORKS, or the result of the function in `package.module:function`.
 
-    It is the same each time: torch's generator starts at 0, and is restored afterwards.
+    Its weights are the same each time: torch's generator is seeded with 0, and restored afterwards.
     """
     check_name(name)
     torch = load_torch()

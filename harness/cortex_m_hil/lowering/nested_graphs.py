@@ -1,4 +1,4 @@
-"""The graphs inside a program's graph, and the inlining of those for modes that mean nothing on a target.
+"""The nested graphs of a program, and the inlining of those for modes that have no meaning on a target.
 
 `with torch.no_grad():` in a module becomes a graph of its own in the export, called by an operator that sets the mode.
 ExecuTorch's quantiser and Cortex-M passes look at the outermost graph alone: what is inside stays in float32.

@@ -45,7 +45,7 @@ class LoweringOptions:
         self._check_quantizer()
 
     def _check_quantizer(self) -> None:
-        """Check the quantiser by its methods, since torchao's class of quantisers takes a second to import."""
+        """Check the quantiser by its methods, since the import of torchao's base class takes a second."""
         if self.quantizer is None:
             return
         if isinstance(self.quantizer, type) or not all(
@@ -70,7 +70,7 @@ _SAMPLES: Final = "for modules with one input: calibration=[(x,) for x in …]"
 def _samples(calibration: Any) -> tuple[Inputs, ...]:
     """Return the calibration samples as tuples; raise ConfigError for any that is none.
 
-    A tensor is iterable too: taken for a sample it would be its rows.
+    A tensor is refused, too: it is iterable, so that its rows would be taken for inputs.
     """
     if not isinstance(calibration, Iterable):
         problem = f"calibration is an iterable of input tuples, not {type(calibration).__name__}"

@@ -52,14 +52,14 @@ _INPUTS: Final = "hil.check(module, (x,)), where x is the argument of the module
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """All that a program follows from, except its ISA class, with its key.
+    """All inputs of a lowering except the ISA class, with their key.
 
     Attributes:
         exported: the module.
-        samples: what calibrates it.
-        options: how it is lowered.
-        key: None: it has no key, and nothing is remembered.
-        no_key: why it has none, else "".
+        samples: the calibration samples.
+        options: the options.
+        key: the key; None: there is none, and nothing is cached.
+        no_key: why there is none, else "".
     """
 
     exported: Exported
@@ -216,10 +216,10 @@ def on_inputs(program: Program, exported: Exported) -> Program:
 
 
 def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key: str | None) -> Program:
-    """Return the program from its entry: its bytes, names and sizes; all else comes from the source.
+    """Return the program with the bytes, names and sizes of its entry; all else comes from the source.
 
     Args:
-        source: what it was lowered from.
+        source: the inputs of its lowering.
         isa: its ISA class.
         entry: as `_Lowered.entry` gives it.
         made: the lowering where it was done now; None: the entry was found on disk.
@@ -276,7 +276,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
 
 
 def _origin(source: _Source) -> Any:
-    """Return what a program was lowered from, to cut it to a part. Raise ConfigError where a part would differ."""
+    """Return the origin of a program, to cut parts from it. Raise ConfigError where a part would differ."""
     if source.exported.states:
         what = f"{source.title} has state ({_few(source.exported.states)}), which a part of it would not have"
         raise ConfigError(what, hint="hil localize names the operator")
@@ -377,7 +377,7 @@ def _keyed_options(options: LoweringOptions) -> Iterator[tuple[str, object]]:
 
 
 def _hint(options: LoweringOptions) -> str:
-    """Return what to do about a failure after the export."""
+    """Return the hint for a failure after the export."""
     more = "the module runs and exports: ExecuTorch's traceback says more"
     if options.layout == "explicit":
         return f'{more}; layout="channels_last" is what it calls the legacy layout, and lowers more operators'

@@ -65,7 +65,7 @@ def to_torch(value: HostTensor) -> Any:
 
 
 def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ...]:
-    """Return the values under the program's own specs wherever these mean the same bytes (dimensions of size 1)."""
+    """Return the values with the program's own specs where these describe the same bytes (dimensions of size 1)."""
     if len(values) != len(file.input_specs()):
         return tuple(values)
     specs = [file.values[index].spec_of(value.spec.shape) for index, value in zip(file.inputs, values, strict=True)]
@@ -198,7 +198,7 @@ class HostModels:
         Args:
             frames: the inputs of each frame.
             state: the state before the first frame.
-            floats: False: the dialect alone is run.
+            floats: whether the float models are run, too, not only the dialect.
         """
         leaves = [_leaves(inputs, self.structure) for inputs in frames]
         with _dialect():
@@ -210,7 +210,7 @@ class HostModels:
     def _streamed(
         self, model: Any | None, frames: list[list[Any]], state: Sequence[HostTensor]
     ) -> list[tuple[Array, ...] | None]:
-        """Return a model's outputs and states for each frame, from a state of its own; for None a list of None."""
+        """Return a model's outputs and states for each frame; a list of None where there is no model."""
         if model is None:
             return [None] * len(frames)
         found: list[tuple[Array, ...] | None] = []
@@ -232,15 +232,15 @@ class HostModels:
 class RememberedReferences:
     """The references of a program; those of its dialect and of fake-quant are remembered on disk.
 
-    The float module's are always computed. An entry on disk is that of the compiler in the files: it is not written
-    where the compiler in memory was changed, and may always be read.
+    The float module's are always computed. Entries on disk are those of the unchanged compiler: none is written where
+    the compiler in memory was changed, but they may be read even then.
 
     Attributes:
         key: of the program; None: nothing is remembered.
         eager: the float module.
         structure: the pytree of the module's arguments.
-        models: returns the host models, for which it lowers the program once more if needed.
-        problem: returns how the compiler in memory was changed, or "".
+        models: returns the host models; lowers the program again if needed.
+        problem: returns how the compiler in memory was changed, "" if it was not.
     """
 
     key: str | None

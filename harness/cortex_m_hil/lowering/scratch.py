@@ -1,8 +1,8 @@
 """The scratch memory that CMSIS-NN needs for each instruction of a `.pte`, by the wheel's own binding.
 
-The dimensions each size function looks at are those of upstream's `backends/cortex_m/passes/scratch_buffer_sizes.py`;
-here they are read back from the file's arguments, whose order is the schema's (`backends/cortex_m/ops/operators.yaml`).
-Needs executorch, not torch.
+Each size function gets the dimensions that ExecuTorch's `backends/cortex_m/passes/scratch_buffer_sizes.py` gives it;
+here they are read from the file's arguments, in the order of the schema (`backends/cortex_m/ops/operators.yaml`). Needs
+executorch, not torch.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
 def _ask(sizes: Sizes, cmsis_nn: Any, isa: Isa, call: _Call) -> list[int]:
     """Return the sizes for a call; raise ProgramRejected for arguments that the binding does not accept.
 
-    It takes 32-bit integers and lists of two; an argument that is none is the file's fault.
+    It takes 32-bit integers and lists of two; other arguments are an error of the file.
     """
     try:
         return sizes(cmsis_nn, getattr(cmsis_nn.Backend, isa.value), call)

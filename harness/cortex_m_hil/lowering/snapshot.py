@@ -1,7 +1,7 @@
 """A snapshot of a module's state, taken before it is run and restored afterwards, so that the module is not changed.
 
-A deep copy would not do. In `module.forward = lambda x: module.layer(x)` the copy still calls the original, and a class
-may define for itself what a copy holds (`__deepcopy__`, `__getstate__`).
+A deep copy would not do: after `module.forward = lambda x: module.layer(x)` a copy still calls the original, and a
+class can define the content of its copies (`__deepcopy__`, `__getstate__`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Snapshot:
         return [(path.attributes(), vars(value))]
 
     def changed(self) -> list[str]:
-        """Return what has changed, as it is written in Python from the module on: `cell.hidden`, `states[1]`."""
+        """Return what has changed, as Python expressions relative to the module: `cell.hidden`, `states[1]`."""
         names = [name for path, value, kept in self._containers for name in _changed(path, value, kept)]
         names += [str(path) for path, tensor, _, content in self._tensors if not is_equal(tensor.detach(), content)]
         return list(dict.fromkeys(names))
@@ -79,7 +79,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class _Path:
-    """The way on which a value is reached from the module, as Python source."""
+    """The path from the module to a value, as a Python expression."""
 
     text: str = ""
     is_object: bool = False  # its items are attributes
@@ -113,7 +113,7 @@ def _items(kept: Any) -> list[tuple[Any, Any]]:
 
 
 def _changed(path: _Path, value: Any, kept: Any) -> Iterator[str]:
-    """Yield the paths of a container's items that are other values; numbers and strings are compared by value."""
+    """Yield the paths of a container's changed items; numbers and strings are compared by value, others by identity."""
     if isinstance(kept, set):
         if value != kept:
             yield str(path)
@@ -127,7 +127,7 @@ def _changed(path: _Path, value: Any, kept: Any) -> Iterator[str]:
 
 
 def _same_items(value: Any, kept: Any) -> bool:
-    """Tell whether nothing in a container was added, removed, exchanged or put into another order."""
+    """Tell whether a container still holds the same objects in the same order."""
     some, others = (list(one.items()) if isinstance(one, dict) else [(one,) for one in one] for one in (value, kept))
     return len(some) == len(others) and all(
         all(a is b for a, b in zip(one, other, strict=True)) for one, other in zip(some, others, strict=True)

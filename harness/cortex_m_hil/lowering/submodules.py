@@ -1,6 +1,6 @@
 """Parts of a float program: some of its operators as a module of their own, with the values that they had as inputs.
 
-A part is written as Python source, and that source is run: the file that a search leaves is the file that was tried.
+A part is written as Python source, and that source is run, so the file that a search writes is the one that was tried.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Ref:
 
 @dataclass(frozen=True, eq=False)
 class ModuleStep:
-    """An operation `name = target(*args, **kwargs)` of a part; values in the arguments are `Ref`s."""
+    """An operation `name = target(*args, **kwargs)` of a part, in whose arguments `Ref`s stand for values."""
 
     name: str
     target: Any
@@ -88,7 +88,7 @@ class ModuleStep:
 
 @dataclass(frozen=True, eq=False)
 class ModulePart:
-    """Steps in an order in which they can run, and the tensors that they need besides.
+    """Steps in the order in which they run, with the tensors that they need.
 
     Results that no step reads are its outputs.
 
@@ -290,12 +290,12 @@ def _attribute(module: Any, target: Any) -> Any:
 
 
 def write_test(part: ModulePart, path: Path, said: str, imports: Sequence[str], body: str) -> None:
-    """Write a test file, and beside it the tensors where they are many.
+    """Write a test file, and a file with its tensors beside it where they are large.
 
     Args:
-        part: under test.
-        path: of the test file.
-        said: its docstring.
+        part: the part to test.
+        path: the test file.
+        said: the docstring of the file.
         imports: further import lines.
         body: the test's body, in which `{module}` and `{inputs}` are replaced; it may use the fixture `hil`.
     """

@@ -1,6 +1,6 @@
 """Replacements of private functions of torch (2.13) and torchao (0.18) that save time in an export or a lowering.
 
-The result is the same. Where a function has another name, nothing is replaced.
+The results are the same. A function that the installed version does not have is not replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SEARCH: Final = ("cSum = torch.cumsum(", "cSum[l] < next_alpha * total", "cSum[
 def without_guards() -> AbstractContextManager[object]:
     """Skip the guards that a strict export builds within the block, a quarter of its time.
 
-    Exporting builds them to find dimensions that are less dynamic than was asked for. So this is for exports without
+    torch.export builds them to find dimensions that are less dynamic than requested. So this is for exports without
     dynamic dimensions.
     """
     return _replaced(
