@@ -37,7 +37,7 @@ void decode(const uint8_t* data, size_t size) {
   decoder.feed(0, &frame);
 }
 
-// What goes in must come out.
+// An encoded frame must be decoded to the same frame.
 void round_trip(const hil::Frame& sent) {
   const size_t size = hil::encode_frame(sent, encoded, sizeof encoded);
   check(size > 0);

@@ -1,4 +1,4 @@
-// What a board folder's board.cpp defines. See boards/README.md.
+// The functions that a board folder's board.cpp defines (boards/README.md).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace hil {
 // Called once, after .data and .bss are in place and before the console is opened.
 void board_init();
 
-// Of the processor clock, which SysTick counts. Called after board_init().
+// The frequency of the processor clock, which SysTick counts. Called after board_init().
 uint32_t board_clock_hz();
 
 // A timer that counts up and interrupts nobody; board_init() starts it. By it the runner counts

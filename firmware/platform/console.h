@@ -16,7 +16,7 @@ size_t console_read(uint8_t* buffer, size_t size);
 // false: the host is gone.
 bool console_write(const uint8_t* data, size_t size);
 
-// Where nothing can end the process (no semihosting), waits for a reset.
+// Ends the process; without semihosting, waits for a reset.
 [[noreturn]] void system_exit(int status);
 
 }  // namespace hil

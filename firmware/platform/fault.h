@@ -1,4 +1,4 @@
-// What the platform tells the runner when something ends it. The runner defines both functions.
+// Reports of the end of the firmware from the platform to the runner, which defines both functions.
 #pragma once
 
 #include <cstdint>

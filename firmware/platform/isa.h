@@ -1,4 +1,5 @@
-// Which of CMSIS-NN's three code paths this build stands for, checked against the compiler's flags.
+// The ISA class of this build (one of CMSIS-NN's three code paths), checked against the compiler's
+// flags.
 #pragma once
 
 #if defined(HIL_ISA_MVE) + defined(HIL_ISA_DSP) + defined(HIL_ISA_SCALAR) != 1
@@ -47,7 +48,7 @@ static_assert(!kCompilerHasMve && (!kCompilerHasDsp || kDspIsFixed),
 
 #endif  // __arm__
 
-// What the compiler was told to compile for, whatever the build's configuration says.
+// The architecture that the compiler's flags select, independent of the build's configuration.
 #if !defined(__arm__)
 #define HIL_ARCHITECTURE "host"
 #elif defined(__ARM_ARCH_6M__)

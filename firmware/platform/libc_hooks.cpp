@@ -1,4 +1,4 @@
-// Where the C and C++ libraries go when they give up.
+// The functions that the C and C++ libraries call on fatal errors.
 #include <cstddef>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
 // An MPS2's clock and timer: the board.cpp of a folder with a memory map of its own includes this.
-// Where its timer or clock differs it defines kTimer and kClockHz before, and HIL_MPS2_OWN_CLOCK.
+// A board with another timer or clock defines HIL_MPS2_OWN_CLOCK, kTimer and kClockHz before.
 #pragma once
 
 #include "platform/board.h"

@@ -19,7 +19,7 @@ uint32_t address(const uint32_t* symbol) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(symbol));
 }
 
-// What no region covers keeps the default map. No MPU in HardFault and NMI.
+// Addresses in no region keep the default map. The MPU is off in HardFault and NMI.
 void enable() {
   reg(kMpuCtrl) = kMpuCtrlPrivDefEna | kMpuCtrlEnable;
   asm volatile("dsb\nisb" ::: "memory");

@@ -1,5 +1,5 @@
-// From reset to runner_main(). Thread mode runs on the process stack; the main stack serves
-// handlers only, so a fault handler has room even after the thread's stack overflowed.
+// The start-up from reset to runner_main(). Thread mode runs on the process stack; the main stack
+// serves handlers only, so a fault handler has room even after the thread's stack overflowed.
 #include <cstdint>
 
 #include "platform/arch.h"
@@ -53,8 +53,8 @@ struct VectorTable {
      Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
      Fault_Handler, Fault_Handler, SysTick_Handler}};
 
-// Of what is filled before the program runs. Where nothing guards the page below the stack, it
-// shows an overflow.
+// The lowest word that is filled before the program runs. Where nothing guards the page below the
+// stack, that page is filled as well, to detect an overflow.
 uint32_t* lowest_of_stack() { return hil::stack_is_guarded() ? __stack_bottom : __stack_guard; }
 
 void fill(uint32_t* from, const uint32_t* to) {

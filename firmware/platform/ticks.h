@@ -1,4 +1,4 @@
-// What the runner counts while a program executes, in ticks.
+// Counts ticks while a program executes.
 #pragma once
 
 #include <cstdint>

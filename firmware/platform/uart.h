@@ -1,4 +1,5 @@
-// What a board with `console: uart` defines in its board.cpp, beside board.h's.
+// The functions that a board with `console: uart` defines in its board.cpp besides those of
+// board.h.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ void uart_put(uint8_t byte);
 
 }  // namespace hil
 
-// Of console_uart.cpp; goes into the board's part of the vector table.
+// The interrupt handler of console_uart.cpp, for the board's part of the vector table.
 extern "C" void Uart_Handler();
 
 namespace hil {

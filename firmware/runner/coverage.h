@@ -1,4 +1,5 @@
-// What the kernels of a build with HIL_COUNT_KERNELS have executed, as gcov counts it.
+// The counts of lines and branches that kernels have executed, in gcov's format
+// (HIL_COUNT_KERNELS).
 #pragma once
 
 #include "runner/wire.h"
@@ -9,7 +10,7 @@ namespace hil {
 // Writes it into the program pool, and forgets the program: for each object file the name of its
 // .gcda file (str), and its bytes (u32 and so many). false after putting the reason into `reply`.
 bool take_coverage(Reply& reply);
-// What was written last; empty before.
+// The counts that were written last; empty before that.
 Span<uint8_t> coverage();
 
 }  // namespace hil

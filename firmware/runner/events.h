@@ -1,4 +1,4 @@
-// What the runner sends unasked. One-shot mode prints for a person instead.
+// Events that the runner sends without a request. One-shot mode prints text for people instead.
 #pragma once
 
 #include <cstddef>

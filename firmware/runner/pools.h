@@ -8,8 +8,8 @@
 namespace hil {
 
 Span<uint8_t> program_pool();
-// What is left for it beside a program that takes the first `program` bytes of its pool: on boards
-// that have little RAM the two share it.
+// The bytes for planned buffers beside a program that takes the first `program` bytes of its pool:
+// on boards with little RAM the two share one pool.
 Span<uint8_t> planned_pool(size_t program = 0);
 Span<uint8_t> method_pool();
 // Flash beside the runner, which only a flash tool writes. Empty where there is none.

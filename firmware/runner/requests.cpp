@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kStatusSize = 2;
 
-// What memory requests begin with.
+// The fields with which memory requests begin.
 struct Address {
   uint8_t region = 0;
   uint32_t index = 0;
@@ -30,7 +30,7 @@ struct Address {
       : region(request.u8()), index(request.u32()), offset(request.u32()) {}
 };
 
-// Where DATA goes: chunk after chunk, from the seq that follows STREAM's.
+// The destination of DATA: chunk after chunk, from the seq that follows STREAM's.
 struct Stream {
   Address at;
   uint32_t length = 0;

@@ -7,7 +7,7 @@
 namespace hil {
 namespace {
 
-// Of the loaded program; `used` is not asked without one.
+// The usage by the loaded program; `used` is not called without one.
 template <typename Used>
 Usage of_program(const Used& used, Span<uint8_t> pool) {
   return {runtime().loaded() ? used() : size_t{0}, pool.size};

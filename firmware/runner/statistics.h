@@ -1,4 +1,4 @@
-// What the runner measures of a program besides its ticks.
+// The peaks of memory use that the runner measures, besides ticks.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hil {
 
-// At the peak, and what there is; a size of 0: no bound, or not measured.
+// The peak use and the size in bytes; a size of 0: no bound, or not measured.
 struct Usage {
   size_t used = 0;
   size_t size = 0;

@@ -1,4 +1,4 @@
-// What executes a program inside the runner. The runner knows a runtime through this interface
+// The interface of what executes programs inside the runner. The runner knows a runtime through it
 // only; runtime/builtin and runtime/executorch implement it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How a kernel reads its arguments.
+// Tests of how a kernel reads its arguments.
 #include <doctest/doctest.h>
 
 #include "tests/call.h"

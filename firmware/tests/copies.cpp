@@ -10,7 +10,7 @@ namespace {
 
 const std::vector<int8_t> kSix = {0, 1, 2, 3, 4, 5};
 
-// Of six items the ones from `start` on, up to `end`, by `step`.
+// Copies of six items those from `start` to `end`, by `step`.
 Call slice(int64_t start, int64_t end, int64_t step, int32_t count) {
   return Call("aten::slice_copy.Tensor_out")
       .int8({6}, kSix)

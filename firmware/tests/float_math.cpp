@@ -21,7 +21,7 @@ float of_bits(uint32_t bits) {
   return value;
 }
 
-// How far a float is from the true value, in the distance of floats there.
+// The error of a float in units in the last place.
 double error_of(float found, double right) {
   const float nearest = static_cast<float>(right);
   if (std::isnan(right)) return std::isnan(found) ? 0 : 1e9;

@@ -46,7 +46,7 @@ class Random {
   std::mt19937 engine_;
 };
 
-// How sums become outputs; an item for each channel.
+// The requantisation of sums to outputs, with an item for each channel.
 struct Outputs {
   Words bias;
   Words multipliers;

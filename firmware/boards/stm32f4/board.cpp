@@ -49,8 +49,8 @@ bool becomes(uintptr_t address, uint32_t mask, uint32_t value) {
   return false;
 }
 
-// From the internal oscillator, since boards differ in their crystals. Stays on it if the PLL does
-// not lock.
+// Starts the PLL from the internal oscillator, since boards differ in their crystals. The clock
+// stays the oscillator's if the PLL does not lock.
 void start_pll() {
   reg(kRccPllCfgr) = kPllFactors;
   reg(kRccCr) = reg(kRccCr) | kPllOn;

@@ -1,4 +1,4 @@
-// What a kernel sees of its call.
+// A kernel's view of its call.
 //
 // A kernel reads its arguments in the order of the operator's schema, all of them, and asks done()
 // once. Then it checks what the getters cannot know (shapes, ranges) with require(), and computes:
@@ -99,12 +99,12 @@ class KernelContext {
   int32_t integer(const char* name, int32_t low, int32_t high);
   double number(const char* name);  // a bool is 0 or 1
   bool boolean(const char* name);
-  // Of an argument that older versions of the schema lack, and that no bool follows there.
+  // Reads an argument that older versions of the schema lack, and that no bool follows there.
   bool boolean_if_given(const char* name);
   DType dtype(const char* name);
   IntList int_list(const char* name);
   TensorList tensor_list(const char* name);
-  // Of tensors that may be written.
+  // Reads a list of tensors that the kernel writes.
   TensorList out_list();
   OptionalTensorList optional_tensor_list(const char* name);
   // Ends with a zero.

@@ -10,7 +10,7 @@ constexpr uint64_t kMaxTensorBytes = INT32_MAX;  // so that 32-bit arithmetic on
 constexpr uint64_t kFarTooMuch = uint64_t{1} << 40;
 constexpr size_t kMaxEnds = UINT16_MAX;  // the protocol counts inputs in 16 bits
 
-// Where data points if there are no bytes to point to.
+// The address of data without bytes.
 alignas(kBufferAlignment) uint8_t nothing[kBufferAlignment];
 
 uint64_t align_up(uint64_t size) {

@@ -1,5 +1,5 @@
-// From verified FlatBuffers to a Method: what the fields mean is checked here, once, so that
-// nothing after it has to.
+// Loads verified FlatBuffers into a Method. The meaning of the fields is checked here, once, so
+// that no later code has to.
 #pragma once
 
 #include "runtime/builtin/arena.h"

@@ -141,7 +141,7 @@ bool find_state_segment(Span<const uint8_t> bytes, const Layout& layout, Program
   return states == nullptr || find_segment(bytes, layout, *file, *states, &file->states, failure);
 }
 
-// From where part `index` begins to where the next one does, or the segment ends.
+// Finds part `index`: it ends where the next one begins, or at the end of the segment.
 bool find_part(const char* what, const schema::SubsegmentOffsets& parts,
                Span<const uint8_t> segment, uint32_t index, Span<const uint8_t>* room,
                Failure* failure) {

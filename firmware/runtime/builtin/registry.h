@@ -15,13 +15,13 @@ struct Operator {
   void (*kernel)(KernelContext&);
 };
 
-// How many arguments a call may have, out included.
+// The least and the most arguments of a call, out included.
 struct Arity {
   uint32_t least;
   uint32_t most;
 };
 
-// What the kernel reads.
+// The arity of the operator, by the arguments that its kernel reads.
 Arity arity_of(const Operator& op);
 
 Span<const Operator> operators();

@@ -90,7 +90,7 @@ ProgramShape BuiltinRuntime::shape() const {
   return shape;
 }
 
-// What the host sees
+// Values for the host
 
 void view_tensor(const Tensor& tensor, ValueView* out) {
   out->kind = Kind::kTensor;

@@ -1,4 +1,4 @@
-// What a program's value table holds.
+// The values of a program.
 #pragma once
 
 #include <cstddef>
@@ -68,8 +68,8 @@ void append(Text& text, const Tensor& tensor);
 bool same_shape(const Tensor& a, const Tensor& b);
 bool same_dim_order(const Tensor& a, const Tensor& b);
 
-// Of one shape, with items of the same logical place at the same place in memory? Dimensions of
-// size 1 may stand anywhere.
+// Tells whether the shapes are equal, and items of the same logical place lie at the same place in
+// memory. The place of dimensions of size 1 does not matter.
 bool same_layout(const Tensor& a, const Tensor& b);
 
 // Do consecutive items of the last dimension, then of the last but one, lie one after the other?

@@ -20,7 +20,7 @@ class Pool {
   void* take_high(size_t size, size_t alignment);
   void reset();
   void reset_high() { high_ = bytes_.size; }
-  // What was taken before goes; `take_low` failed since the last reset if refused() is not 0.
+  // What was taken before is freed; `take_low` failed since the last reset if refused() is not 0.
   size_t low_used() const { return low_; }
   size_t high_peak() const { return high_peak_; }
   size_t size() const { return bytes_.size; }

@@ -1,4 +1,4 @@
-// What the host needs of a Method and its public interface does not give: any value by its index
+// Access to parts of a Method that its public interface does not give: any value by its index
 // (to compare and to localise after each step), the instruction that comes next, and a way back to
 // the first one after a failure, where reset_execution() refuses.
 //

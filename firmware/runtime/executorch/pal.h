@@ -6,7 +6,7 @@
 
 namespace hil::executorch_runtime {
 
-// From here on log lines are sent; before, while static objects register operators, there is no
+// Sends log lines from now on. Before, while static objects register operators, there is no
 // console.
 void open_log();
 

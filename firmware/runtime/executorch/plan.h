@@ -1,4 +1,4 @@
-// What a .pte says of its one method: what ExecuTorch's C++ interface keeps to itself.
+// The ExecutionPlan in a .pte: parts of it that ExecuTorch's C++ interface does not give.
 //
 // FlatBuffers' headers are of our flatc's version here and of ExecuTorch's own in the libraries, so
 // plan.cpp and builtin/program_file.cpp are compiled with both namespaces renamed: else the linker

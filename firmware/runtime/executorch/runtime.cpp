@@ -294,7 +294,7 @@ ProgramShape ExecutorchRuntime::shape() const {
   return shape;
 }
 
-// What the host sees
+// Values for the host
 
 int64_t* ExecutorchRuntime::cell_of(uint32_t index) {
   for (uint32_t i = 0; i < plan_.inputs(); ++i) {

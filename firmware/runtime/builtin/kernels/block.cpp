@@ -3,7 +3,8 @@
 namespace hil::builtin {
 namespace {
 
-// Of unused channels in the last kLanes too, since a copy of constant size is no call.
+// Sets unused channels in the last kLanes as well: a copy of constant size is compiled without a
+// call.
 void begin(const Block& block, Strip& strip) {
   for (int32_t pixel = 0; pixel < strip.pixels; ++pixel) {
     for (int32_t i = 0; i < block.channels; i += kLanes) {

@@ -102,7 +102,7 @@ template <typename Visit>
 void for_each_strip(const Convolution& conv, const Region& region, int32_t first, int32_t channel,
                     const Visit& visit) {
   const Window& window = conv.window;
-  // From pixels inside the image to others of it: what wraps is not used.
+  // Steps between pixels inside the image: a product that wraps is not used.
   const int32_t step = wrapping_multiply(window.stride.x, conv.input.channels);
   const int32_t row_step =
       wrapping_multiply(window.stride.y, conv.input.width * conv.input.channels);
@@ -155,7 +155,7 @@ Grid grid_of(const Convolution& conv, const Region& region, int32_t item) {
           {conv.window.kernel.x * item, item}};
 }
 
-// Of the weight's first pixel inside the window.
+// The offset of the weight's first pixel that lies inside the image.
 int32_t weight_at(const Convolution& conv, const Region& region, int32_t item) {
   return (region.rows.inside.begin * conv.window.kernel.x + region.columns.inside.begin) * item;
 }
@@ -176,7 +176,7 @@ void convolve_block(const Convolution& conv, const Region& region, int32_t first
       conv.weight.as<int8_t>() + channel * filter_size + weight_at(conv, region, depth);
   Grid grid = grid_of(conv, region, depth);
   int32_t length = depth;
-  // Where the pixels of a row follow one another in both, they are one long vector.
+  // If the pixels of a row are contiguous in input and weight, they are one long vector.
   if (depth == conv.input.channels && conv.window.dilation.x == 1 && grid.columns > 0) {
     length *= grid.columns;
     grid.columns = 1;

@@ -1,4 +1,5 @@
-// What the quantised convolutions share: a bias, a multiplier and a shift for each output channel.
+// Common parts of the quantised convolutions: a bias, a multiplier and a shift for each output
+// channel.
 #pragma once
 
 #include "runtime/builtin/kernels/image.h"
@@ -35,8 +36,8 @@ struct Convolution {
   }
 };
 
-// What the schemas differ in: a depthwise convolution has a depth multiplier, a transposed one an
-// output padding and a second scratch.
+// The schemas differ: a depthwise convolution has a depth multiplier, a transposed one an output
+// padding and a second scratch.
 enum class ConvolutionKind : uint8_t { kPlain, kDepthwise, kTransposed };
 
 // All arguments. The kernel's size is that of dimensions 1 and 2 of the weight.

@@ -216,7 +216,7 @@ void cat(KernelContext& ctx) {
 }
 
 // aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)
-// How a program keeps its state: what was computed is copied over it.
+// Programs keep their state by it: the computed values are copied over the old ones.
 void copy_in_place(KernelContext& ctx) {
   const Tensor& self = ctx.out("self");
   const Tensor& src = ctx.tensor("src", self.dtype);
@@ -236,7 +236,7 @@ void copy_in_place(KernelContext& ctx) {
 }
 
 // aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out)
-// What is written to a part of a tensor that forward changes: src, in the shape of self.
+// Copies src in the shape of self, for a write to a part of a tensor that forward changes.
 void copy_out(KernelContext& ctx) {
   const Tensor& self = ctx.tensor("self");
   const Tensor& src = ctx.tensor("src", self.dtype);

@@ -18,7 +18,7 @@ void copy_from(const Tensor& from, uint32_t start, Walk<1>& walk, const Tensor& 
 // All of `from` goes to where `walk`, which goes along it, says; counted from item `start` of `to`.
 void copy_to(const Tensor& from, Walk<1>& walk, uint32_t start, const Tensor& to);
 
-// Of one shape, whatever the dim orders.
+// The shapes are equal, the dim orders may differ.
 void copy_reordered(const Tensor& from, const Tensor& to);
 
 // Is `out` of the shape of `self` but for dimension `axis`, which has `size`?

@@ -67,7 +67,7 @@ int32_t zero_point_of(KernelContext& ctx, const char* name) {
   return ctx.integer(name, INT8_MIN, INT8_MAX);
 }
 
-// Of a factor. The compiler moves a hard-swish's offset into it, so it may lie outside int8.
+// The zero point of a factor. The compiler adds a hard-swish's offset to it, so it may be no int8.
 // CMSIS-NN's DSP code has 16 bits for it less an int8, its others the 32 of the product.
 int32_t wide_zero_point_of(KernelContext& ctx, const char* name) {
 #if defined(HIL_ISA_DSP)

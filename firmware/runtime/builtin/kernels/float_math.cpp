@@ -47,7 +47,7 @@ double twice_atanh(double s) {
   return 2.0 * s * sum;
 }
 
-// Of a positive, normal number: k ln(2) + log(m) with m from 0.7 to 1.42.
+// The logarithm of a positive, normal number: k ln(2) + log(m) with m from 0.7 to 1.42.
 double log_of(double x) {
   uint64_t bits;
   std::memcpy(&bits, &x, sizeof(bits));

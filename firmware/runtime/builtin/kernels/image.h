@@ -1,5 +1,5 @@
-// What the operators on images share: batches of height x width x channels, channels innermost in
-// memory, and windows that move over them.
+// Common parts of the operators on images: batches of height x width x channels, channels innermost
+// in memory, and windows that move over them.
 //
 // Such a tensor comes in two forms: with logical sizes N, C, H, W in channels-last dim order, or
 // (operators named *_nhwc) with logical sizes N, H, W, C in row-major order. The bytes are the
@@ -34,7 +34,7 @@ struct Pair {
 
 // An int[2] argument; where `empty` is given, an empty list stands for it.
 Pair pair_of(KernelContext& ctx, const char* name, int32_t low, const Pair* empty = nullptr);
-// Of a list of one or two items, one standing for both.
+// The pair in a list of one or two items; a single item stands for both.
 Pair pair_of(KernelContext& ctx, const IntList& list, const char* name, int32_t low);
 
 struct Window {
@@ -49,7 +49,7 @@ struct Window {
 bool check_window(KernelContext& ctx, const Window& window, const Image& input, const Image& out,
                   bool ceil_mode);
 
-// Which steps of a kernel that starts at `origin`, perhaps outside, lie inside 0 to `size` - 1.
+// The steps of a kernel that lie within 0 to `size` - 1; its `origin` may lie outside.
 struct Steps {
   int32_t begin;
   int32_t end;

@@ -47,15 +47,15 @@ bool check_layout(KernelContext& ctx, const Linear& linear) {
   return check_per_feature(ctx, linear, *linear.kernel_sum, "kernel_sum");
 }
 
-// What the sum of a feature begins with, whatever the input.
+// The initial value of a feature's sum, for any input.
 int32_t start_of(const Linear& linear, uint32_t feature) {
   return linear.kernel_sum->as<int32_t>()[feature];
 }
 
-// What is added to the input: nothing that is not in kernel_sum.
+// The offset of the input: 0, since kernel_sum contains it.
 int32_t offset_of(const Linear&) { return 0; }
 
-// What the filter's offset adds to all sums of an input.
+// The summand that the filter's offset adds to all sums of an input.
 int32_t share_of_filter_offset(const Linear& linear, const int8_t* input) {
   return wrapping_multiply(sum_of(input, linear.in_features()), linear.filter_offset);
 }

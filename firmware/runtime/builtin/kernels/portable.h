@@ -1,4 +1,4 @@
-// What ATen's operators share: items of several dtypes, and numbers that stand for tensors.
+// Common parts of ATen's operators: items of several dtypes, and scalars in place of tensors.
 #pragma once
 
 #include <cstring>

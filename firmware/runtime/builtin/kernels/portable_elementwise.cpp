@@ -52,7 +52,7 @@ void add_scaled(KernelContext& ctx, int sign) {
   });
 }
 
-// Of operators with (Tensor self, Tensor other, *, Tensor(a!) out).
+// The operands of an operator with (Tensor self, Tensor other, *, Tensor(a!) out).
 Operands read_operands(KernelContext& ctx) {
   const Tensor& self = ctx.tensor("self");
   const Tensor& other = ctx.tensor("other", self.dtype);
@@ -116,7 +116,7 @@ void compare_to_number(KernelContext& ctx, uint32_t orders) {
   });
 }
 
-// Of truths: bit n of `table` is the result where n is 2 * self + other.
+// A logical operator on two booleans: bit n of `table` is the result where n is 2 * self + other.
 void combine(KernelContext& ctx, uint32_t table) {
   const Operands operands = {ctx.tensor("self", DType::kBool), ctx.tensor("other", DType::kBool),
                              ctx.out(DType::kBool)};
@@ -165,8 +165,8 @@ T divided(T self, T other, bool down) {
   }
 }
 
-// Of the divisor's sign, as in ATen: ExecuTorch's has the dividend's where it is of integers (find
-// 30).
+// The remainder with the divisor's sign, as in ATen: ExecuTorch's has the dividend's where it is of
+// integers (find 30).
 template <typename T>
 T remainder_of(T self, T other) {
   if constexpr (std::is_floating_point_v<T>) {

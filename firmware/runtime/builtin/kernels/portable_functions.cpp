@@ -44,7 +44,7 @@ void compute_numbers(KernelContext& ctx, const Compute& compute) {
   });
 }
 
-// Of the smallest integer it is itself, as in ATen.
+// The negative of the smallest integer is that integer, as in ATen.
 template <typename T>
 T negative(T value) {
   if constexpr (std::is_floating_point_v<T>) {

@@ -48,7 +48,7 @@ void compute_planes(const Tensor& self, const Tensor& out, const Compute& comput
 
 // Average pools
 
-// From `begin` to before `end`.
+// The indices from `begin` to `end` - 1.
 struct Range {
   int32_t begin;
   int32_t end;
@@ -57,7 +57,7 @@ struct Range {
   Range inside(int32_t size) const { return {begin < 0 ? 0 : begin, end > size ? size : end}; }
 };
 
-// From the first item on, as ExecuTorch's portable pool adds.
+// Adds from the first item on, as ExecuTorch's portable pool does.
 float sum_of(const Plane& plane, const Range& rows, const Range& columns) {
   float sum = 0;
   for (int32_t y = rows.begin; y < rows.end; ++y) {
@@ -66,14 +66,14 @@ float sum_of(const Plane& plane, const Range& rows, const Range& columns) {
   return sum;
 }
 
-// What a pool's window sees, its padding included.
+// The range of a pool's window, which may include padding.
 Range window_at(int32_t place, int32_t kernel, int32_t stride, int32_t padding, int32_t size) {
   const int32_t begin = place * stride - padding;
   const int32_t end = begin + kernel;
   return {begin, end > size + padding ? size + padding : end};
 }
 
-// What an adaptive pool's output takes of the input: `part` of `parts`.
+// The input range of output `part` of an adaptive pool with `parts` outputs.
 Range part_of(int32_t part, int32_t parts, int32_t size) {
   const int64_t begin = int64_t{part} * size / parts;
   const int64_t end = ((int64_t{part} + 1) * size + parts - 1) / parts;
@@ -86,7 +86,7 @@ Image image_of_last(const Tensor& tensor) {
 
 // Enlargements
 
-// How far it is in the input from one item of the output to the next, in both dimensions.
+// The distance in the input between neighbouring items of the output, in both dimensions.
 struct Scales {
   float y = 0;
   float x = 0;
@@ -97,7 +97,7 @@ float scale_of(int32_t size, int32_t out, double factor, bool align_corners) {
   return out > 1 ? static_cast<float>(static_cast<double>(size - 1) / (out - 1)) : 0.0f;
 }
 
-// From `int[]? output_size, float[]? scale_factors`, one of which is None.
+// The scales by `int[]? output_size, float[]? scale_factors`, one of which is None.
 Scales scales_of(KernelContext& ctx, const Tensor& self, const Tensor& out, const Argument& size,
                  const Argument& factors, bool align_corners) {
   const Image from = image_of_last(self);

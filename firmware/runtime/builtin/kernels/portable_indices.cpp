@@ -113,7 +113,7 @@ bool add_indices(KernelContext& ctx, const OptionalTensorList& indices, const In
   return true;
 }
 
-// What self[indices] would be, were it a tensor.
+// A view of self[indices] without a tensor for it.
 class Chosen {
  public:
   // After find_indexed; a failure where there are too many items, or too many dimensions.
@@ -174,10 +174,10 @@ bool reaches_no_further(const Tensor& index, const Tensor& tensor, int axis) {
 
 constexpr int kNoAxis = -1;
 
-// Of operators with (Tensor self, int dim, Tensor index, .., Tensor(a!) out), which asks done():
-// each item of out is that of self at its place, but for dimension dim, where index says which.
-// fits(dimension, places): are the shapes the operator's? And fills in where in index, along out,
-// that is said.
+// Executes an operator with (Tensor self, int dim, Tensor index, .., Tensor(a!) out), and asks
+// done(). Each item of out is the item of self at the same place, except that index gives the place
+// in dimension dim. fits(dimension, places) checks the shapes, and fills in the place in index for
+// each item of out.
 template <typename Fits>
 void choose_along(KernelContext& ctx, const Tensor& self, const Argument& dim, const Tensor& index,
                   const Tensor& out, const Fits& fits) {

@@ -37,7 +37,7 @@ bool check_contiguous(KernelContext& ctx, const Tensor& a, const Tensor& b, cons
          ctx.require_disjoint(out, a, "a factor") && ctx.require_disjoint(out, b, "a factor");
 }
 
-// Of [.., rows, inner] and [.., inner, columns] to [.., rows, columns], of `rank` dimensions.
+// Checks the product of [.., rows, inner] and [.., inner, columns], of `rank` dimensions.
 bool check_product(KernelContext& ctx, const Tensor& a, const Tensor& b, const Tensor& out,
                    int rank) {
   bool fits = a.rank == rank && b.rank == rank && out.rank == rank;

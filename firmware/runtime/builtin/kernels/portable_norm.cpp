@@ -8,7 +8,7 @@
 namespace hil::builtin {
 namespace {
 
-// What an optional tensor of one item for each channel or place says.
+// The optional weight and bias, with one item for each channel or place.
 struct Factors {
   const Tensor* weight;
   const Tensor* bias;

@@ -55,7 +55,7 @@ void for_each_row(const Reduction& reduction, const Visit& visit) {
   }
 }
 
-// What the dims of `int[]? dim` name; none, or no list, stands for all.
+// The dimensions in `int[]? dim`; None and an empty list stand for all.
 Axes axes_or_all(KernelContext& ctx, const Argument& dims, int rank) {
   const IntList list = dims.is_none() ? IntList() : ctx.int_list(dims);
   return list.size() == 0 ? all_axes(rank) : axes_of(ctx, list, rank);

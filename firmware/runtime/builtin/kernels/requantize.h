@@ -61,7 +61,7 @@ inline int32_t clamp(int32_t value, int32_t low, int32_t high) {
   return value < low ? low : value > high ? high : value;
 }
 
-// What scaled sums get added, and their limits.
+// The offset that is added to scaled sums, and their limits.
 struct OutputRange {
   int32_t offset;
   int32_t low;

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int32_t kAccumulatorBits = 12;  // of the sum's integer part: Q12.19
 constexpr int32_t kOutputZeroPoint = -128;
-// Of inputs that span 4096 and more: diff_min is 0, and only the largest items count.
+// The largest shift, of inputs that span 4096 or more: diff_min is 0, and only the largest items
+// count.
 constexpr int32_t kMaxShift = 31;
 
 struct Softmax {

@@ -1,5 +1,5 @@
-// Which vector instructions kernels use. The class says what the build stands for, the feature
-// macro what the compiler can emit: a host build of any class takes the scalar forms.
+// The vector instructions that kernels use: those of the build's ISA class, if the compiler can
+// emit them by its feature macro. A host build of any class takes the scalar forms.
 #pragma once
 
 #include "platform/isa.h"
