@@ -225,7 +225,7 @@ class _Stages:
         begin = self.log.stat().st_size if self.log.exists() else 0
         # A preset's paths are relative to where it is used.
         status = subprocesses.run(
-            command, self.log, _TIMEOUT, cwd=self.request.source, meanwhile=lambda: self._tell_how_far(what, begin)
+            command, self.log, _TIMEOUT, cwd=self.request.source, meanwhile=lambda: self._report_progress(what, begin)
         )
         if status is None:
             hint = f"the same command goes on where it ended; its log is {self.log}"
@@ -233,7 +233,7 @@ class _Stages:
         if status != 0:
             raise _failure(self.request, self.log, status)
 
-    def _tell_how_far(self, what: str, begin: int) -> None:
+    def _report_progress(self, what: str, begin: int) -> None:
         """Report the progress from the log, where ninja prints `[12/345]` before each step."""
         with self.log.open("rb") as log:
             log.seek(max(begin, self.log.stat().st_size - _TAIL))

@@ -84,7 +84,7 @@ class SerialLauncher(HardwareLauncher):
     def engine(self, board: str) -> str:
         """Return `board stm32f4 on /dev/ttyACM0`, or for a virtual board its name and the simulator behind it."""
         if self.port.startswith(VIRTUAL):
-            return f"virtual board {self.port.removeprefix(VIRTUAL)} ({_inside(board)})"
+            return f"virtual board {self.port.removeprefix(VIRTUAL)} ({_simulator_behind(board)})"
         return f"board {board} on {self.port}"
 
     def definitions(self) -> dict[str, str]:
@@ -298,7 +298,7 @@ class SerialBoard:
         return f"is {self._launcher.baud} its baud rate, and {self._launcher.port} its port?"
 
 
-def _inside(board: str) -> str:
+def _simulator_behind(board: str) -> str:
     """Return the name and version of the simulator behind a virtual board."""
     match board:
         case "native":

@@ -81,7 +81,9 @@ class Simulator(Launcher):
         if status in (EXIT_FAULT, EXIT_ASSERT):
             what = "a fault" if status == EXIT_FAULT else assertion(log)
             return TargetFault(f"the runner ended after {what}", **where)
-        return LaunchError(f"{connection.name} ended with status {status}: {_complaint(connection.name, log)}", **where)
+        return LaunchError(
+            f"{connection.name} ended with status {status}: {_error_line(connection.name, log)}", **where
+        )
 
     def explain_launch(self, target: Target, process: RunningProcess, status: int, log: str) -> HarnessError | None:
         where: _Where = {"target": target.name, "log": log}
@@ -129,7 +131,7 @@ def assertion(log: str) -> str:
     return f"a failed assertion in it: {errors[-1]}" if errors else "a failed assertion in it"
 
 
-def _complaint(program: str, log: str) -> str:
+def _error_line(program: str, log: str) -> str:
     """Return the first line of the log that begins with the program's name, else the last line."""
     lines = log.strip().splitlines() or ["it printed nothing"]
     return next((line for line in lines if line.startswith(f"{program}:")), lines[-1])
