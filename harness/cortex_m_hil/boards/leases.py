@@ -74,8 +74,8 @@ class Holder:
     keeper: bool = False  # `hil board hold`
 
     @property
-    def is_true(self) -> bool:
-        """Tell whether the process that this record names still lives."""
+    def is_alive(self) -> bool:
+        """Tell whether the process that wrote the record still lives; its pid may have been reused."""
         return _started(self.pid) == self.started
 
     def describe(self) -> str:
@@ -92,12 +92,12 @@ def _holder(pid: int, command: str, what: str, keeper: bool = False) -> Holder:
 
 
 def _read_holder(board: str) -> Holder | None:
-    """Return the holder's record; None if it is missing, or was left behind by a killed process."""
+    """Return the holder's record; None if there is none, or if its process has ended without removing it."""
     try:
         holder = Holder(**locks.read_record(locks.board_file(board, "holder")))
     except TypeError:
         return None
-    return holder if holder.is_true else None
+    return holder if holder.is_alive else None
 
 
 # --- health --------------------------------------------------------------------------------------------------
