@@ -89,7 +89,7 @@ def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
     return Prefix(directory, f"{told}libraries {digest[:8]}", digest, install.libraries)
 
 
-def buildable(target: Target) -> ExecutorchInstall:
+def build_settings(target: Target) -> ExecutorchInstall:
     """Return the target's ExecuTorch settings. Raises ConfigError if they lack `source` or `build` to build it."""
     install = target.executorch
     if os.environ.get(VARIABLE) or install is None or install.source is None or not install.build:
@@ -104,7 +104,7 @@ def buildable(target: Target) -> ExecutorchInstall:
 
 def rebuild(target: Target, log: Path) -> None:
     """Run the user's build command, whether or not anything has changed. Raises BuildError where it fails."""
-    install = buildable(target)
+    install = build_settings(target)
     _run_build(install, _directory(install, target.cpu), target, log)
 
 

@@ -32,7 +32,7 @@ class SourceTree:
             ConfigError: the target has no `source` and `build`.
             BuildError: the command fails.
         """
-        install = executorch_install.buildable(target)
+        install = executorch_install.build_settings(target)
         assert install.source is not None
         self._original = install.source
         # Named alike: ExecuTorch finds its headers by the name of its folder.
