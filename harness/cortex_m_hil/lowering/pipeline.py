@@ -307,7 +307,7 @@ def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:
 def _lowered(source: _Source, isa: Isa) -> _Lowered:
     """Lower for an ISA class; where that fails on floats of another dtype than float32, say so in the headline."""
     try:
-        return _remembered(source, isa)
+        return _cached(source, isa)
     except LoweringError as error:
         others = dict(_non_float32_tensors(source)) if source.options.quantize else {}
         if not others:
@@ -325,8 +325,8 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
 
 
-def _remembered(source: _Source, isa: Isa) -> _Lowered:
-    """Lower for an ISA class, or return what is remembered in memory: the last few lowerings, with their graphs.
+def _cached(source: _Source, isa: Isa) -> _Lowered:
+    """Lower for an ISA class, or return the result from the cache in memory of the last few lowerings.
 
     A lowering without a key may have code of the user's in it: an operator, for instance, that calibrating runs.
     """

@@ -36,9 +36,9 @@ class Snapshot:
             path, value = waiting.pop()
             if id(value) not in self._alive:
                 self._alive[id(value)] = value
-                waiting.extend(self._take(path, value))
+                waiting.extend(self._record(path, value))
 
-    def _take(self, path: _Path, value: Any) -> list[tuple[_Path, Any]]:
+    def _record(self, path: _Path, value: Any) -> list[tuple[_Path, Any]]:
         """Record one value, and return the values that can be reached from it, with their paths."""
         torch = load_torch()
         if isinstance(value, torch.Tensor):
