@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 import cortex_m_hil
-from cortex_m_hil.maintainers.mutants.program_mutator import mutants
+from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.runner.links.protocol import MemoryRegion, Request
 from cortex_m_hil.runner.session.exchange import CHUNK
 

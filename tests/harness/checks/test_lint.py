@@ -28,7 +28,7 @@ from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.maintainers.mutants.program_mutator import FieldEdit, Site, sites
+from cortex_m_hil.maintainers.fuzzing.program_mutator import FieldEdit, Site, sites
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.memory_shortage import Shortage

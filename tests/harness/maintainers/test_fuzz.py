@@ -17,9 +17,9 @@ from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.errors import ProgramRejected, TargetHang
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering.scratch import required_scratch
-from cortex_m_hil.maintainers.mutants import fuzz_campaign as campaign
-from cortex_m_hil.maintainers.mutants.mutant_judge import Fuzzer, FuzzOutcome, MutantJudgement
-from cortex_m_hil.maintainers.mutants.program_mutator import BLIND, FieldEdit, Mutator, ProgramMutant, mutants, sites
+from cortex_m_hil.maintainers.fuzzing import fuzz_campaign as campaign
+from cortex_m_hil.maintainers.fuzzing.mutant_judge import Fuzzer, FuzzOutcome, MutantJudgement
+from cortex_m_hil.maintainers.fuzzing.program_mutator import BLIND, FieldEdit, Mutator, ProgramMutant, mutants, sites
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program

@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import NETWORKS, load_named_module
-from cortex_m_hil.maintainers.mutants.program_mutator import mutants
+from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.partition import Partition, PartitionKind, planned_in_int8
 from cortex_m_hil.program.program import Program

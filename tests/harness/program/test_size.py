@@ -15,7 +15,7 @@ import torch
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.named_modules import NETWORKS, load_named_module
-from cortex_m_hil.maintainers.mutants.program_mutator import mutants
+from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte

@@ -89,7 +89,7 @@ MEASURES = """
 import pytest
 from cortex_m_hil import load_program
 from cortex_m_hil.errors import LaunchError
-from cortex_m_hil.maintainers.mutants.mutant_judge import example_inputs
+from cortex_m_hil.maintainers.fuzzing.mutant_judge import example_inputs
 
 def instructions(hil):
     program = load_program("program.pte")

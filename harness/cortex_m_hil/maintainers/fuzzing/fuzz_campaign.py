@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.maintainers.mutants.mutant_judge import Fuzzer, FuzzOutcome, MutantJudgement
-from cortex_m_hil.maintainers.mutants.program_mutator import BLIND, FieldEdit
+from cortex_m_hil.maintainers.fuzzing.mutant_judge import Fuzzer, FuzzOutcome, MutantJudgement
+from cortex_m_hil.maintainers.fuzzing.program_mutator import BLIND, FieldEdit
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 
