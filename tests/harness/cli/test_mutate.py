@@ -18,7 +18,7 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers import executorch_suites as suite
 from cortex_m_hil.maintainers.commands import mutate as command
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import SourceEdit, SourceMutant, drawn
+from cortex_m_hil.maintainers.mutation.source_mutants import SourceEdit, SourceMutant, drawn
 from cortex_m_hil.maintainers.suite_runs import upstream_command
 
 Mutate = Callable[..., Done]

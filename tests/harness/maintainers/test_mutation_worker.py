@@ -21,8 +21,8 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers.mutation import kept_programs as ready
 from cortex_m_hil.maintainers.mutation import mutation_worker
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import SourceMutant
 from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome, MutatedTarget, MutationWorkerSettings
+from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.runner.links.protocol import Request

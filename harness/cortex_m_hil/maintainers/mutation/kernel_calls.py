@@ -9,7 +9,7 @@ from typing import Final
 
 from tree_sitter import Node, Parser
 
-from cortex_m_hil.maintainers.mutation.mutants import CPP, SourceMutant, function_name
+from cortex_m_hil.maintainers.mutation.source_mutants import CPP, SourceMutant, function_name
 
 _ROW: Final = re.compile(r'^HIL_OPERATOR\("([^"]+)", (\w+)\)', re.M)
 _TYPES: Final = ("struct_specifier", "class_specifier", "enum_specifier")

@@ -13,7 +13,7 @@ from typing import Final
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import trees
 from cortex_m_hil.maintainers.mutation.kernel_calls import KernelCalls
-from cortex_m_hil.maintainers.mutation.mutants import SourceMutant, mutants_of
+from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant, mutants_of
 
 FOLDER: Final = PurePath("runtime/builtin")  # below firmware/
 OPERATORS: Final = "operators.yaml"  # ExecuTorch's table of Cortex-M operators

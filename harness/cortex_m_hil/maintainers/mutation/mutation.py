@@ -13,8 +13,8 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.maintainers.mutation import mutation_worker
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import SourceMutant, drawn
 from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutcome, MutationWorkerSettings
+from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant, drawn
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from cortex_m_hil.maintainers.mutation.kept_programs import (
     timed,
 )
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import SourceMutant
+from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.load import load_user_targets

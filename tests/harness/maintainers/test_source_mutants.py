@@ -14,7 +14,7 @@ from cortex_m_hil.checks.elf import executed_digest
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutants import CPP, SourceEdit, SourceMutant, drawn, mutants_of
+from cortex_m_hil.maintainers.mutation.source_mutants import CPP, SourceEdit, SourceMutant, drawn, mutants_of
 
 KERNELS = Kernels.of(package_data("firmware"))
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.DOTALL | re.MULTILINE)
