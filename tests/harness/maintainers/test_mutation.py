@@ -8,7 +8,7 @@ from pathlib import Path
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
-from cortex_m_hil.maintainers.mutation.mutation import Mutation, MutationPlan, MutationWorkers
+from cortex_m_hil.maintainers.mutation.mutation_campaign import Mutation, MutationPlan, MutationWorkers
 from cortex_m_hil.maintainers.mutation.mutation_report import MutationReport, one_of_each
 from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome
 

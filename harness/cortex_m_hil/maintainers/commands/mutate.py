@@ -26,7 +26,7 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.maintainers.commands.group import dev
 from cortex_m_hil.maintainers.executorch_suites import find_suite
 from cortex_m_hil.maintainers.mutation import mutation_report
-from cortex_m_hil.maintainers.mutation.mutation import Mutation, MutationPlan, MutationWorkers
+from cortex_m_hil.maintainers.mutation.mutation_campaign import Mutation, MutationPlan, MutationWorkers
 from cortex_m_hil.maintainers.mutation.mutation_report import KillRate, MutationReport
 from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome, runtime_of
 from cortex_m_hil.maintainers.suite_runs import upstream_command
