@@ -27,8 +27,8 @@ from cortex_m_hil.errors import LaunchError, LintError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering.submodules import ModulePart
 from cortex_m_hil.maintainers.networks import network_judge as models
-from cortex_m_hil.maintainers.networks.answers import _row, begun, campaign_answer
 from cortex_m_hil.maintainers.networks.compiler_lines import lower_and_trace, reachable_lines
+from cortex_m_hil.maintainers.networks.fuzz_models import _row, begun, campaign_answer
 from cortex_m_hil.maintainers.networks.generator import EXACT, ROUND, Generator
 from cortex_m_hil.maintainers.networks.kernel_lines import KernelLines
 from cortex_m_hil.maintainers.networks.network_campaign import NetworkPlan, NetworkWorkers, Programs

@@ -22,7 +22,7 @@ from cortex_m_hil.maintainers.commands.group import dev
 from cortex_m_hil.maintainers.fuzzing import fuzz_campaign as campaign
 from cortex_m_hil.maintainers.fuzzing import mutant_judge as judge
 from cortex_m_hil.maintainers.fuzzing import program_mutator as mutate
-from cortex_m_hil.maintainers.networks import answers as generated
+from cortex_m_hil.maintainers.networks import fuzz_models
 from cortex_m_hil.program.bundled import read_program
 
 MUTANTS: Final = 10000
@@ -141,11 +141,11 @@ def _networks(asked: Options) -> Answer:
     if asked.ptes:
         raise ConfigError("--models generates its programs, and takes none", hint="leave out --models, or the programs")
     count = asked.number or (0 if asked.seconds else NETWORKS)
-    plan = generated.network_plan(asked.target, asked.runtime, count, asked.seed, asked.targets_file)
+    plan = fuzz_models.network_plan(asked.target, asked.runtime, count, asked.seed, asked.targets_file)
     with leading(asked.store_file) as kept:
-        under_way = generated.begun(kept, plan, reset=asked.reset)
+        under_way = fuzz_models.begun(kept, plan, reset=asked.reset)
         out = (asked.corpus or Path("fuzzed")).absolute()
-        return generated.run(under_way, asked.jobs, Deadline.after(asked.seconds or YEAR), out)
+        return fuzz_models.run(under_way, asked.jobs, Deadline.after(asked.seconds or YEAR), out)
 
 
 def _require_mutants(asked: Options) -> None:
