@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.table import NO_RUNNER
+from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
 from cortex_m_hil.checks.advice import LOCALIZE
 from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch, PortNotFound
 from cortex_m_hil.errors.text import counted, printable, printable_lines

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.table import NO_RUNNER
+from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
 from cortex_m_hil.checks.comparison import Comparison, FindingKind
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.program.program import Program

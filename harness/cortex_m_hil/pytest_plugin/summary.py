@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.table import TargetOutcome, largest, noteworthy, table, totals
+from cortex_m_hil.campaigns.report.summary_table import TargetOutcome, largest, noteworthy, table, totals
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, options, quarantine, records

@@ -14,7 +14,7 @@ from cortex_m_hil.campaigns.report.changes import judged
 from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.night import FAILED, PASSED, Result
-from cortex_m_hil.campaigns.report.table import counted_by_verdict
+from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 
 LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB

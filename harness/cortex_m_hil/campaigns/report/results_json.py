@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.report.contents import ReportContents, moment
 from cortex_m_hil.campaigns.report.night import Night
-from cortex_m_hil.campaigns.report.table import counts
+from cortex_m_hil.campaigns.report.summary_table import counts
 
 SCHEMA_VERSION: Final = 1  # higher when a field is removed, renamed or changes its meaning
 SCHEMA: Final = Path(__file__).parent / "results.schema.json"
