@@ -22,6 +22,7 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     night_of,
     nightly_plan,
 )
+from cortex_m_hil.campaigns.report.change_points import LONGEST
 from cortex_m_hil.campaigns.report.changes import (
     RECENT,
     Change,
@@ -34,7 +35,6 @@ from cortex_m_hil.campaigns.report.changes import (
 )
 from cortex_m_hil.campaigns.report.limits import beyond
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
-from cortex_m_hil.campaigns.report.series import LONGEST
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files

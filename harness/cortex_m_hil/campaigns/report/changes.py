@@ -28,6 +28,7 @@ from cortex_m_hil.campaigns.property_names import (
     STACK_BYTES,
     fit_bytes,
 )
+from cortex_m_hil.campaigns.report.change_points import LONGEST, Shift, moved_parts, shifts
 from cortex_m_hil.campaigns.report.night import (
     BUILTIN,
     FAILED,
@@ -42,7 +43,6 @@ from cortex_m_hil.campaigns.report.night import (
     is_named,
     together,
 )
-from cortex_m_hil.campaigns.report.series import LONGEST, Shift, moved_parts, shifts
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts
 from cortex_m_hil.runner.results import Verdict

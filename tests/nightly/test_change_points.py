@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from cortex_m_hil.campaigns.report.series import ALPHA, SHORTEST, Shift, night_by_night
+from cortex_m_hil.campaigns.report.change_points import ALPHA, SHORTEST, Shift, night_by_night
 
 BOARDS, TESTS, NOISE, COMMON = 200, 20, 0.003, 0.002
 LATER = 5  # nights after the first of a step

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex_m_hil.campaigns.report.series import (
+from cortex_m_hil.campaigns.report.change_points import (
     ALL_PARTS,
     Shift,
     moved_parts,
