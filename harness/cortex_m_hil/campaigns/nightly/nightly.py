@@ -24,7 +24,7 @@ from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection.history import git_environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.campaigns.planner import Planner
-from cortex_m_hil.campaigns.report.limits import FigureLimit
+from cortex_m_hil.campaigns.report.figure_limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError

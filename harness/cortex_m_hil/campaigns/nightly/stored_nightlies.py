@@ -33,7 +33,7 @@ from cortex_m_hil.campaigns.report.changes import (
     of_itself,
     programs,
 )
-from cortex_m_hil.campaigns.report.limits import beyond
+from cortex_m_hil.campaigns.report.figure_limits import beyond
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, did_you_mean
