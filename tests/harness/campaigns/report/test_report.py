@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from cortex_m_hil.campaigns.nightly.nightly import shareable
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.html import html
 from cortex_m_hil.campaigns.report.junit import junit
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
 from cortex_m_hil.campaigns.report.report_files import write_report
+from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.results_json import SCHEMA, results_json
 from cortex_m_hil.campaigns.report.trends import decoded, encoded, trends
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, Lost
