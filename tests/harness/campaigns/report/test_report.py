@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cortex_m_hil.campaigns.nightly.nightly import shareable
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.junit import junit
+from cortex_m_hil.campaigns.report.junit_xml import junit
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
 from cortex_m_hil.campaigns.report.report_files import write_report
