@@ -62,7 +62,7 @@ def test_a_level_begins_where_it_does(at: int) -> None:
 
 @pytest.mark.parametrize(("tests", "boards"), [(1, 30), (2, 30), (3, 30), (20, 60)])
 def test_of_noise_little_is_told(tests: int, boards: int) -> None:
-    """0.5 % of the nights at most; tests/nightly/test_series.py measures it."""
+    """0.5 % of the nights at most; tests/nightly/test_change_points.py measures it."""
     told = sum(len(list(judged(board(seed, 25, tests, common=0.002)))) for seed in range(boards))
     assert told <= 0.005 * boards * 25
 
