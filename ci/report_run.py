@@ -22,7 +22,7 @@ from cortex_m_hil.campaigns.report.night import FAILED, Night
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import COUNTED
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
-from cortex_m_hil.cli.changes import lines_of_changes
+from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner.results import Verdict
 from github_actions import append, fail, fenced

@@ -25,7 +25,7 @@ from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, json_fields, say, tell
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
-from cortex_m_hil.cli.changes import all_changes, lines_of_changes
+from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
 from cortex_m_hil.cli.options import DAY, YEAR, folder_to_write, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
