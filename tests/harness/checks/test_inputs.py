@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns.evaluation import data_sets
 from cortex_m_hil.campaigns.evaluation.data_sets import Raw
 from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
 from cortex_m_hil.checks.inputs import Taken, converted, dtype_advice, input_misfits, lost
-from cortex_m_hil.cli import files as cli_files
+from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.diagnose import bundle_file
 from cortex_m_hil.diagnose.runtimes import compare_runtimes
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected

@@ -36,7 +36,7 @@ from command_line import (
 )
 from cortex_m_hil.checks.inputs import Taken
 from cortex_m_hil.checks.lint import UNLINTED
-from cortex_m_hil.cli import files as cli_files
+from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview, renamed
 from cortex_m_hil.cli.commands.targets import _for_people
 from cortex_m_hil.cli.output import Progress, no_lint_named

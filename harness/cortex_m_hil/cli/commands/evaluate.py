@@ -27,9 +27,9 @@ from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, json_fields, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
-from cortex_m_hil.cli.files import ModelArgument
 from cortex_m_hil.cli.options import NoLint, SeveralTargets, TargetOptions, within
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, refused_by_lint, table
+from cortex_m_hil.cli.program_files import ModelArgument
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted, shown

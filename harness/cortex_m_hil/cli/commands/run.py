@@ -16,7 +16,6 @@ from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, json_fields, tell_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import check_outputs, find_inputs, read_expected, write_output
 from cortex_m_hil.cli.options import Inputs, NoLint, Pte, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import (
     RAN_FIELDS,
@@ -27,6 +26,7 @@ from cortex_m_hil.cli.output import (
     no_lint_named,
     refused_by_lint,
 )
+from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expected, write_output
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.files import ModelArgument, programs_of
 from cortex_m_hil.cli.options import Inputs, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table
+from cortex_m_hil.cli.program_files import ModelArgument, programs_of
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
 from cortex_m_hil.targets.resolve import Resolved
 
