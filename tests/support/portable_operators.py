@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from cortex_m_hil import Exported, export, flow
 from cortex_m_hil.checks.signatures import operator_misfits
-from cortex_m_hil.diagnose.runtimes import compare_runtimes
+from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Layout

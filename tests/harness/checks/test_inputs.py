@@ -23,7 +23,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
 from cortex_m_hil.checks.inputs import Taken, converted, dtype_advice, input_misfits, lost
 from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.diagnose import bundle_file
-from cortex_m_hil.diagnose.runtimes import compare_runtimes
+from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected
 from cortex_m_hil.program.bundled import read_program
 from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization

@@ -27,7 +27,7 @@ from torch import nn
 
 from command_line import answer
 from cortex_m_hil import export, flow
-from cortex_m_hil.diagnose.runtimes import compare_runtimes
+from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.errors import (
     BuildError,
     ConfigError,

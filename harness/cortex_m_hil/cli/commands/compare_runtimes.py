@@ -15,7 +15,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Inputs, MultiplierOptions, OneTarget
 from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.cli.program_files import Found, find_inputs
-from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
+from cortex_m_hil.diagnose.compare_runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cortex_m_hil.diagnose.runtimes import difference
+from cortex_m_hil.diagnose.compare_runtimes import difference
 from cortex_m_hil.program.tensor import HostTensor
 
 NAN = float("nan")
