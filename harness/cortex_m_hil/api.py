@@ -21,7 +21,7 @@ from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, requ
 from cortex_m_hil.checks.lint import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
 from cortex_m_hil.diagnose.bundle import BundleTask
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Departure as Departure
 from cortex_m_hil.diagnose.localize import Localization as Localization
 from cortex_m_hil.diagnose.localize import Row as Row

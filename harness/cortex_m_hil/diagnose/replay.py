@@ -17,7 +17,7 @@ import numpy as np
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import PASSED, Recorded
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.flow.dut import Dut

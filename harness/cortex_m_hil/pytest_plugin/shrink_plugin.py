@@ -13,7 +13,7 @@ import pytest
 
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.diagnose.bundle import Attempt
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.shrink import SO_FAR, Judge, Shrunk, own_check, shrink
 from cortex_m_hil.errors import (
     ConfigError,

@@ -17,7 +17,7 @@ from torch import nn
 
 from cortex_m_hil import flow
 from cortex_m_hil.cli import __main__ as cli
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.redzones import RedZones, Zone, role, zones
 from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
 from cortex_m_hil.flow.dut import Dut

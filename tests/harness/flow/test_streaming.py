@@ -16,7 +16,7 @@ from torch import nn
 
 from cortex_m_hil import HilWarning, OpenTarget, errors
 from cortex_m_hil.checks.lint import Rule
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.flow import execution
 from cortex_m_hil.flow.dut import Dut, open_dut
 from cortex_m_hil.lowering import LoweringOptions, lower

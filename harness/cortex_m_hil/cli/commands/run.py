@@ -27,7 +27,7 @@ from cortex_m_hil.cli.output import (
     refused_by_lint,
 )
 from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expected, write_output
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Program, References

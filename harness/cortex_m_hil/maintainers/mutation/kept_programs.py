@@ -13,7 +13,7 @@ from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_description import PASSED
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
 from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
 from cortex_m_hil.flow.execution import execute

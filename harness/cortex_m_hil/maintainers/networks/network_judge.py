@@ -19,7 +19,7 @@ from cortex_m_hil import flow, lowering
 from cortex_m_hil.checks.comparison import FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.shrink import symptoms
 from cortex_m_hil.errors import (
     ConfigError,

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.redzones import role
 from cortex_m_hil.errors import LifetimeViolation
 from cortex_m_hil.flow.dut import Dut
