@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.commands.board import shared, virtual
+from cortex_m_hil.cli.commands.board import shared_boards, virtual
 from cortex_m_hil.cli.commands.board.group import board
 
-__all__ = ["shared", "virtual"]
+__all__ = ["shared_boards", "virtual"]
 
 app.add_typer(board, name="board")
 
