@@ -1,6 +1,6 @@
 """Choose the targets that get a job of their own: those of the given names that are simulators and run here themselves.
 
-hil targets --json | python ci/matrix.py '*-qemu'
+hil targets --json | python ci/job_targets.py '*-qemu'
 """
 
 from __future__ import annotations
