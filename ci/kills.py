@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from endings import MARKER, marked
+from leftover_processes import MARKER, marked
 
 START = 600.0  # seconds for the victim to appear: a build on a busy host
 END = 300.0  # for the run to end afterwards

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import endings
+import leftover_processes
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
@@ -30,7 +30,7 @@ SECONDS = 60.0  # nothing here comes near
 def marker(monkeypatch: pytest.MonkeyPatch) -> str:
     """All that the test starts carries it."""
     value = uuid.uuid4().hex
-    monkeypatch.setenv(endings.MARKER, value)
+    monkeypatch.setenv(leftover_processes.MARKER, value)
     return value
 
 
@@ -49,7 +49,7 @@ def begun(marker: str, least: int, besides: set[int]) -> list[psutil.Process]:
     """All that carry the marker, once there are `least`: a process has no environment while it becomes a command."""
     deadline = Deadline.after(SECONDS)
     while True:
-        found = [one for one in endings.marked(marker) if one.pid not in besides]
+        found = [one for one in leftover_processes.marked(marker) if one.pid not in besides]
         if len(found) >= least:
             return found
         assert not deadline.expired, found
@@ -59,15 +59,15 @@ def begun(marker: str, least: int, besides: set[int]) -> list[psutil.Process]:
 # --- processes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", endings.ENDS)
-@pytest.mark.parametrize("way", endings.WAYS)
+@pytest.mark.parametrize("end", leftover_processes.ENDS)
+@pytest.mark.parametrize("way", leftover_processes.WAYS)
 def test_nothing_is_left_when_a_child_has_ended(way: str, end: str) -> None:
-    assert [endings.left(way, end) for _ in range(3)] == [[], [], []]
+    assert [leftover_processes.left(way, end) for _ in range(3)] == [[], [], []]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
 def test_nothing_is_left_when_the_owner_has_ended(marker: str, number: signal.Signals) -> None:
-    scripts = [f"{way}\necho; exec sleep 1000" for way in endings.WAYS.values()]
+    scripts = [f"{way}\necho; exec sleep 1000" for way in leftover_processes.WAYS.values()]
     source = (
         "from cortex_m_hil.runner.launchers.process import Process\nfrom cortex_m_hil.host.deadline import Deadline\n"
         f"made = [Process(['sh', '-c', script]) for script in {scripts!r}]\n"
@@ -88,10 +88,10 @@ def test_a_supervisor_that_is_killed_or_stopped(
     marker: str, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocesses, "END_TIMEOUT", 0.5)
-    with closing(Process(["sh", "-c", f"{endings.WAYS['as a job']}\necho up; exec sleep 1000"])) as process:
+    with closing(Process(["sh", "-c", f"{leftover_processes.WAYS['as a job']}\necho up; exec sleep 1000"])) as process:
         process.read(Deadline.after(SECONDS))
         os.kill(process.pid, number)
-    assert [one.name() for one in endings.marked(marker)] == []
+    assert [one.name() for one in leftover_processes.marked(marker)] == []
 
 
 def test_a_command_is_asked_first_where_it_has_something_to_put_away(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_command_is_asked_first_where_it_has_something_to_put_away(tmp_path: P
 def test_a_command_that_does_not_listen_is_killed_all_the_same(marker: str) -> None:
     with closing(Process(["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"], grace=0.1)) as process:
         process.read(Deadline.after(SECONDS))
-    assert endings.marked(marker) == []
+    assert leftover_processes.marked(marker) == []
 
 
 @pytest.mark.parametrize(

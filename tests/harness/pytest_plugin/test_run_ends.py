@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import endings
+import leftover_processes
 
 SECONDS = 120.0  # nothing here comes near
 Looping = tuple["subprocess.Popen[bytes]", list[psutil.Process]]
@@ -41,7 +41,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setenv(endings.MARKER, uuid.uuid4().hex)
+    monkeypatch.setenv(leftover_processes.MARKER, uuid.uuid4().hex)
     return folder
 
 

@@ -1,6 +1,6 @@
 """Check that everything a child has started is gone with it, time after time, however busy the host is.
 
-    python ci/endings.py --repetitions 1000 --busy 8
+    python ci/leftover_processes.py --repetitions 1000 --busy 8
 
 Each repetition starts a shell that starts another process in one of several ways, then either ends by itself or is
 ended, and counts what is left at the moment when the harness says that it has ended.
