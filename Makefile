@@ -51,7 +51,7 @@ nightly: install ## what takes too long for make test, or needs a package index:
 	$(BIN)/pytest -n $(JOBS) -m slow --target=m55-qemu,m4-qemu,m0-qemu tests/targets
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
 	$(BIN)/python ci/leftover_processes.py --repetitions 1000 --busy 8
-	$(BIN)/python ci/kills.py --rounds 2
+	$(BIN)/python ci/kill_test_runs.py --rounds 2
 	$(BIN)/hil dev fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/program/known_answer/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
 	$(BIN)/hil dev fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/program/known_answer/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
 

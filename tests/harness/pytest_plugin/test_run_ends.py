@@ -1,4 +1,4 @@
-"""However a pytest run ends, nothing of it is left. ci/kills.py has all the signals and victims."""
+"""However a pytest run ends, nothing of it is left. ci/kill_test_runs.py has all the signals and victims."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kill any part of a test run by any signal, and check that nothing is left and that the next run is clean and green.
 
-    python ci/kills.py --rounds 2
+    python ci/kill_test_runs.py --rounds 2
 
 Victims are pytest, xdist's worker and controller, QEMU, and in a run that builds its runner ninja and a compiler.
 Processes that are left are found by an environment variable that all of them inherit.
