@@ -97,7 +97,7 @@ def run(
         inputs: None: the program's own.
         linted: False skips the lint; inputs that do not fit the program are a ConfigError all the same.
         excluded: patterns of operators that lint takes for absent, though the runner has them.
-        guards: makes the program's guard, for instance `diagnose.lifetime_check.WatchedMemory`; None: no memory is watched.
+        guards: makes the program's guard, such as `diagnose.lifetime_check.WatchedMemory`; None: memory is not watched.
         complete: an unwritten element of an output is a Mismatch; False: `RunResult.unwritten` has a mask of them.
 
     Raises:
