@@ -23,7 +23,7 @@ import numpy as np
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection.bisect import BisectionOutcome, BisectionPlan, CommitLine, Source
 from cortex_m_hil.campaigns.bisection.history import Commit
-from cortex_m_hil.campaigns.bisection.test_verdicts import Told
+from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict
 from cortex_m_hil.campaigns.store import Run
 
 RATES: Final = ((1.0, 0.0), (0.9, 0.0), (0.33, 0.0), (0.9, 0.1), (0.7, 0.3))  # of bad and good commits
@@ -70,7 +70,7 @@ def ours(test: Flaky, *, deterministic: bool = False) -> Trial:
     search = line(test.commits, deterministic=deterministic)
     runs: list[Run] = []
     while (state := search.state(runs)).next is not None:
-        told = Told.FAIL if test.fails(state.next) else Told.PASS
+        told = RunVerdict.FAIL if test.fails(state.next) else RunVerdict.PASS
         runs.append(Run(search.commits[state.next].sha, told.value))
     found = state.outcome is BisectionOutcome.FOUND
     return Trial(found, found and state.candidates == (test.culprit,), test.runs)

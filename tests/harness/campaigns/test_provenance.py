@@ -17,7 +17,7 @@ import pytest
 
 from cortex_m_hil.campaigns.bisection.bisect import run_test
 from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, RunVerdict
 from cortex_m_hil.campaigns.provenance import Provenance
 from repositories import Repository as Made
 
@@ -110,14 +110,14 @@ def write(path: Path, text: str) -> Path:
 def test_a_folder_of_pytests_configuration(option: tuple[str, ...], begin: Begin) -> None:
     project = begin(**{"pyproject.toml": INI, "tests/__init__.py": ""})
     test = write(project.top / "tests/test_new.py", TEST)  # no commit has it
-    assert project.judge(*PYTEST, *option, test).told is Told.PASS
+    assert project.judge(*PYTEST, *option, test).told is RunVerdict.PASS
 
 
 def test_pythonpath(begin: Begin) -> None:
     project = begin(**{"test_net.py": TEST})
-    assert project.judge("env", f"PYTHONPATH={project.top}/src", *PYTEST).told is Told.PASS
+    assert project.judge("env", f"PYTHONPATH={project.top}/src", *PYTEST).told is RunVerdict.PASS
     project.environment["PYTHONPATH"] = "src"
-    assert project.judge(sys.executable, "-c", TEST + "test_net()").told is Told.PASS
+    assert project.judge(sys.executable, "-c", TEST + "test_net()").told is RunVerdict.PASS
 
 
 def test_a_path_that_a_conftest_inserts(begin: Begin) -> None:
@@ -126,18 +126,18 @@ def test_a_path_that_a_conftest_inserts(begin: Begin) -> None:
     project = begin(**{"conftest.py": inserts, "src/test_weight.py": "from net import WEIGHT\n"})
     write(project.top / "helper.py", "import test_weight\n\ndef right():\n    return test_weight.WEIGHT == 1\n")
     test = write(project.top / "test_net.py", "import helper\n\ndef test_net():\n    assert helper.right()\n")
-    assert project.judge(*PYTEST, test).told is Told.PASS
+    assert project.judge(*PYTEST, test).told is RunVerdict.PASS
 
 
 def test_modules_beside_the_test(begin: Begin) -> None:
     project = begin("net.py", **{"test_net.py": TEST})
-    assert project.judge(*PYTEST).told is Told.PASS
+    assert project.judge(*PYTEST).told is RunVerdict.PASS
 
 
 def test_the_worktrees_own_test_and_configuration(begin: Begin) -> None:
     project = begin(**{"pyproject.toml": INI, "tests/conftest.py": "", "tests/test_net.py": TEST})
     write(project.top / "tests/test_net.py", TEST.replace("1", "2"))
-    assert project.judge(*PYTEST, "{worktree}/tests").told is Told.PASS
+    assert project.judge(*PYTEST, "{worktree}/tests").told is RunVerdict.PASS
 
 
 def environment_with(path: Path, name: str, line: str) -> Path:
@@ -158,7 +158,7 @@ def test_editable_installs(kind: str, begin: Begin, tmp_path: Path) -> None:
         "finder": f"import sys; sys.path.append({str(file.parent)!r}); import editable; editable.install()\n",
     }
     python = environment_with(project.top / ".venv", "net", lines[kind])  # in the repository, of which it is no source
-    assert project.judge(python, *PYTEST[1:]).told is Told.PASS
+    assert project.judge(python, *PYTEST[1:]).told is RunVerdict.PASS
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_editable_installs_by_pip(backend: str, begin: Begin, tmp_path: Path) ->
     python = environment_with(tmp_path / "venv", "none", "")
     install = [python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", "-e", project.top]
     subprocess.run([str(word) for word in install], check=True, timeout=300)
-    assert project.judge(python, *PYTEST[1:]).told is Told.PASS
+    assert project.judge(python, *PYTEST[1:]).told is RunVerdict.PASS
 
 
 def test_another_clone(begin: Begin, tmp_path: Path) -> None:
@@ -182,13 +182,13 @@ def test_another_clone(begin: Begin, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     project.made.git("clone", "--quiet", str(project.top), str(clone))
     project.environment["PYTHONPATH"] = str(clone / "src")
-    assert project.judge(*PYTEST).told is Told.PASS
+    assert project.judge(*PYTEST).told is RunVerdict.PASS
     for top in (clone, project.tree):
         (top / "pyproject.toml").unlink()
     elsewhere(project.judge(*PYTEST), f"src/net.py (net) was executed from {clone}, and not from the")
     Made(tmp_path / "stranger").commit({"src/net.py": "WEIGHT = 1\n"})  # as another project may be called
     project.environment["PYTHONPATH"] = str(tmp_path / "stranger/src")
-    assert project.judge(*PYTEST, "{worktree}/test_net.py").told is Told.PASS
+    assert project.judge(*PYTEST, "{worktree}/test_net.py").told is RunVerdict.PASS
 
 
 NAMESPACE = """
@@ -209,7 +209,7 @@ def test_namespaces_data_beside_modules_and_processes_that_tests_start(begin: Be
     files = {"pyproject.toml": INI, "src/weighty/__init__.py": data, "src/weighty/data": "1", "test_net.py": NAMESPACE}
     project = begin("src/spaced/net.py", **files)
     write(project.top / "src/weighty/data", "0")
-    assert project.judge(*PYTEST).told is Told.PASS
+    assert project.judge(*PYTEST).told is RunVerdict.PASS
 
 
 # --- what is no source of the project -------------------------------------------------------------------------
@@ -225,21 +225,21 @@ def test_packages_in_the_repository_that_are_none_of_its_sources(begin: Begin) -
     Made(project.top / "nested").commit({"nested.py": ""})
     folders = [".venv/lib/python3/site-packages", "vendor", "nested"]
     project.environment["PYTHONPATH"] = os.pathsep.join(str(project.top / one) for one in folders)
-    assert project.judge(*PYTEST).told is Told.PASS
+    assert project.judge(*PYTEST).told is RunVerdict.PASS
 
 
 def test_the_users_sitecustomize_is_executed_as_well(begin: Begin, tmp_path: Path) -> None:
     project = begin()
     write(tmp_path / "site/sitecustomize.py", "import builtins\nbuiltins.there = True\n")
     project.environment["PYTHONPATH"] = str(tmp_path / "site")
-    assert project.judge(sys.executable, "-c", "assert there").told is Told.PASS
+    assert project.judge(sys.executable, "-c", "assert there").told is RunVerdict.PASS
 
 
 # --- what is no verdict on the worktree -----------------------------------------------------------------------
 
 
 def elsewhere(judged: RunJudgement, *texts: str) -> None:
-    assert judged.told is Told.ELSEWHERE
+    assert judged.told is RunVerdict.ELSEWHERE
     for text in texts:
         assert text in f"{judged.why}; {judged.hint}"
 
@@ -292,9 +292,9 @@ def test_a_copy_of_the_project_that_is_installed(begin: Begin, tmp_path: Path) -
     project.built = time.time() + 3600
     elsewhere(project.judge(*PYTEST), "the tests used nothing of the commit's worktree")
     project.built = time.time() - 3600
-    assert project.judge(*PYTEST).told is Told.PASS
+    assert project.judge(*PYTEST).told is RunVerdict.PASS
     project.built, project.unseen_build = None, True  # as for git bisect run: a copy like the commit's may be of it
-    assert project.judge(*PYTEST).told is Told.PASS
+    assert project.judge(*PYTEST).told is RunVerdict.PASS
     write(tmp_path / "site/net.py", "WEIGHT = 1  # of another commit\n")
     elsewhere(project.judge(*PYTEST), *expected)
 
@@ -309,7 +309,7 @@ def test_nothing_of_the_worktree(begin: Begin, tmp_path: Path) -> None:
     elsewhere(project.judge(*PYTEST), "no module of it was imported, no file opened", "{worktree} in COMMAND")
     reads = 'import os\n\ndef test_net():\n    open(os.environ["HIL_BISECT_WORKTREE"] + "/src/net.py").close()\n'
     write(project.top / "test_net.py", reads)
-    assert project.judge(*PYTEST).told is Told.PASS
+    assert project.judge(*PYTEST).told is RunVerdict.PASS
 
 
 def test_an_interpreter_that_takes_no_notice_of_pythonpath(begin: Begin) -> None:

@@ -21,7 +21,14 @@ from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, complaint, judge_run, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import (
+    Rules,
+    RunJudgement,
+    RunVerdict,
+    complaint,
+    judge_run,
+    with_junit,
+)
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run
@@ -101,12 +108,12 @@ class BisectionPlan(store.Plan):
     reuse: bool = False
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def side(self, told: Told) -> bool | None:
+    def side(self, told: RunVerdict) -> bool | None:
         """Tell whether a run looks like the new side; None if it tells nothing."""
-        return {Told.FAIL: not self.find_fix, Told.PASS: self.find_fix}.get(told)
+        return {RunVerdict.FAIL: not self.find_fix, RunVerdict.PASS: self.find_fix}.get(told)
 
     def term(self, run: Run) -> str:
-        new = self.side(Told(run.verdict))
+        new = self.side(RunVerdict(run.verdict))
         return "skip" if new is None else self.term_new if new else self.term_old
 
 
@@ -283,11 +290,11 @@ class _Seen:
         self.new_like, self.old_like = np.zeros(size, np.int64), np.zeros(size, np.int64)
         infra, self.stuck = np.zeros(size, np.int64), np.zeros(size, np.bool_)
         for run in runs:
-            at, told = line.position[run.key], Told(run.verdict)
+            at, told = line.position[run.key], RunVerdict(run.verdict)
             side = line.plan.side(told)
             if side is not None:
                 (self.new_like if side else self.old_like)[at] += 1
-            elif told is Told.INFRA:
+            elif told is RunVerdict.INFRA:
                 infra[at] += 1
             else:
                 self.stuck[at] = True
@@ -300,7 +307,7 @@ class _Seen:
 class Bisection(Planner):
     """A bisection that carries out the runs of a line, in a `folder` that no other process uses. Use `with`."""
 
-    infra = (Told.INFRA.value, Told.ELSEWHERE.value)
+    infra = (RunVerdict.INFRA.value, RunVerdict.ELSEWHERE.value)
 
     def __init__(self, line: CommitLine, folder: Path, told: Callable[[str], None] = lambda text: None) -> None:
         self.line, self._folder, self._told = line, folder, told
@@ -338,7 +345,7 @@ class Bisection(Planner):
         log.unlink(missing_ok=True)
         judgement = self._judgement(key, log)
         figures = judgement.figures
-        if judgement.told is not Told.PASS and log.exists():
+        if judgement.told is not RunVerdict.PASS and log.exists():
             figures["log"] = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
         seconds = round(time.monotonic() - began, 3)
         return Run(key, judgement.told.value, judgement.why, seconds, time.time(), figures)
@@ -366,7 +373,7 @@ class Bisection(Planner):
         try:
             self._tree.check_out(key)
         except BuildError as error:
-            return RunJudgement(Told.INFRA, error.message)
+            return RunJudgement(RunVerdict.INFRA, error.message)
         changed = variables(tree, plan.source.python, key)
         built = time.time() if plan.source.build else None
         if plan.source.build:
@@ -375,10 +382,10 @@ class Bisection(Planner):
             status = subprocesses.run(command, log, plan.build_timeout, cwd=tree, env=changed)
             if status != 0:
                 return RunJudgement(
-                    Told.BUILD, "the build does not end" if status is None else f"the build ends with {status}"
+                    RunVerdict.BUILD, "the build does not end" if status is None else f"the build ends with {status}"
                 )
         if plan.source.python and not (tree / plan.source.python).is_dir():
-            return RunJudgement(Told.SKIP, f"there is no folder {plan.source.python}")
+            return RunJudgement(RunVerdict.SKIP, f"there is no folder {plan.source.python}")
         self._told("test")
         words = [word.replace("{worktree}", str(tree)) for word in plan.command]
         provenance = Provenance(
@@ -414,10 +421,10 @@ def run_test(
         command, changed = provenance.words(command), provenance.variables(changed)
     status = subprocesses.run(command, log, seconds, env=changed) if log else _run_shown(command, seconds, changed)
     judged = judge_run(words, status, junit if with_file else None, rules)
-    if provenance is not None and judged.told in (Told.PASS, Told.FAIL):
+    if provenance is not None and judged.told in (RunVerdict.PASS, RunVerdict.FAIL):
         found = provenance.objection(is_pytest=with_file is not None)
         if found is not None:
-            return RunJudgement(Told.ELSEWHERE, found.why, judged.cases, found.hint)
+            return RunJudgement(RunVerdict.ELSEWHERE, found.why, judged.cases, found.hint)
     if log is None or with_file is None or junit.exists():
         return judged
     return replace(judged, why=f"{judged.why}: {complaint(log.read_text(errors='replace'))}")

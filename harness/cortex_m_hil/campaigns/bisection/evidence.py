@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.bisection.bisect import BisectionOutcome, BisectionPlan, BisectionState, CommitLine
 from cortex_m_hil.campaigns.bisection.history import Commit
-from cortex_m_hil.campaigns.bisection.test_verdicts import Case, Told, cases_of
+from cortex_m_hil.campaigns.bisection.test_verdicts import Case, RunVerdict, cases_of
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
@@ -67,7 +67,7 @@ def evidence(line: CommitLine, runs: Sequence[Run]) -> list[Evidence]:
     found = []
     for position, commit in enumerate(line.commits):
         if here := [run for run in runs if run.key == commit.sha]:
-            sides = [line.plan.side(Told(run.verdict)) for run in here]
+            sides = [line.plan.side(RunVerdict(run.verdict)) for run in here]
             why = next((run.error for run in reversed(here) if run.error), "")
             found.append(Evidence(position, commit, sides.count(False), sides.count(True), sides.count(None), why))
     return found
@@ -103,19 +103,19 @@ def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
 def _cases(line: CommitLine, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
     """Return a commit's records by test and target, from its run with details, or else its last run on this side."""
     sha = line.commits[position].sha
-    here = [run.figures for run in runs if run.key == sha and line.plan.side(Told(run.verdict)) is new]
+    here = [run.figures for run in runs if run.key == sha and line.plan.side(RunVerdict(run.verdict)) is new]
     found = line.plan.details.get(sha) or (here[-1] if here else {})
     return {(case.test, case.ran): case for case in cases_of(found)}
 
 
 def untestable(line: CommitLine, runs: Sequence[Run]) -> HarnessError:
     """Return the error that says why an end of the line cannot be tested."""
-    tested = {run.key for run in runs if line.plan.side(Told(run.verdict)) is not None}
+    tested = {run.key for run in runs if line.plan.side(RunVerdict(run.verdict)) is not None}
     plan = line.plan
     ends = (plan.new, plan.new_asserted, "--assert-new"), (plan.old, plan.old_asserted, "--assert-old")
     sha, _, option = next(one for one in ends if not one[1] and one[0] not in tested)
     run = [one for one in runs if one.key == sha][-1]
-    kind = BuildError if run.verdict == Told.BUILD else ConfigError
+    kind = BuildError if run.verdict == RunVerdict.BUILD else ConfigError
     hint = f"mend it, then hil bisect reset; or hil bisect start {option}, where this end is known and cannot be run"
     hint = f"{run.figures['hint']}; then hil bisect reset, and begin anew" if "hint" in run.figures else hint
     return kind(f"the end {sha[:10]} cannot be tested: {run.error}", log=str(run.figures.get("log", "")), hint=hint)
@@ -208,7 +208,7 @@ def read_log(text: str) -> tuple[BisectionPlan, list[Run]]:
 
 def _run(fields: dict[str, Any]) -> Run:
     run = Run(**fields)
-    Told(run.verdict)
+    RunVerdict(run.verdict)
     return run
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from cortex_m_hil.campaigns.bisection.test_verdicts import Told, cases_of
+from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict, cases_of
 from cortex_m_hil.campaigns.store import Run
 
 _OPERATOR: Final = re.compile(r"\b\w+::(\w+)")
@@ -34,5 +34,5 @@ def words(operators: Iterable[str]) -> tuple[str, ...]:
 
 def at_fault(runs: Sequence[Run]) -> frozenset[str]:
     """Return the operators, without namespace and overload, that the failed runs' records name."""
-    texts = (case.at_fault for run in runs if run.verdict == Told.FAIL for case in cases_of(run.figures))
+    texts = (case.at_fault for run in runs if run.verdict == RunVerdict.FAIL for case in cases_of(run.figures))
     return frozenset(name for text in texts for name in _OPERATOR.findall(text))

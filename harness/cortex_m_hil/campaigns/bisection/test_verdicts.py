@@ -35,7 +35,7 @@ _SKIP: Final = 125  # of git bisect run
 _OF_THE_COMMIT: Final = (ToolchainError.__name__, BuildError.__name__)
 
 
-class Told(str, Enum):
+class RunVerdict(str, Enum):
     """The meaning of a run for its commit."""
 
     PASS = "pass"
@@ -76,7 +76,7 @@ class RunJudgement:
         hint: the next step; "" where that is not known.
     """
 
-    told: Told
+    told: RunVerdict
     why: str = ""
     cases: tuple[Case, ...] = field(default=())
     hint: str = ""
@@ -147,17 +147,17 @@ def judge_run(command: Sequence[str], status: int | None, junit: Path | None, ru
         ConfigError: a fallback ran, and the rules do not allow it.
     """
     if status is None:
-        return RunJudgement(Told.INFRA, "it did not end in time")
+        return RunJudgement(RunVerdict.INFRA, "it did not end in time")
     if junit is not None:
         return _of_pytest(status, junit, rules)
     if status < 0:
-        return RunJudgement(Told.INFRA, f"ended by {signal.Signals(-status).name}")
+        return RunJudgement(RunVerdict.INFRA, f"ended by {signal.Signals(-status).name}")
     if status == 0:
-        return RunJudgement(Told.PASS)
+        return RunJudgement(RunVerdict.PASS)
     if status == _SKIP:
-        return RunJudgement(Told.SKIP, f"exit status {status}")
+        return RunJudgement(RunVerdict.SKIP, f"exit status {status}")
     tells = status == 1 if _is_hil(command) else status < 126
-    return RunJudgement(Told.FAIL if tells else Told.INFRA, f"exit status {status}")
+    return RunJudgement(RunVerdict.FAIL if tells else RunVerdict.INFRA, f"exit status {status}")
 
 
 def _is_hil(command: Sequence[str]) -> bool:
@@ -168,9 +168,9 @@ def _of_pytest(status: int, junit: Path, rules: Rules) -> RunJudgement:
     try:
         root = ElementTree.fromstring(files.read(junit, JUNIT_LIMIT))
     except ConfigError:
-        return RunJudgement(Told.INFRA, f"pytest wrote no JUnit file (exit status {status})")
+        return RunJudgement(RunVerdict.INFRA, f"pytest wrote no JUnit file (exit status {status})")
     except ElementTree.ParseError as error:
-        return RunJudgement(Told.INFRA, f"pytest's JUnit file cannot be read: {error}")
+        return RunJudgement(RunVerdict.INFRA, f"pytest's JUnit file cannot be read: {error}")
     cases = tuple(_case(element) for element in _last_attempts(list(root.iter("testcase"))))
     return _of_cases(cases, status, rules)
 
@@ -200,17 +200,17 @@ def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> RunJudgemen
     counted = [case for case in failed if rules.count(case.error)]
     untold = [case for case in cases if case.verdict in ("INFRA", "ERROR")]
     if counted:
-        return RunJudgement(Told.FAIL, _summary(counted), cases)
+        return RunJudgement(RunVerdict.FAIL, _summary(counted), cases)
     if failed or untold:
         again = not failed and any(case.verdict == "INFRA" and case.error not in _OF_THE_COMMIT for case in untold)
-        return RunJudgement(Told.INFRA if again else Told.SKIP, _summary(failed + untold), cases)
+        return RunJudgement(RunVerdict.INFRA if again else RunVerdict.SKIP, _summary(failed + untold), cases)
     if any(case.verdict in ("PASS", "XFAIL") for case in cases):
-        return RunJudgement(Told.PASS, "", cases) if status == 0 else _odd(status, cases)
-    return RunJudgement(Told.SKIP, "no test ran" if status in (0, 5) else f"pytest's exit status {status}", cases)
+        return RunJudgement(RunVerdict.PASS, "", cases) if status == 0 else _odd(status, cases)
+    return RunJudgement(RunVerdict.SKIP, "no test ran" if status in (0, 5) else f"pytest's exit status {status}", cases)
 
 
 def _odd(status: int, cases: tuple[Case, ...]) -> RunJudgement:
-    return RunJudgement(Told.INFRA, f"no test failed, and pytest's exit status is {status}", cases)
+    return RunJudgement(RunVerdict.INFRA, f"no test failed, and pytest's exit status is {status}", cases)
 
 
 def _summary(cases: Sequence[Case]) -> str:

@@ -23,7 +23,7 @@ from cortex_m_hil.campaigns.bisection.bisect import (
     run_test,
 )
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, Told, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunVerdict, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say, tell_problem
@@ -264,14 +264,14 @@ def _with_test(campaign: Campaign, test: TestOptions, build_timeout: float) -> B
 
 def _take_over(campaign: Campaign, line: CommitLine) -> None:
     """Record what earlier searches of this folder learnt of these commits, by the same test on the same source."""
-    tells = {Told.PASS, Told.FAIL, Told.SKIP, Told.BUILD}
+    tells = {RunVerdict.PASS, RunVerdict.FAIL, RunVerdict.SKIP, RunVerdict.BUILD}
     found: dict[tuple[str, float], Run] = {}  # an earlier search may have taken over the same runs
     kept, record = campaign.kept, campaign.record
     for earlier in kept.campaigns(KIND):
         plan = BisectionPlan.of(earlier.plan)
         same = (plan.source, plan.command, plan.rules) == (line.plan.source, line.plan.command, line.plan.rules)
         if same and earlier.folder == record.folder and earlier.number != record.number:
-            runs = [one for one in kept.runs(earlier) if one.key in line.position and Told(one.verdict) in tells]
+            runs = [one for one in kept.runs(earlier) if one.key in line.position and RunVerdict(one.verdict) in tells]
             found |= {(one.key, one.at): one for one in runs}
     if found:
         kept.record(record, *found.values())
@@ -557,7 +557,7 @@ def step(test: TestOptions) -> None:
     except HarnessError as error:
         tell_problem(Problem.of(error), ABORT)
         raise typer.Exit(ABORT) from None
-    status = {Told.PASS: OK, Told.FAIL: NO}.get(judged.told, SKIP)
+    status = {RunVerdict.PASS: OK, RunVerdict.FAIL: NO}.get(judged.told, SKIP)
     text = f"{judged.told.value}: {judged.why}" if judged.why else judged.told.value
     end(Answer(text, {"told": judged.told, "why": judged.why, "tests": [asdict(one) for one in judged.cases]}, status))
 

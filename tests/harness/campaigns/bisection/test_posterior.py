@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from bisect_trials import COMMITS, Flaky, bayesect, fewest_repeats, line, ours, trials
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection.bisect import END_TRIES, SWAPPED_TRIES, BisectionOutcome, CommitLine
-from cortex_m_hil.campaigns.bisection.test_verdicts import Told
+from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict
 from cortex_m_hil.campaigns.store import Run
 
 SMALL = 12  # commits
-TOLD = st.sampled_from([Told.PASS, Told.FAIL, Told.INFRA, Told.BUILD])
+TOLD = st.sampled_from([RunVerdict.PASS, RunVerdict.FAIL, RunVerdict.INFRA, RunVerdict.BUILD])
 RUNS = st.lists(st.tuples(st.integers(0, SMALL), TOLD), max_size=30)
 
 
-def runs_of(made: list[tuple[int, Told]]) -> list[Run]:
+def runs_of(made: list[tuple[int, RunVerdict]]) -> list[Run]:
     commits = line(SMALL).commits
     return [Run(commits[at].sha, told.value) for at, told in made]
 
 
 @given(RUNS)
-def test_probabilities_sum_to_one(made: list[tuple[int, Told]]) -> None:
+def test_probabilities_sum_to_one(made: list[tuple[int, RunVerdict]]) -> None:
     state = line(SMALL).state(runs_of(made))
     assert math.isclose(sum(state.posterior), 1.0)
     assert all(0.0 <= one <= 1.0 for one in state.posterior)
@@ -36,7 +36,7 @@ def test_probabilities_sum_to_one(made: list[tuple[int, Told]]) -> None:
 
 
 @given(RUNS, st.randoms(use_true_random=False))
-def test_the_order_of_runs_does_not_matter(made: list[tuple[int, Told]], shuffler: random.Random) -> None:
+def test_the_order_of_runs_does_not_matter(made: list[tuple[int, RunVerdict]], shuffler: random.Random) -> None:
     before = line(SMALL).state(runs_of(made))
     shuffler.shuffle(made)
     after = line(SMALL).state(runs_of(made))
@@ -47,10 +47,10 @@ def test_the_order_of_runs_does_not_matter(made: list[tuple[int, Told]], shuffle
 @given(st.integers(1, SMALL), st.integers(1, 6), st.integers(1, 6))
 def test_a_failure_makes_later_culprits_less_probable(at: int, failures: int, passes: int) -> None:
     """Where the ends have passed and failed before, so that it is known which side fails."""
-    made = [(0, Told.PASS)] * passes + [(SMALL, Told.FAIL)] * failures
-    before, after = (line(SMALL).state(runs_of([*made, *more])).posterior for more in ([], [(at, Told.FAIL)]))
+    made = [(0, RunVerdict.PASS)] * passes + [(SMALL, RunVerdict.FAIL)] * failures
+    before, after = (line(SMALL).state(runs_of([*made, *more])).posterior for more in ([], [(at, RunVerdict.FAIL)]))
     assert sum(after[1 : at + 1]) >= sum(before[1 : at + 1]) - 1e-12
-    after = line(SMALL).state(runs_of([*made, (at, Told.PASS)])).posterior
+    after = line(SMALL).state(runs_of([*made, (at, RunVerdict.PASS)])).posterior
     assert sum(after[1 : at + 1]) <= sum(before[1 : at + 1]) + 1e-12
 
 
@@ -98,7 +98,7 @@ def test_a_deterministic_search_takes_what_git_bisect_takes(culprit: int) -> Non
     search = line(COMMITS, deterministic=True)
     runs: list[Run] = []
     while (state := search.state(runs)).next is not None:
-        told = Told.FAIL if state.next >= culprit else Told.PASS
+        told = RunVerdict.FAIL if state.next >= culprit else RunVerdict.PASS
         runs.append(Run(search.commits[state.next].sha, told.value))
     assert (state.outcome, state.candidates, len(runs)) == (BisectionOutcome.FOUND, (culprit,), 2 + 6)
 
@@ -107,7 +107,7 @@ def test_culprit_and_parent_are_run_again() -> None:
     search = line(COMMITS)
     runs: list[Run] = []
     while (state := search.state(runs)).next is not None:
-        told = Told.FAIL if state.next >= 20 else Told.PASS
+        told = RunVerdict.FAIL if state.next >= 20 else RunVerdict.PASS
         runs.append(Run(search.commits[state.next].sha, told.value))
     counts = [sum(run.key == search.commits[at].sha for run in runs) for at in (19, 20)]
     assert state.candidates == (20,) and min(counts) >= 2 and len(runs) <= 16
@@ -116,16 +116,16 @@ def test_culprit_and_parent_are_run_again() -> None:
 @pytest.mark.parametrize(
     ("deterministic", "old", "new", "counts"),
     [
-        (True, Told.PASS, Told.PASS, (1, 1)),
-        (True, Told.FAIL, Told.FAIL, (1, 1)),
-        (True, Told.FAIL, Told.PASS, (1, 1)),
-        (False, Told.PASS, Told.PASS, (1, END_TRIES)),
-        (False, Told.FAIL, Told.FAIL, (END_TRIES, 1)),
-        (False, Told.FAIL, Told.PASS, (SWAPPED_TRIES, SWAPPED_TRIES)),
+        (True, RunVerdict.PASS, RunVerdict.PASS, (1, 1)),
+        (True, RunVerdict.FAIL, RunVerdict.FAIL, (1, 1)),
+        (True, RunVerdict.FAIL, RunVerdict.PASS, (1, 1)),
+        (False, RunVerdict.PASS, RunVerdict.PASS, (1, END_TRIES)),
+        (False, RunVerdict.FAIL, RunVerdict.FAIL, (END_TRIES, 1)),
+        (False, RunVerdict.FAIL, RunVerdict.PASS, (SWAPPED_TRIES, SWAPPED_TRIES)),
     ],
 )
 def test_ends_that_are_not_as_said_are_both_run_first_and_told(
-    deterministic: bool, old: Told, new: Told, counts: tuple[int, int]
+    deterministic: bool, old: RunVerdict, new: RunVerdict, counts: tuple[int, int]
 ) -> None:
     search = line(8, deterministic=deterministic)
     ran: list[int] = []
@@ -139,10 +139,10 @@ def test_ends_that_are_not_as_said_are_both_run_first_and_told(
 
 def test_a_flaky_end_that_is_late_as_said_goes_on() -> None:
     search = line(8)
-    made = [(8, Told.PASS)] * (END_TRIES - 1) + [(0, Told.PASS)]
+    made = [(8, RunVerdict.PASS)] * (END_TRIES - 1) + [(0, RunVerdict.PASS)]
     runs = [Run(search.commits[at].sha, told.value) for at, told in made]
     assert search.state(runs).next == 8
-    state = search.state([*runs, Run(search.commits[8].sha, Told.FAIL.value)])
+    state = search.state([*runs, Run(search.commits[8].sha, RunVerdict.FAIL.value)])
     assert state.outcome is BisectionOutcome.UNDER_WAY
 
 
@@ -151,14 +151,14 @@ def test_an_end_that_is_asserted_is_not_run_where_the_other_is_not_as_said() -> 
     search = CommitLine(replace(made.plan, old_asserted=True), made.commits)
     runs: list[Run] = []
     while (state := search.state(runs)).next is not None:
-        runs.append(Run(search.commits[state.next].sha, Told.PASS.value))
+        runs.append(Run(search.commits[state.next].sha, RunVerdict.PASS.value))
     assert state.outcome is BisectionOutcome.NOT_AS_SAID
     assert [run.key for run in runs] == [search.commits[8].sha] * END_TRIES
 
 
 def test_a_deterministic_test_that_is_not_is_a_contradiction() -> None:
     search = line(8, deterministic=True)
-    told = [(8, Told.FAIL), (0, Told.PASS), (4, Told.FAIL), (6, Told.PASS)]
+    told = [(8, RunVerdict.FAIL), (0, RunVerdict.PASS), (4, RunVerdict.FAIL), (6, RunVerdict.PASS)]
     assert (
         search.state([Run(search.commits[at].sha, one.value) for at, one in told]).outcome
         is BisectionOutcome.CONTRADICTION
@@ -167,8 +167,15 @@ def test_a_deterministic_test_that_is_not_is_a_contradiction() -> None:
 
 def test_commits_that_cannot_be_tested_are_candidates_beside_the_culprit() -> None:
     search = line(8, deterministic=True)
-    told = [(8, Told.FAIL), (0, Told.PASS), (3, Told.PASS), (4, Told.BUILD), (5, Told.INFRA), (5, Told.INFRA)]
-    state = search.state([Run(search.commits[at].sha, one.value) for at, one in [*told, (6, Told.FAIL)]])
+    told = [
+        (8, RunVerdict.FAIL),
+        (0, RunVerdict.PASS),
+        (3, RunVerdict.PASS),
+        (4, RunVerdict.BUILD),
+        (5, RunVerdict.INFRA),
+        (5, RunVerdict.INFRA),
+    ]
+    state = search.state([Run(search.commits[at].sha, one.value) for at, one in [*told, (6, RunVerdict.FAIL)]])
     assert (state.outcome, state.candidates) == (BisectionOutcome.FOUND, (4, 5, 6))
 
 

@@ -13,7 +13,14 @@ from typing import Final
 import pytest
 
 from command_line import environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunJudgement, Told, cases_of, judge_run, with_junit
+from cortex_m_hil.campaigns.bisection.test_verdicts import (
+    Rules,
+    RunJudgement,
+    RunVerdict,
+    cases_of,
+    judge_run,
+    with_junit,
+)
 from cortex_m_hil.errors import ConfigError
 from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 
@@ -122,29 +129,44 @@ def run(elements: dict[str, ElementTree.Element], tmp_path: Path) -> Run:
 @pytest.mark.parametrize(
     ("names", "status", "told", "why"),
     [
-        ("pass xfail skip", 0, Told.PASS, ""),
-        ("pass fail", 1, Told.FAIL, "FAIL test_it::test_fail"),
-        ("pass xpass", 1, Told.FAIL, "FAIL test_it::test_xpass"),
-        ("skip", 0, Told.SKIP, "no test ran"),
-        ("pass broken", 1, Told.SKIP, "ERROR test_it::test_broken"),
-        ("", 4, Told.SKIP, "pytest's exit status 4"),
-        ("", 5, Told.SKIP, "no test ran"),
-        ("import", 2, Told.SKIP, "ERROR ::test_import"),
-        ("hil_pass[native]", 0, Told.PASS, ""),
-        ("hil_pass[native] hil_infra[native]", 1, Told.INFRA, "INFRA LinkError test_it.py::test_hil_infra [native]"),
-        ("hil_pass[native] hil_old[native]", 1, Told.SKIP, "INFRA ToolchainError test_it.py::test_hil_old [native]"),
-        ("hil_build[native]", 1, Told.SKIP, "INFRA BuildError test_it.py::test_hil_build [native]"),
+        ("pass xfail skip", 0, RunVerdict.PASS, ""),
+        ("pass fail", 1, RunVerdict.FAIL, "FAIL test_it::test_fail"),
+        ("pass xpass", 1, RunVerdict.FAIL, "FAIL test_it::test_xpass"),
+        ("skip", 0, RunVerdict.SKIP, "no test ran"),
+        ("pass broken", 1, RunVerdict.SKIP, "ERROR test_it::test_broken"),
+        ("", 4, RunVerdict.SKIP, "pytest's exit status 4"),
+        ("", 5, RunVerdict.SKIP, "no test ran"),
+        ("import", 2, RunVerdict.SKIP, "ERROR ::test_import"),
+        ("hil_pass[native]", 0, RunVerdict.PASS, ""),
+        (
+            "hil_pass[native] hil_infra[native]",
+            1,
+            RunVerdict.INFRA,
+            "INFRA LinkError test_it.py::test_hil_infra [native]",
+        ),
+        (
+            "hil_pass[native] hil_old[native]",
+            1,
+            RunVerdict.SKIP,
+            "INFRA ToolchainError test_it.py::test_hil_old [native]",
+        ),
+        ("hil_build[native]", 1, RunVerdict.SKIP, "INFRA BuildError test_it.py::test_hil_build [native]"),
         (
             "hil_build[native] hil_infra[native]",
             1,
-            Told.INFRA,
+            RunVerdict.INFRA,
             "INFRA BuildError test_it.py::test_hil_build [native], and 1 more",
         ),
-        ("hil_fail[native] hil_infra[native]", 1, Told.FAIL, "FAIL Mismatch test_it.py::test_hil_fail [native]"),
-        ("hil_pass[native] hil_error[native]", 1, Told.SKIP, "ERROR ConfigError test_it.py::test_hil_error [native]"),
+        ("hil_fail[native] hil_infra[native]", 1, RunVerdict.FAIL, "FAIL Mismatch test_it.py::test_hil_fail [native]"),
+        (
+            "hil_pass[native] hil_error[native]",
+            1,
+            RunVerdict.SKIP,
+            "ERROR ConfigError test_it.py::test_hil_error [native]",
+        ),
     ],
 )
-def test_pytest_is_judged_by_its_verdicts(names: str, status: int, told: Told, why: str, run: Run) -> None:
+def test_pytest_is_judged_by_its_verdicts(names: str, status: int, told: RunVerdict, why: str, run: Run) -> None:
     found = run(names, status)
     assert (found.told, found.why) == (told, why)
     assert tuple(cases_of(found.figures)) == found.cases
@@ -161,72 +183,78 @@ def test_a_case_has_the_class_of_its_target_and_the_operator_that_its_error_name
 @pytest.mark.parametrize(
     ("name", "told", "why"),
     [
-        ("flaky", Told.PASS, ""),
-        ("flaky_setup", Told.PASS, ""),
-        ("wrong", Told.FAIL, "FAIL Mismatch test_it.py::test_wrong [native]"),
-        ("wrong_twice", Told.FAIL, "FAIL Mismatch test_it.py::test_wrong_twice [native]"),
-        ("bad_twice", Told.INFRA, "INFRA LinkError test_it.py::test_bad_twice [native]"),
+        ("flaky", RunVerdict.PASS, ""),
+        ("flaky_setup", RunVerdict.PASS, ""),
+        ("wrong", RunVerdict.FAIL, "FAIL Mismatch test_it.py::test_wrong [native]"),
+        ("wrong_twice", RunVerdict.FAIL, "FAIL Mismatch test_it.py::test_wrong_twice [native]"),
+        ("bad_twice", RunVerdict.INFRA, "INFRA LinkError test_it.py::test_bad_twice [native]"),
     ],
 )
 def test_the_last_attempt_of_a_test_counts(
-    name: str, told: Told, why: str, repeats: str, repeated: Callable[[str], Path], tmp_path: Path
+    name: str, told: RunVerdict, why: str, repeats: str, repeated: Callable[[str], Path], tmp_path: Path
 ) -> None:
     root = ElementTree.parse(repeated(repeats)).getroot()
     for suite in root:
         for one in [one for one in suite if one.get("name") != f"test_{name}[native]"]:
             suite.remove(one)
     ElementTree.ElementTree(root).write(tmp_path / "junit.xml")
-    found = judge_run(["pytest"], int(told is not Told.PASS), tmp_path / "junit.xml", ALL)
+    found = judge_run(["pytest"], int(told is not RunVerdict.PASS), tmp_path / "junit.xml", ALL)
     assert (found.told, found.why) == (told, why)
 
 
 def test_only_the_errors_that_are_looked_for_count(run: Run) -> None:
     rules = Rules(raises=("Mismatch",))
-    assert run("hil_fail[native] hil_other[native]", 1, rules).told is Told.FAIL
-    assert run("hil_other[native]", 1, rules).told is Told.SKIP
-    assert run("hil_other[native]", 1).told is Told.FAIL
+    assert run("hil_fail[native] hil_other[native]", 1, rules).told is RunVerdict.FAIL
+    assert run("hil_other[native]", 1, rules).told is RunVerdict.SKIP
+    assert run("hil_other[native]", 1).told is RunVerdict.FAIL
 
 
 def test_a_warning_that_filters_make_an_error_counts_only_where_it_is_looked_for(run: Run) -> None:
     found = run("hil_pass[native] hil_warning[native]", 1)
-    assert found.told is Told.SKIP and "no verdict on the program" in found.why and "--raises HilWarning" in found.why
-    assert run("hil_warning[native] hil_fail[native]", 1).told is Told.FAIL
-    assert run("hil_warning[native]", 1, Rules(raises=("HilWarning",))).told is Told.FAIL
+    assert (
+        found.told is RunVerdict.SKIP
+        and "no verdict on the program" in found.why
+        and "--raises HilWarning" in found.why
+    )
+    assert run("hil_warning[native] hil_fail[native]", 1).told is RunVerdict.FAIL
+    assert run("hil_warning[native]", 1, Rules(raises=("HilWarning",))).told is RunVerdict.FAIL
 
 
 def test_a_fallback_is_refused_unless_it_is_allowed(run: Run) -> None:
     with pytest.raises(ConfigError, match=r"m4-fvp → .*: a fallback(.|\n)*--allow-fallback"):
         run("hil_pass[m4-fvp]", 0)
-    assert run("hil_pass[m4-fvp]", 0, Rules(allow_fallback=True)).told is Told.PASS
+    assert run("hil_pass[m4-fvp]", 0, Rules(allow_fallback=True)).told is RunVerdict.PASS
 
 
 def test_a_run_without_a_file_or_that_ends_otherwise_tells_nothing(tmp_path: Path) -> None:
     file = tmp_path / "junit.xml"
-    assert judge_run(["pytest"], 1, file, Rules()).told is Told.INFRA
+    assert judge_run(["pytest"], 1, file, Rules()).told is RunVerdict.INFRA
     file.write_text("<testsuites><testcase")
-    assert judge_run(["pytest"], 1, file, Rules()).told is Told.INFRA
+    assert judge_run(["pytest"], 1, file, Rules()).told is RunVerdict.INFRA
     file.write_text("<testsuites><testcase name='a' classname='b'/></testsuites>")
-    assert judge_run(["pytest"], 0, file, Rules()).told is Told.PASS
-    assert {judge_run(["pytest"], status, file, Rules()).told for status in (1, 3, -11)} == {Told.INFRA}
-    assert judge_run(["pytest"], None, file, Rules()).told is Told.INFRA
+    assert judge_run(["pytest"], 0, file, Rules()).told is RunVerdict.PASS
+    assert {judge_run(["pytest"], status, file, Rules()).told for status in (1, 3, -11)} == {RunVerdict.INFRA}
+    assert judge_run(["pytest"], None, file, Rules()).told is RunVerdict.INFRA
 
 
 @pytest.mark.parametrize(
     ("status", "told", "of_hil"),
     [
-        (0, Told.PASS, Told.PASS),
-        (1, Told.FAIL, Told.FAIL),
-        (2, Told.FAIL, Told.INFRA),
-        (124, Told.FAIL, Told.INFRA),
-        (125, Told.SKIP, Told.SKIP),
-        (126, Told.INFRA, Told.INFRA),
-        (127, Told.INFRA, Told.INFRA),
-        (130, Told.INFRA, Told.INFRA),
-        (-9, Told.INFRA, Told.INFRA),
-        (None, Told.INFRA, Told.INFRA),
+        (0, RunVerdict.PASS, RunVerdict.PASS),
+        (1, RunVerdict.FAIL, RunVerdict.FAIL),
+        (2, RunVerdict.FAIL, RunVerdict.INFRA),
+        (124, RunVerdict.FAIL, RunVerdict.INFRA),
+        (125, RunVerdict.SKIP, RunVerdict.SKIP),
+        (126, RunVerdict.INFRA, RunVerdict.INFRA),
+        (127, RunVerdict.INFRA, RunVerdict.INFRA),
+        (130, RunVerdict.INFRA, RunVerdict.INFRA),
+        (-9, RunVerdict.INFRA, RunVerdict.INFRA),
+        (None, RunVerdict.INFRA, RunVerdict.INFRA),
     ],
 )
-def test_other_commands_are_judged_by_their_exit_status(status: int | None, told: Told, of_hil: Told) -> None:
+def test_other_commands_are_judged_by_their_exit_status(
+    status: int | None, told: RunVerdict, of_hil: RunVerdict
+) -> None:
     assert judge_run(["make", "check"], status, None, Rules()).told is told
     for command in (["/venv/bin/hil", "run"], [sys.executable, "-m", "cortex_m_hil.cli", "run"]):
         assert judge_run(command, status, None, Rules()).told is of_hil
