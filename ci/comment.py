@@ -25,13 +25,13 @@ LABEL: Final = "hil-nightly"
 
 
 @dataclass(frozen=True)
-class Told:
+class Findings:
     number: int | None
     text: str
     news: bool
 
 
-def read(folder: Path) -> Told:
+def read(folder: Path) -> Findings:
     with (folder / "comment.json").open("rb") as file:
         data = file.read(LIMIT + 1)
     if len(data) > LIMIT:
@@ -45,15 +45,15 @@ def read(folder: Path) -> Told:
     if not (whole and isinstance(text, str) and isinstance(news, bool)):
         fail("comment.json makes no sense: a number or null, a text and a truth value are expected")
     lines = ["".join(one if one.isprintable() else "?" for one in line) for line in text.split("\n")]
-    return Told(number, "\n".join(lines)[:LONGEST], news)
+    return Findings(number, "\n".join(lines)[:LONGEST], news)
 
 
-def body(told: Told, run: dict[str, Any], repository: str) -> str:
+def body(told: Findings, run: dict[str, Any], repository: str) -> str:
     where = f"{os.environ['GITHUB_SERVER_URL']}/{repository}/actions/runs/{int(run['id'])}"
     return f"{MARK}\n**On Cortex-M targets** ([report and log]({where}))\n\n{fenced(told.text)}\n"
 
 
-def on_pull_request(api: Api, run: dict[str, Any], told: Told) -> None:
+def on_pull_request(api: Api, run: dict[str, Any], told: Findings) -> None:
     if told.number is None:
         fail("comment.json of a pull request's run names none")
     try:
@@ -74,7 +74,7 @@ def on_pull_request(api: Api, run: dict[str, Any], told: Told) -> None:
         api.post(f"issues/{told.number}/comments", text)
 
 
-def on_nightly(api: Api, run: dict[str, Any], told: Told) -> None:
+def on_nightly(api: Api, run: dict[str, Any], told: Findings) -> None:
     """Write a comment on the open issue with the label, which is made the first time; nothing where nothing is new."""
     if not told.news:
         print("nothing changed: no comment")
