@@ -84,7 +84,7 @@ def bayesect(test: Flaky) -> Trial:
         assert found is not None
         if found.culprit.max() >= 0.95:
             return Trial(True, int(found.culprit.argmax()) == test.culprit, test.runs)
-        position = beliefs.most_telling(found, np.ones(test.commits + 1))
+        position = beliefs.most_informative(found, np.ones(test.commits + 1))
         assert position is not None
         (failures if test.fails(position) else passes)[position] += 1
 

@@ -265,7 +265,7 @@ class CommitLine:
             pair = [one for one in (culprits[-1], culprits[0] - 1) if chances[one]]
             again = [one for one in pair if seen.runs[one] < REPEATED and not self.plan.deterministic]
             return (BisectionOutcome.UNDER_WAY, again[0]) if again else (BisectionOutcome.FOUND, None)
-        following = beliefs.most_telling(found, chances)
+        following = beliefs.most_informative(found, chances)
         return (BisectionOutcome.UNTESTABLE if following is None else BisectionOutcome.UNDER_WAY), following
 
     def _chances(self, seen: _Seen) -> Any:

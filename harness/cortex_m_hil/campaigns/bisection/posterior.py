@@ -153,7 +153,7 @@ def _below(counts: Counts) -> Counts:
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def most_telling(found: Posterior, chances: Array) -> int | None:
+def most_informative(found: Posterior, chances: Array) -> int | None:
     """Return the position whose run is expected to tell most; the middle one of equals. None if none may be run.
 
     `chances` has for each position the probability that a run there tells anything at all; 0 where none may be run.

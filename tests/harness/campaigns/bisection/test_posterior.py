@@ -213,7 +213,7 @@ def test_a_likely_commit_is_run_sooner() -> None:
     for before in (flat, tilted):
         found = beliefs.posterior(before, beliefs.DETERMINISTIC, none, none)
         assert found is not None
-        nexts.append(beliefs.most_telling(found, np.ones(17)))
+        nexts.append(beliefs.most_informative(found, np.ones(17)))
     first, second = nexts
     assert first is not None and second is not None and second > first
 
@@ -246,7 +246,7 @@ def test_a_stretch_that_cannot_be_tested_takes_few_runs(testable_from: int) -> N
             break
         chances = beliefs.chances(failures + passes > 0, untestable)
         chances[0] = 0
-        position = beliefs.most_telling(found, chances)
+        position = beliefs.most_informative(found, chances)
         assert position is not None
         if position < testable_from:
             untestable[position] = True
