@@ -30,7 +30,7 @@ from cortex_m_hil.campaigns.report.changes import (
     comparable,
     in_order,
     needs_history,
-    of_itself,
+    problems_within,
     programs,
 )
 from cortex_m_hil.campaigns.report.figure_limits import beyond
@@ -175,7 +175,7 @@ def what_changed(kept: Store, campaign: StoredCampaign, old: Night | None, new: 
     if old is not None:
         length = LONGEST if needs_history(old, new) else RECENT
         history = [night(kept, one) for one in series(kept, campaign)[-length:]]
-    told = of_itself(new) if old is None else changes(old, new, history)
+    told = problems_within(new) if old is None else changes(old, new, history)
     found.update({(one.kind, one.key, one.figure, one.limit): one for one in told})
     names = programs(new)
     return in_order(replace(one, program=names.get(one.key, "")) for one in found.values())

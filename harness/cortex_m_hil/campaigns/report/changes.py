@@ -160,7 +160,7 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
         new: the nightly that is judged; if it is incomplete, only by what it has.
         history: nightlies before the new one, oldest first.
     """
-    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *of_itself(new)]
+    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *problems_within(new)]
     found += _nothing_in_common(old, new)
     found += _flaky([*history, *([] if old in history else [old]), new])
     until = [night for night in (*history, old) if night.began <= old.began and comparable(night.tools, new.tools)]
@@ -207,7 +207,7 @@ def needs_history(old: Night, new: Night) -> bool:
     )
 
 
-def of_itself(new: Night) -> Iterator[Change]:
+def problems_within(new: Night) -> Iterator[Change]:
     """Yield what is wrong in a nightly, without comparing it with another.
 
     Targets that were asked for and did not run, zeros that cannot be, quarantines that are needless or ended, and
@@ -453,7 +453,7 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
     if was is None:
         return
     if is_now == 0 and figure in _POSITIVE:
-        return  # of_itself reports it
+        return  # problems_within reports it
     if is_now is None:
         yield Change(ChangeKind.MISSING, after.key, figure, as_text(was), as_text(is_now))
         return

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, FigureShare, changes, of_itself
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, FigureShare, changes, problems_within
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, Lost
 from cortex_m_hil.runner.results import Verdict
@@ -146,7 +146,7 @@ def test_the_version_of_the_own_runtime_is_no_tool() -> None:
 def test_a_figure_that_is_zero_is_an_error_of_a_new_test_too(figure: str) -> None:
     zero = result(figures=figures(**{figure: (0,)}))
     assert told(None, zero) == [(ChangeKind.MISSING, figure)]
-    assert [(one.kind, one.figure) for one in of_itself(night(zero))] == [(ChangeKind.MISSING, figure)]
+    assert [(one.kind, one.figure) for one in problems_within(night(zero))] == [(ChangeKind.MISSING, figure)]
 
 
 RESULTS = st.builds(
@@ -240,11 +240,13 @@ def test_a_target_that_is_left_out_is_told_every_night_with_its_reason() -> None
     new = night(result("t"), left_out={"nucleo": "no such port"}, commit="c2")
     [found] = changes(old, new)
     assert (found.kind, found.key.target, found.after) == (ChangeKind.LEFT_OUT, "nucleo", "no such port")
-    assert [one.kind for one in changes(new, new)] == [one.kind for one in of_itself(new)] == [ChangeKind.LEFT_OUT]
+    assert (
+        [one.kind for one in changes(new, new)] == [one.kind for one in problems_within(new)] == [ChangeKind.LEFT_OUT]
+    )
 
 
 def test_a_pattern_that_no_test_has_is_told() -> None:
-    found = of_itself(night(result("a"), fit=("a", "typo*"), models=("a", "other*")))
+    found = problems_within(night(result("a"), fit=("a", "typo*"), models=("a", "other*")))
     told = [(one.kind, one.figure, one.key.test) for one in found]
     assert told == [(ChangeKind.MISSING, "fit", "typo*"), (ChangeKind.MISSING, "models", "other*")]
 
