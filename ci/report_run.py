@@ -93,9 +93,7 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], agains
     """
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz")):
         nights.add_nightly(store, os.getcwd(), nights.read_nightly(file))
-    campaign = nights.add_nightly(
-        store, os.getcwd(), nights.put_together([nights.read_nightly(part) for part in parts])
-    )
+    campaign = nights.add_nightly(store, os.getcwd(), nights.merge([nights.read_nightly(part) for part in parts]))
     if campaign is None:
         fail("these results are among the earlier nightlies already; is hil-nightlies of another run?")
     before = nights.find(store, against, complete=True) if against else nights.previous(store, campaign)

@@ -266,7 +266,7 @@ def add_nightly(kept: Store, folder: str, exported: ExportedNightly) -> StoredCa
     return replace(campaign, ended=exported.ended, name=exported.name)
 
 
-def put_together(parts: Sequence[ExportedNightly]) -> ExportedNightly:
+def merge(parts: Sequence[ExportedNightly]) -> ExportedNightly:
     """Return one nightly made from its shards, or from those of the same tests on other targets, or from both.
 
     It is complete if all shards are there, and complete.

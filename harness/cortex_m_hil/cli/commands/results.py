@@ -341,7 +341,7 @@ def merge(
     store_file: StoreFile = None,
 ) -> None:
     """Put the shards or targets of one nightly together. Exit status 2 where parts or tests are missing."""
-    whole = nights.put_together([nights.read_nightly(path) for path in file])
+    whole = nights.merge([nights.read_nightly(path) for path in file])
     with opened(store_file) as kept:
         campaign = nights.add_nightly(kept, os.getcwd(), whole)
         if campaign is None:

@@ -342,13 +342,13 @@ def exported(targets: str, verdict: Verdict, version: str = "1") -> nights.Expor
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_test_without_target_that_fails_beside_one_target_has_failed(order: int) -> None:
     parts = [exported("a", Verdict.PASS), exported("b", Verdict.FAIL), exported("c", Verdict.INFRA)][::order]
-    [run] = nights.put_together(parts).runs
+    [run] = nights.merge(parts).runs
     assert run.verdict == Verdict.FAIL.value
 
 
 def test_parts_of_other_tools_are_of_no_nightly() -> None:
     with pytest.raises(ConfigError, match="gcc is 1 and 2"):
-        nights.put_together([exported("a", Verdict.PASS), exported("b", Verdict.PASS, "2")])
+        nights.merge([exported("a", Verdict.PASS), exported("b", Verdict.PASS, "2")])
 
 
 def test_what_fails_is_told_with_its_log_and_without_this_machine(hil: Hil, folder: Path) -> None:
@@ -813,7 +813,7 @@ def test_what_shards_counted_is_put_together(folder: Path) -> None:
         run = Run(str(part), ENDED, figures=counted.fields())
         shards.append(ExportedNightly(replace(plan, shard=f"{number}/2"), 0.0, 1.0, "", (run,)))
     with Store(folder / "store.sqlite") as kept:
-        campaign = nights.add_nightly(kept, "here", nights.put_together(shards))
+        campaign = nights.add_nightly(kept, "here", nights.merge(shards))
         assert campaign is not None
         nights.export_nightly(kept, campaign, folder / "it.jsonl.gz")
         found = nights.night(kept, campaign)
