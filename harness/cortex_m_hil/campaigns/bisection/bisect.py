@@ -25,7 +25,7 @@ from cortex_m_hil.campaigns.bisection.test_verdicts import (
     Rules,
     RunJudgement,
     RunVerdict,
-    complaint,
+    first_error,
     judge_run,
     with_junit,
 )
@@ -427,7 +427,7 @@ def run_test(
             return RunJudgement(RunVerdict.ELSEWHERE, found.why, judged.cases, found.hint)
     if log is None or with_file is None or junit.exists():
         return judged
-    return replace(judged, why=f"{judged.why}: {complaint(log.read_text(errors='replace'))}")
+    return replace(judged, why=f"{judged.why}: {first_error(log.read_text(errors='replace'))}")
 
 
 def _run_shown(command: Sequence[str], seconds: float, changed: Mapping[str, str]) -> int | None:

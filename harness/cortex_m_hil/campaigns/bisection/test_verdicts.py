@@ -128,7 +128,7 @@ def _runs_another(words: Sequence[str]) -> bool:
     return Path(words[0]).name in ("env", "nice", "timeout", "uv", "poetry", "hatch", "coverage", "xvfb-run", "setsid")
 
 
-def complaint(said: str) -> str:
+def first_error(said: str) -> str:
     """Return the first error that pytest names, else the last line of what it printed."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
     return next((line for line in lines if _ERROR.search(line)), lines[-1])

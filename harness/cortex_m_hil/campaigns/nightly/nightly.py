@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection.history import git_environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
+from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.figure_limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key
@@ -336,7 +336,7 @@ def _unexpected(part: NightlyPart, status: int, said: str) -> HarnessError:
     where = f"{part.suite}, {part.runtime}"
     if status == _NO_TESTS:
         return ConfigError(f"no test of {where} is run", log=said, hint="are its options right? pytest --collect-only")
-    told = complaint(said)
+    told = first_error(said)
     if status == _USAGE:
         return ConfigError(f"pytest of {where}: {told}", log=said, hint="correct the call, or nightly.yaml")
     hint = "--verbose shows what it said; hil nightly goes on with what is left"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
+from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
 from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.cli.answers import (
     CANNOT_TELL,
@@ -152,7 +152,7 @@ def _of_tests(what: str, options: Sequence[str]) -> int:
         told = _of_last_attempts(into.read_text().splitlines()) if into.exists() else []
     tell_log(said)
     if status not in (0, 1) or not told:
-        raise ConfigError(complaint(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
+        raise ConfigError(first_error(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
     statuses = [_tell(one) for one in told]
     if not any("fields" in one for one in told) and max(statuses) == OK:
         raise ConfigError(f"{what}: no program was compared with references", hint="hil.check, or hil.verify")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
+from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
 from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, tell, tell_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
@@ -88,7 +88,7 @@ def shrink_command(
     tell_log(log)
     call = shlex.join(["pytest", *options, test])
     if status not in (0, 1):
-        raise ConfigError(complaint(log), hint=f"{call} shows it; it takes a file of tests, or a test's id")
+        raise ConfigError(first_error(log), hint=f"{call} shows it; it takes a file of tests, or a test's id")
     _answer_and_exit(told, test, call if status == 1 else "")
 
 

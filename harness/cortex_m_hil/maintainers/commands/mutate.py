@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
+from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
@@ -230,7 +230,7 @@ def _run_tests(plan: MutationPlan, ready: Path, folder: Path, jobs: int) -> None
             ended = subprocesses.run([*command, *options], log, DAY)
         if ended != 0:
             said = log.read_text(errors="replace")
-            what = f"{name} do not pass without a mutant: {complaint(said)}"
+            what = f"{name} do not pass without a mutant: {first_error(said)}"
             raise ConfigError(what, log=said, hint=f"{shows} shows it; mend that first")
 
 
