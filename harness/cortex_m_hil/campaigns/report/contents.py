@@ -55,5 +55,5 @@ class ReportContents:
         return shlex.join([*words, *self.options, result.rerun or key.test])
 
 
-def moment(seconds: float) -> str:
+def utc_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.contents import ReportContents, moment
+from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.groups import ChangeGroup
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result
 from cortex_m_hil.campaigns.report.trends import Value, trends
@@ -54,7 +54,7 @@ class Cells:
 
     def fields(self) -> dict[str, Any]:
         cells = [self._cell(key, one) for key, one in self._report.night.results.items()]
-        nights = [f"nightly {one.name}, {moment(one.began)[:10]}, {one.commit[:10]}" for one in self._nights]
+        nights = [f"nightly {one.name}, {utc_text(one.began)[:10]}, {one.commit[:10]}" for one in self._nights]
         return {"nights": nights, "cells": cells, "names": list(self._names)}
 
     def _cell(self, key: Key, one: Result) -> dict[str, Any]:

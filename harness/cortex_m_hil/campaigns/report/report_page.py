@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.contents import ReportContents, moment
+from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.night import Key, Night, Result, TargetRuntime
@@ -74,7 +74,7 @@ def html(report: ReportContents) -> str:
     return environment.get_template("index.html.jinja").render(
         report=report,
         night=report.night,
-        began=moment(report.night.began),
+        began=utc_text(report.night.began),
         columns=_columns(report.night),
         suites=_suites(report.night, cells.numbers),
         kinds=_kinds(report),

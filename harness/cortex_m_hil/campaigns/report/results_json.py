@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.contents import ReportContents, moment
+from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.night import Night
 from cortex_m_hil.campaigns.report.summary_table import counts
 
@@ -39,7 +39,7 @@ def _about(night: Night) -> dict[str, Any]:
         "name": night.called,
         "commit": night.commit,
         "dirty": night.dirty,
-        "began": moment(night.began),
+        "began": utc_text(night.began),
         "complete": night.complete,
         "tools": night.tools,
     }

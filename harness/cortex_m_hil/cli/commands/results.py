@@ -16,7 +16,7 @@ from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import KIND, nightly_plan
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.contents import moment
+from cortex_m_hil.campaigns.report.contents import utc_text
 from cortex_m_hil.campaigns.report.markdown import as_markdown
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
 from cortex_m_hil.campaigns.report.report_files import write_report
@@ -90,7 +90,7 @@ def _about(campaign: StoredCampaign, night: Night) -> dict[str, Any]:
     return {
         "nightly": campaign.ordinal,
         "name": campaign.name,
-        "began": moment(campaign.began),
+        "began": utc_text(campaign.began),
         "folder": campaign.folder,
         "commit": plan.commit,
         "dirty": night.dirty,
