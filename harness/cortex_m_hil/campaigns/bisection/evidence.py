@@ -139,11 +139,11 @@ def lines_of_run(line: CommitLine, runs: Sequence[Run], number: int) -> Iterator
     yield f"# {number}: {commit.short} {line.plan.term(run)}, {run.seconds:.1f} s" + (
         f": {run.error}" if run.error else ""
     )
-    yield f"# {taught(line, runs, number)}"
+    yield f"# {progress_text(line, runs, number)}"
     yield f"{line.plan.term(run)} {run.key} {json.dumps(asdict(run))}"
 
 
-def taught(line: CommitLine, runs: Sequence[Run], number: int) -> str:
+def progress_text(line: CommitLine, runs: Sequence[Run], number: int) -> str:
     """Return in words what run `number`, counted from 1, taught, and how certain the search is after it."""
     before, after = (line.state(runs[:end]) for end in (number - 1, number))
     if after.outcome is BisectionOutcome.CONTRADICTION:

@@ -335,8 +335,8 @@ def _write(file: Path | None, lines: Iterator[str], mode: str) -> None:
 def _row(line: CommitLine, runs: Sequence[Run]) -> str:
     last = runs[-1]
     why = f"  {last.error}" if last.error else ""
-    taught = findings.taught(line, runs, len(runs))
-    return f"{len(runs):>3}  {last.key[:10]}  {line.plan.term(last)}  {last.seconds:.1f} s{why}\n     {taught}"
+    progress_text = findings.progress_text(line, runs, len(runs))
+    return f"{len(runs):>3}  {last.key[:10]}  {line.plan.term(last)}  {last.seconds:.1f} s{why}\n     {progress_text}"
 
 
 # --- log and replay ------------------------------------------------------------------------------------------
