@@ -33,7 +33,7 @@ from cortex_m_hil.campaigns.report.changes import (
     problems_within,
     programs,
 )
-from cortex_m_hil.campaigns.report.figure_limits import beyond
+from cortex_m_hil.campaigns.report.figure_limits import beyond_limits
 from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, did_you_mean
@@ -169,7 +169,7 @@ def what_changed(kept: Store, campaign: StoredCampaign, old: Night | None, new: 
         new: the results of `campaign`.
     """
     plan = nightly_plan(campaign)
-    limits = beyond(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
+    limits = beyond_limits(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
     found = {(one.kind, one.key, one.figure, one.limit): one for one in limits}
     history: list[Night] = []
     if old is not None:

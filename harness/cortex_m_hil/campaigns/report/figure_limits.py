@@ -104,7 +104,7 @@ def of_known_figure(limit: FigureLimit) -> FigureLimit:
     return limit
 
 
-def beyond(limits: Sequence[FigureLimit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
+def beyond_limits(limits: Sequence[FigureLimit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
     """Yield figures that are beyond a limit, and figures that are missing: of one test, or of all that a limit names.
 
     A figure that was measured is judged, whatever the verdict.

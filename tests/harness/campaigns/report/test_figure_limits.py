@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.figure_limits import FigureLimit, beyond
+from cortex_m_hil.campaigns.report.figure_limits import FigureLimit, beyond_limits
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
 from cortex_m_hil.runner.results import Verdict
 
@@ -28,7 +28,7 @@ def told(
     limit: FigureLimit, old: Result | None, *new: Result, whole: bool = True
 ) -> list[tuple[ChangeKind, str, str, str]]:
     before = None if old is None else night(old)
-    found = beyond([limit], before, night(*new), whole=whole)
+    found = beyond_limits([limit], before, night(*new), whole=whole)
     return [(one.kind, one.before, one.after, one.limit) for one in found]
 
 
@@ -76,7 +76,7 @@ def test_programs_of_a_test_count_together_and_the_worst_error_alone() -> None:
 def test_patterns_name_tests_and_targets() -> None:
     many = [result(9, test=f"it.py::t[{number}-x]", target=target) for number in (1, 2) for target in ("m0", "m4")]
     found = list(
-        beyond(
+        beyond_limits(
             [FigureLimit(figure="instructions", test="it.py::t[1-*", target="m?", above=1)],
             None,
             night(*many),
@@ -89,7 +89,7 @@ def test_patterns_name_tests_and_targets() -> None:
 def test_a_figure_that_no_test_has_is_missing_unless_tests_are_left() -> None:
     [(kind, *_, said)] = told(FigureLimit(figure="instruction", above=1), None, result(1))
     assert kind is ChangeKind.MISSING and "did you mean 'instructions'?" in said
-    [of_all] = beyond([FigureLimit(figure="instruction", above=1)], None, night(result(1)), whole=True)
+    [of_all] = beyond_limits([FigureLimit(figure="instruction", above=1)], None, night(result(1)), whole=True)
     assert (of_all.key.test, of_all.key.target) == ("", "")  # patterns that name everything name nothing
     [(kind, *_, said)] = told(FigureLimit(figure="instructions", target="m4-*", above=1), None, result(1))
     assert kind is ChangeKind.MISSING and "no test that it names has this figure" in said
