@@ -39,9 +39,9 @@ from cortex_m_hil.campaigns.report.night import (
     Night,
     Result,
     as_text,
-    common,
+    combined,
+    comparable_values,
     is_named,
-    together,
 )
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts
@@ -348,7 +348,7 @@ def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator
     Figures of the least memory are compared only with `fit`: else nobody asked for them.
     """
     for figure in sorted({name for one in (after, *earlier) for name in one.figures}):
-        found = ((one, common(one, after, figure)) for one in earlier)
+        found = ((one, comparable_values(one, after, figure)) for one in earlier)
         before, values = next(((one, values) for one, values in found if values is not None), (None, None))
         if before is None or values is None:
             continue
@@ -391,8 +391,8 @@ def _cycles(one: Result | None, like: Result) -> tuple[float, Mapping[str, int]]
     """
     if one is None or one.origin != like.origin or (one.went_wrong and one is not like):
         return None
-    values = common(one, like, CYCLES)
-    total = together(CYCLES, values[0]) if values is not None else None
+    values = comparable_values(one, like, CYCLES)
+    total = combined(CYCLES, values[0]) if values is not None else None
     return (total, one.parts_of(CYCLES)) if total else None
 
 
@@ -405,11 +405,11 @@ def _board(every: Key, keys: Sequence[Key], nights: _Nights) -> Iterator[Change]
         nights: the name of each night, and its cycles by test.
     """
     series = {key: [of[key][0] if key in of else 0.0 for _, of in nights] for key in keys}
-    together, alone = shifts(series)
-    if together is not None:
-        who = f"all but {counted(together.stayed, 'test')}" if together.stayed else "all tests"
-        by = f"{100 * (together.after - 1):+.1f} %"
-        yield _moved(every, who, by, together, keys, nights)
+    shared, alone = shifts(series)
+    if shared is not None:
+        who = f"all but {counted(shared.stayed, 'test')}" if shared.stayed else "all tests"
+        by = f"{100 * (shared.after - 1):+.1f} %"
+        yield _moved(every, who, by, shared, keys, nights)
     for key, one in alone.items():
         yield _moved(key, f"{one.before:.0f}", f"{one.after:.0f}", one, [key], nights)
 
@@ -449,7 +449,7 @@ def is_exact(figure: str) -> bool:
 
 
 def _compared(figure: str, before: Result, after: Result, *values: Figures) -> Iterator[Change]:
-    was, is_now = (together(figure, of) for of in values)
+    was, is_now = (combined(figure, of) for of in values)
     if was is None:
         return
     if is_now == 0 and figure in _POSITIVE:

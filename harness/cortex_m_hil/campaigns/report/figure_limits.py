@@ -21,9 +21,9 @@ from cortex_m_hil.campaigns.report.night import (
     Night,
     Result,
     as_text,
-    common,
+    combined,
+    comparable_values,
     matches,
-    together,
 )
 from cortex_m_hil.errors import did_you_mean
 from cortex_m_hil.targets.model import Strict
@@ -124,8 +124,8 @@ def beyond_limits(limits: Sequence[FigureLimit], old: Night | None, new: Night, 
 
 
 def _judged(limit: FigureLimit, before: Result | None, after: Result) -> Iterator[Change]:
-    values = common(before, after, limit.figure) if before is not None and not before.went_wrong else None
-    was = None if values is None else together(limit.figure, values[0])
+    values = comparable_values(before, after, limit.figure) if before is not None and not before.went_wrong else None
+    was = None if values is None else combined(limit.figure, values[0])
     is_now = after.value(limit.figure)
     if values is None and after.verdict not in PASSED and limit.below is not None and limit.figure not in WORST:
         return  # a sum of some of its programs, maybe

@@ -138,7 +138,7 @@ class Result:
 
     def value(self, figure: str) -> float | None:
         """Return a figure of all programs of the test together: the sum, or the worst where that is what counts."""
-        return together(figure, self.figures.get(figure, ()))
+        return combined(figure, self.figures.get(figure, ()))
 
     def parts_of(self, figure: str) -> Mapping[str, int]:
         """Return the parts of a figure; nothing where a test that did not pass has them for some programs only."""
@@ -228,13 +228,13 @@ def _numbers(values: Figures) -> list[int | float]:
     return [value for value in values if not isinstance(value, str)]
 
 
-def together(figure: str, values: Figures) -> float | None:
+def combined(figure: str, values: Figures) -> float | None:
     """Return the sum of a figure's values, or the worst where that is what counts; None where there is no number."""
     numbers = _numbers(values)
     return WORST.get(figure, sum)(numbers) if numbers else None
 
 
-def common(before: Result, after: Result, figure: str) -> tuple[Figures, Figures] | None:
+def comparable_values(before: Result, after: Result, figure: str) -> tuple[Figures, Figures] | None:
     """Return the values of a figure, earlier and later, that can be compared, whatever the verdicts.
 
     A test that did not pass may have ended before it ran all of its programs; what it measured until then is compared

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.changes import is_exact
-from cortex_m_hil.campaigns.report.night import WORST, Key, Night, Result, common, together
+from cortex_m_hil.campaigns.report.night import WORST, Key, Night, Result, combined, comparable_values
 from cortex_m_hil.targets.model import Clock
 
 Value: TypeAlias = "int | float | None"
@@ -48,8 +48,8 @@ def _figures(results: Sequence[Result | None]) -> Iterator[str]:
 def _values(results: Sequence[Result | None], figure: str) -> Iterator[Value]:
     last = next(one for one in reversed(results) if one is not None and figure in one.figures)
     for one in results:
-        values = common(one, last, figure) if one is not None else None
-        yield None if values is None else _short(together(figure, values[0]))
+        values = comparable_values(one, last, figure) if one is not None else None
+        yield None if values is None else _short(combined(figure, values[0]))
 
 
 def _short(value: float | None) -> Value:
