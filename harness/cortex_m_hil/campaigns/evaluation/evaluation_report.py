@@ -20,7 +20,7 @@ NAMES: Final = {"target": "target", "dialect": "dialect", "quantized": "fake-qua
 
 
 @dataclass(frozen=True)
-class Asked:
+class Thresholds:
     """The thresholds that every target is asked to meet; None where nothing is asked.
 
     Attributes:
@@ -39,7 +39,7 @@ class Asked:
     negative: tuple[int, ...] = ()
     stream: bool = False
 
-    def of(self, task: ModelTask, classes: int, benchmark: Benchmark | None) -> Asked:
+    def of(self, task: ModelTask, classes: int, benchmark: Benchmark | None) -> Thresholds:
         """Return the thresholds with defaults: those of the data's benchmark, and of two classes 0 is the negative.
 
         Args:
@@ -146,7 +146,7 @@ class EvaluationReport:
     target: str
     task: ModelTask
     results: Results
-    asked: Asked
+    asked: Thresholds
     differ: bool
     first: Results | None = None  # of the target that is named first, if this is another
     has_one_answer: bool = False

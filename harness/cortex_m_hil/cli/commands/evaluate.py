@@ -19,7 +19,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
     jobs_of,
     task_of,
 )
-from cortex_m_hil.campaigns.evaluation.evaluation_report import NAMES, Asked, EvaluationReport, Results
+from cortex_m_hil.campaigns.evaluation.evaluation_report import NAMES, EvaluationReport, Results, Thresholds
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
@@ -42,7 +42,7 @@ LARGEST: Final = 1e9  # scale that --scale takes
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class ThresholdOptions:
     """The options that say what a target has to meet."""
 
     min_top1: Annotated[
@@ -121,7 +121,7 @@ def evaluate(
     model: ModelArgument,
     target: SeveralTargets,
     given: SampleOptions,
-    wanted: Thresholds,
+    wanted: ThresholdOptions,
     on: TargetOptions,
     led: CampaignOptions,
     layout: Annotated[
@@ -136,7 +136,7 @@ def evaluate(
     """
     check_model(model)
     check_path(given.data)
-    asked = Asked(**{**vars(wanted), "negative": _classes(wanted.negative)})
+    asked = Thresholds(**{**vars(wanted), "negative": _classes(wanted.negative)})
     choice = on.choose(target)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with led.store() as kept:
@@ -202,7 +202,13 @@ def _heading(model: EvaluatedModel, data: DataSet) -> str:
 
 
 def _reports(
-    jobs: Mapping[str, Job], data: DataSet, task: ModelTask, asked: Asked, runs: Sequence[Run], *, has_references: bool
+    jobs: Mapping[str, Job],
+    data: DataSet,
+    task: ModelTask,
+    asked: Thresholds,
+    runs: Sequence[Run],
+    *,
+    has_references: bool,
 ) -> list[EvaluationReport]:
     results = {name: Results.of(name, runs, data.labels) for name in jobs}
     [first, *_] = results

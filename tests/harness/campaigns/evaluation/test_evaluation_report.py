@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cortex_m_hil.campaigns.evaluation.evaluation import ModelTask
-from cortex_m_hil.campaigns.evaluation.evaluation_report import Asked, EvaluationReport, Results
+from cortex_m_hil.campaigns.evaluation.evaluation_report import EvaluationReport, Results, Thresholds
 
 
 def results(*digests: str) -> Results:
@@ -28,6 +28,6 @@ def test_targets_that_differ_in_a_program_with_one_answer_are_a_problem(
     digests: tuple[str, ...], has_one_answer: bool, problems: list[str]
 ) -> None:
     report = EvaluationReport(
-        "m4", ModelTask.CLASSES, results(*digests), Asked(), True, results("a", "b", "c"), has_one_answer
+        "m4", ModelTask.CLASSES, results(*digests), Thresholds(), True, results("a", "b", "c"), has_one_answer
     )
     assert report.problems == problems and report.failed == bool(problems)
