@@ -16,7 +16,7 @@ from cortex_m_hil.checks.lint import UNLINTED
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 
-NAMES: Final = {"target": "target", "dialect": "dialect", "quantized": "fake-quant", "eager": "eager"}
+SOURCE_NAMES: Final = {"target": "target", "dialect": "dialect", "quantized": "fake-quant", "eager": "eager"}
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class EvaluationReport:
         if self.constant:
             yield f"collapse: the same outputs for all {len(self.results.digests)} samples"
         if TARGET in self.collapses:
-            others = [NAMES[source] for source in self.collapses if source != TARGET]
+            others = [SOURCE_NAMES[source] for source in self.collapses if source != TARGET]
             also = f"; {' and '.join(others)} as well" if others else ""
             yield f"collapse: {self.collapses[TARGET]}{also}"
         far = self.results.quanta.get("dialect")

@@ -19,7 +19,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
     jobs_of,
     task_of,
 )
-from cortex_m_hil.campaigns.evaluation.evaluation_report import NAMES, EvaluationReport, Results, Thresholds
+from cortex_m_hil.campaigns.evaluation.evaluation_report import SOURCE_NAMES, EvaluationReport, Results, Thresholds
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
@@ -242,7 +242,7 @@ def _lines(report: EvaluationReport) -> Iterator[str]:
         quanta = report.max_quanta[source]
         apart = "" if quanta is None else f", at most {quanta} {quanta_word(quanta)} apart"
         count = "" if same is None else f"the same answer for {same} of {total}"
-        yield f"  {NAMES[source]:<11}  {count}{apart}"
+        yield f"  {SOURCE_NAMES[source]:<11}  {count}{apart}"
     if report.same_outputs is not None:
         yield f"  bit for bit  the outputs of the first target for {report.same_outputs} of {total}"
     if (found := report.detections) is not None:
@@ -263,13 +263,13 @@ def _row(one: ClassRow) -> tuple[str, ...]:
 def _summary(model: str, reports: Sequence[EvaluationReport], isa_of: Callable[[str], Isa]) -> str:
     """Return a table of the accuracy by target and reference."""
     [first, *_] = reports
-    sources = [source for source in reversed(NAMES) if any(source in one.accuracy for one in reports)]
+    sources = [source for source in reversed(SOURCE_NAMES) if any(source in one.accuracy for one in reports)]
     figure = "top-1" if first.task is ModelTask.CLASSES else "AUC"
     rows = []
     for one in reports:
         numbers = [_number(one.accuracy.get(source)) for source in sources]
         rows.append((model, one.target, isa_of(one.target).value, figure, *numbers))
-    return table(("model", "target", "class", "", *(NAMES[source] for source in sources)), rows)
+    return table(("model", "target", "class", "", *(SOURCE_NAMES[source] for source in sources)), rows)
 
 
 def _number(value: float | None) -> str:
