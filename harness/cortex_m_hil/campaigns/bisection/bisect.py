@@ -37,7 +37,6 @@ from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses
 
-LIKELY: Final = 4.0  # how much more probable a commit is that touches a likely path
 MARGIN: Final = 0.3  # part of the allowed doubt at which a test that may be flaky ends: docs/bisect.md
 REPEATED: Final = 2  # runs of culprit and parent at least, before it ends
 END_TRIES: Final = 10  # runs of an end that may all contradict what was said of it
@@ -163,18 +162,18 @@ class CommitLine:
         self,
         plan: BisectionPlan,
         commits: Sequence[Commit],
-        likely: Callable[[Sequence[Run]], set[str]] = lambda _: set(),
+        suspected: Callable[[Sequence[Run]], set[str]] = lambda _: set(),
     ) -> None:
         """Take the plan and its commits.
 
         Args:
             plan: the plan.
             commits: from the old end to the new one.
-            likely: returns the SHAs of the commits that are more probable, by what the runs so far name.
+            suspected: returns the SHAs of the commits that are more probable, by what the runs so far name.
         """
         self.plan, self.commits = plan, tuple(commits)
         self.position = {commit.sha: number for number, commit in enumerate(commits)}
-        self._likely = likely
+        self._suspected = suspected
         self._rates = beliefs.DETERMINISTIC if plan.deterministic else beliefs.FLAKY
 
     @classmethod
@@ -184,18 +183,19 @@ class CommitLine:
         named = repository.touching(plan.old, plan.new, plan.likely)
         by_names = functools.cache(functools.partial(repository.touching_names, plan.old, plan.new))
 
-        def likely(runs: Sequence[Run]) -> set[str]:
-            """Return the commits that the user calls likely, or else those that touch operators at fault.
+        def suspected(runs: Sequence[Run]) -> set[str]:
+            """Return the commits that touch a likely path of the user's, or else files of the operators at fault.
 
-            The latter only where runs are repeated anyway.
+            The latter only for a test that may be flaky, whose runs are repeated anyway.
             """
-            return named if plan.likely or plan.deterministic else by_names(suspects.words(suspects.at_fault(runs)))
+            if plan.likely or plan.deterministic:
+                return named
+            return by_names(suspects.file_name_words(suspects.operators_at_fault(runs)))
 
-        return cls(plan, repository.line(plan.old, plan.new), likely)
+        return cls(plan, repository.line(plan.old, plan.new), suspected)
 
     def _prior(self, runs: Sequence[Run]) -> Any:
-        likely, plan = self._likely(runs), self.plan
-        weights = [LIKELY if commit.sha in likely else 1.0 for commit in self.commits[1:]]
+        plan, weights = self.plan, suspects.weights(self.commits[1:], self._suspected(runs))
         return beliefs.prior(weights, old_asserted=plan.old_asserted, new_asserted=plan.new_asserted)
 
     def of_plan(self, plan: BisectionPlan) -> CommitLine:

@@ -1,23 +1,35 @@
-"""Guess the source files that may implement an operator at fault, from parts of its name."""
+"""Commits that are suspected before they are run, and their weights in the prior.
+
+They touch a path that the user calls likely, or a file whose name has a part of the name of an operator at fault.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from cortex_m_hil.campaigns.bisection.history import Commit
 from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict, cases_of
 from cortex_m_hil.campaigns.store import Run
 
+LIKELY: Final = 4.0  # how many times more probable than another a suspected commit is
 _OPERATOR: Final = re.compile(r"\b\w+::(\w+)")
-# Parts of operators' names that say nothing of the kernel.
-_OF_ANY: Final = frozenset({"quantized", "per", "tensor", "copy", "default", "nhwc", "out", "dim", "order", "clone"})
-# CMSIS-NN's words for operators of whose names no part is in the names of their files.
-_ALSO: Final = {"linear": ("fully_connected",), "avg": ("pool",), "bmm": ("batch_matmul",)}
-_SHORTEST: Final = 3  # characters of a word that is looked for
+# Parts that the names of many operators have, so they do not tell the kernel.
+_COMMON_PARTS: Final = frozenset(
+    {"quantized", "per", "tensor", "copy", "default", "nhwc", "out", "dim", "order", "clone"}
+)
+# Words of CMSIS-NN's file names, for operators that it calls by another name.
+_CMSIS_NN_WORDS: Final = {"linear": ("fully_connected",), "avg": ("pool",), "bmm": ("batch_matmul",)}
+_SHORTEST: Final = 3  # characters of a part; shorter ones are in too many file names
 
 
-def words(operators: Iterable[str]) -> tuple[str, ...]:
+def weights(commits: Iterable[Commit], suspected: Collection[str]) -> list[float]:
+    """Return the weight of each commit in the prior, given the SHAs of those that are suspected."""
+    return [LIKELY if commit.sha in suspected else 1.0 for commit in commits]
+
+
+def file_name_words(operators: Iterable[str]) -> tuple[str, ...]:
     """Return the parts of operators' names that file names may contain: `conv` for `quantized_conv2d`.
 
     `operators` are names without namespace and overload. CMSIS-NN's words for the same are added, and the parts are
@@ -27,12 +39,12 @@ def words(operators: Iterable[str]) -> tuple[str, ...]:
     for name in operators:
         for part in name.split("_"):
             stem = re.sub(r"\d+d?$", "", part)
-            if len(stem) >= _SHORTEST and stem not in _OF_ANY:
-                found |= {stem, *_ALSO.get(stem, ())}
+            if len(stem) >= _SHORTEST and stem not in _COMMON_PARTS:
+                found |= {stem, *_CMSIS_NN_WORDS.get(stem, ())}
     return tuple(sorted(found))
 
 
-def at_fault(runs: Sequence[Run]) -> frozenset[str]:
+def operators_at_fault(runs: Sequence[Run]) -> frozenset[str]:
     """Return the operators, without namespace and overload, that the failed runs' records name."""
     texts = (case.at_fault for run in runs if run.verdict == RunVerdict.FAIL for case in cases_of(run.figures))
     return frozenset(name for text in texts for name in _OPERATOR.findall(text))

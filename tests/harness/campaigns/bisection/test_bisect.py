@@ -19,7 +19,7 @@ import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Done, answer, call, command, environment, running, spawn
 from cortex_m_hil.campaigns.bisection.bisect import BisectionPlan, CommitLine, Source
-from cortex_m_hil.campaigns.bisection.suspects import words
+from cortex_m_hil.campaigns.bisection.suspects import file_name_words
 from cortex_m_hil.campaigns.store import Run
 from repositories import Repository, history
 
@@ -519,7 +519,7 @@ def test_a_step_tests_its_folder_where_another_checkout_is_on_the_path(tmp_path:
     ],
 )
 def test_the_names_of_files_that_an_operator_may_lie_in(operators: list[str], expected: tuple[str, ...]) -> None:
-    assert words(operators) == expected
+    assert file_name_words(operators) == expected
 
 
 def test_commits_that_touch_files_of_the_operator_at_fault_are_more_probable(tmp_path: Path) -> None:
