@@ -147,7 +147,7 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
-def tell(answer: Answer) -> None:
+def write_answer(answer: Answer) -> None:
     """Write an answer: text, or with --json an object. No other function writes what a command answers."""
     if CALL.get().as_json:
         head = {"schema_version": SCHEMA_VERSION, "command": CALL.get().command, "exit_status": answer.status}
@@ -166,7 +166,7 @@ def tell_problem(problem: Problem, status: int, fields: Mapping[str, Any] | None
         heading: what precedes the text for people.
     """
     if CALL.get().as_json:
-        tell(Answer("", {**(fields or {}), "error": problem.fields}, status))
+        write_answer(Answer("", {**(fields or {}), "error": problem.fields}, status))
     else:
         with contextlib.suppress(OSError):
             print(heading + problem.text, file=sys.stderr, flush=True)
@@ -174,7 +174,7 @@ def tell_problem(problem: Problem, status: int, fields: Mapping[str, Any] | None
 
 def end(answer: Answer) -> None:
     """Write the only answer of a command, and end the command with its status."""
-    tell(answer)
+    write_answer(answer)
     raise typer.Exit(answer.status)
 
 
@@ -210,7 +210,7 @@ def _answer_one(fields: Mapping[str, Any], heading: str, ask: Callable[[], Answe
         status = status_of(error)
         tell_problem(Problem.of(error), status, fields, heading)
         return status
-    tell(answer)
+    write_answer(answer)
     return answer.status
 
 

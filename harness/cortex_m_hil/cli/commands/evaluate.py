@@ -24,7 +24,7 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
 from cortex_m_hil.checks.left_in_float import left_in_float
-from cortex_m_hil.cli.answers import Answer, json_fields, say, tell
+from cortex_m_hil.cli.answers import Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
 from cortex_m_hil.cli.options import NoLint, SeveralTargets, TargetOptions, within
@@ -170,7 +170,7 @@ def _print_answers(
     """Tell the answer of each target and the summary, and return the exit status."""
     answers = [_answer(one, resolved[one.target], asked_of, lint[one.target]) for one in reports]
     for one in answers:
-        tell(one)
+        write_answer(one)
     say(_summary(asked_of["model"], reports, lambda name: resolved[name].target.isa))
     return max(one.status for one in answers)
 

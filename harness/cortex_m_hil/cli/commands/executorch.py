@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, answer_each, json_fields, tell
+from cortex_m_hil.cli.answers import Answer, answer_each, json_fields, write_answer
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.output import Progress, going_on
 from cortex_m_hil.errors import ConfigError
@@ -84,9 +84,9 @@ def list_installed() -> None:
     found = executorch_build.selected_prefixes()
     if not found:
         nothing = {"cpu": None, "version": None, "directory": None, "coverage": None}
-        tell(Answer("none: hil executorch install --source CHECKOUT --cpu NAME", nothing))
+        write_answer(Answer("none: hil executorch install --source CHECKOUT --cpu NAME", nothing))
     for one in found:
-        tell(Answer(_line(one), _fields(one)))
+        write_answer(Answer(_line(one), _fields(one)))
 
 
 def _line(one: InstalledPrefix) -> str:

@@ -21,9 +21,9 @@ from cortex_m_hil.cli.answers import (
     Problem,
     json_fields,
     say,
-    tell,
     tell_log,
     tell_problem,
+    write_answer,
 )
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
@@ -177,7 +177,7 @@ def _tell(one: dict[str, Any]) -> int:
     """
     if "fields" in one:
         answer = _answer({name: one[name] for name in _TOLD}, one["fields"], one["lines"], is_wrong=one["is_wrong"])
-        tell(answer)
+        write_answer(answer)
         return answer.status
     if one["error"] is None:
         say(f"{one['test']}: {one['verdict'].lower()}\n")

@@ -22,7 +22,7 @@ from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
-from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, json_fields, say, tell
+from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
@@ -76,7 +76,7 @@ def list_(store_file: StoreFile = None) -> None:
         rows = [_about(campaign, nights.night(kept, campaign)) for campaign in kept.campaigns(KIND)]
     if CALL.get().as_json:
         for row in rows:
-            tell(Answer("", row))
+            write_answer(Answer("", row))
     elif rows:
         names = ["nightly", "name", "began", "commit", "targets", "results", ""]
         folders = len({row["folder"] for row in rows}) > 1
@@ -154,7 +154,7 @@ def show(nightly: Nightly = nights.LAST, markdown: Markdown = False, store_file:
         end(Answer(text, {"nightly": campaign.ordinal, "markdown": text}, status))
     if CALL.get().as_json:
         for one in night.results.values():
-            tell(Answer("", one.fields(), status))
+            write_answer(Answer("", one.fields(), status))
         raise typer.Exit(status)
     rows = [_row(one) for one in night.results.values()]
     end(Answer(table(("test", "target", "runtime", "verdict", "instructions", "program"), rows), {}, status))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
-from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, tell, tell_log
+from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, tell_log, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
 from cortex_m_hil.cli.pytest_runs import pytest_command
@@ -142,7 +142,7 @@ def _answer_and_exit(told: Sequence[dict[str, Any]], test: str, again: str) -> N
     problems = [one for one in told if "problem" in one]
     shrunk = [one for one in told if "fails" in one]
     for one in shrunk:
-        tell(Answer(_text(one), one, NO))
+        write_answer(Answer(_text(one), one, NO))
     if shrunk:
         raise typer.Exit(NO)
     if problems:
@@ -150,7 +150,7 @@ def _answer_and_exit(told: Sequence[dict[str, Any]], test: str, again: str) -> N
         raise ConfigError(f"{first['test']}: {first['problem']}", hint=first["hint"])
     if again:
         raise ConfigError(f"{test} fails, and not by a verdict on a program", hint=f"{again} shows why")
-    tell(Answer(f"{test}: nothing fails", dict.fromkeys(_FIELDS), OK))
+    write_answer(Answer(f"{test}: nothing fails", dict.fromkeys(_FIELDS), OK))
     raise typer.Exit(OK)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cortex_m_hil.cli.answers import CALL, Answer, json_fields, say, tell
+from cortex_m_hil.cli.answers import CALL, Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Targets
 from cortex_m_hil.cli.output import table
@@ -47,7 +47,7 @@ def targets(targets_file: Targets = None) -> None:
     rows = [_describe(target, known) for target in known.values()]
     if CALL.get().as_json:
         for row in rows:
-            tell(Answer("", row))
+            write_answer(Answer("", row))
         return
     shown = ("target", "cpu", "isa", "board", "launcher", "runs as", "pools")
     say(table(("name", *shown[1:]), [tuple(str(_for_people(row)[column]) for column in shown) for row in rows]))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, tell
+from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import group
 from cortex_m_hil.cli.options import RuntimeOptions
 from cortex_m_hil.cli.output import label_of
@@ -62,7 +62,7 @@ def install_shim(
     text = [*map(str, paths), _NOT_ARMS.format(number=len(fvp_shim.MODELS), path=shlex.quote(str(folder.absolute())))]
     commands = [_pytest_command(folder, resolved) for resolved in runners]
     text += [f"\nExecuTorch's tests on {label_of(one)}:\n  {line}" for one, line in zip(runners, commands, strict=True)]
-    tell(Answer("\n".join(text), {"folder": folder.absolute(), "files": paths, "commands": commands}))
+    write_answer(Answer("\n".join(text), {"folder": folder.absolute(), "files": paths, "commands": commands}))
 
 
 _NOT_ARMS = """

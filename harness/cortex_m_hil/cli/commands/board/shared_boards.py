@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.boards import leases
-from cortex_m_hil.cli.answers import Answer, json_fields, tell
+from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.commands.board.group import board
 from cortex_m_hil.cli.options import DAY, Targets, within
 from cortex_m_hil.cli.output import table
@@ -31,7 +31,7 @@ def board_status() -> None:
     """List the boards that were used here. Each is held by somebody for something, wedged for a reason, or free."""
     statuses = [leases.inspect(name) for name in leases.known_boards()]
     rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
-    tell(Answer(table(("board", "state", "failures"), rows), {"boards": statuses}))
+    write_answer(Answer(table(("board", "state", "failures"), rows), {"boards": statuses}))
 
 
 @board.command(
@@ -58,7 +58,7 @@ def board_hold(
     port = _port(name, targets_file)
     holder = leases.hold(port, seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
     text = f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})"
-    tell(Answer(text, {"board": port, "holder": holder}))
+    write_answer(Answer(text, {"board": port, "holder": holder}))
 
 
 @board.command(
@@ -73,7 +73,7 @@ def board_release(name: BoardPort, targets_file: Targets = None) -> None:
     """Give a board back to the tests that a person holds."""
     port = _port(name, targets_file)
     holder = leases.release_hold(port)
-    tell(Answer(f"{name} was held by {holder.describe()}", {"board": port, "holder": holder}))
+    write_answer(Answer(f"{name} was held by {holder.describe()}", {"board": port, "holder": holder}))
 
 
 @board.command(
@@ -88,7 +88,7 @@ def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
     """Let tests use a wedged board again. Its failures are forgotten."""
     port = _port(name, targets_file)
     leases.clear(port)
-    tell(Answer(f"{name} is in use again", {"board": port}))
+    write_answer(Answer(f"{name} is in use again", {"board": port}))
 
 
 def _port(name: str, targets_file: Path | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cortex_m_hil.cli.answers import Answer, json_fields, tell
+from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import group
 from cortex_m_hil.cli.commands.doctor.group import doctor
 
@@ -35,7 +35,7 @@ def cache_info() -> None:
     from cortex_m_hil.lowering.disk_cache import disk
 
     found = disk.info()
-    tell(Answer(f"{_size(found)}; at most {found.limit / 1e6:.0f} MB", _fields(found)))
+    write_answer(Answer(f"{_size(found)}; at most {found.limit / 1e6:.0f} MB", _fields(found)))
 
 
 @cache.command(
@@ -52,7 +52,7 @@ def cache_clear() -> None:
 
     found = disk.info()
     disk.clear()
-    tell(Answer(f"{_size(found)} removed", _fields(found)))
+    write_answer(Answer(f"{_size(found)} removed", _fields(found)))
 
 
 def _size(found: DiskCacheInfo) -> str:
