@@ -129,13 +129,13 @@ def log_of_errors() -> Iterator[None]:
     try:
         yield
     except HarnessError as error:
-        tell_log(error.log)
+        write_log(error.log)
         if error.log.strip() and CALL.get().verbose is False:
             error.hint = "; ".join(part for part in (error.hint, "--verbose shows the log") if part)
         raise
 
 
-def tell_log(log: str) -> None:
+def write_log(log: str) -> None:
     """Print a log on standard error if --verbose asks for it."""
     if CALL.get().verbose and log.strip():
         print(log.rstrip(), file=sys.stderr)
@@ -156,7 +156,7 @@ def write_answer(answer: Answer) -> None:
         print(answer.text, flush=True)
 
 
-def tell_problem(problem: Problem, status: int, fields: Mapping[str, Any] | None = None, heading: str = "") -> None:
+def write_problem(problem: Problem, status: int, fields: Mapping[str, Any] | None = None, heading: str = "") -> None:
     """Report an error: for people on standard error, for machines where the answer would be.
 
     Args:
@@ -208,7 +208,7 @@ def _answer_one(fields: Mapping[str, Any], heading: str, ask: Callable[[], Answe
             answer = ask()
     except HarnessError as error:
         status = status_of(error)
-        tell_problem(Problem.of(error), status, fields, heading)
+        write_problem(Problem.of(error), status, fields, heading)
         return status
     write_answer(answer)
     return answer.status

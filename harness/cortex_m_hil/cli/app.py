@@ -20,7 +20,7 @@ from cortex_m_hil.cli.answers import (
     Call,
     Problem,
     status_of,
-    tell_problem,
+    write_problem,
 )  # fmt: skip
 from cortex_m_hil.cli.options import with_options
 from cortex_m_hil.errors import HarnessError
@@ -68,7 +68,7 @@ def exit_statuses() -> Iterator[None]:
     else:
         return
     with contextlib.suppress(OSError):
-        tell_problem(problem, status)
+        write_problem(problem, status)
     _drop_output_if_full()
     raise SystemExit(status)
 

@@ -26,7 +26,7 @@ from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_env
 from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunVerdict, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say, tell_problem
+from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say, write_problem
 from cortex_m_hil.cli.app import Command, UsageError, app, group, of_usage
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
 from cortex_m_hil.cli.options import YEAR, within
@@ -524,7 +524,7 @@ class _Step(Command):
         try:
             return super().make_context(*arguments, **options)
         except UsageError as error:
-            tell_problem(of_usage(error), ABORT)
+            write_problem(of_usage(error), ABORT)
             raise typer.Exit(ABORT) from None
 
 
@@ -555,7 +555,7 @@ def step(test: TestOptions) -> None:
                 test.command, test.rules, test.timeout, folder, None, git_environment(), provenance=provenance
             )
     except HarnessError as error:
-        tell_problem(Problem.of(error), ABORT)
+        write_problem(Problem.of(error), ABORT)
         raise typer.Exit(ABORT) from None
     status = {RunVerdict.PASS: OK, RunVerdict.FAIL: NO}.get(judged.told, SKIP)
     text = f"{judged.told.value}: {judged.why}" if judged.why else judged.told.value

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, json_fields, tell_log
+from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import RuntimeOptions, SeveralTargets
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of
@@ -41,7 +41,7 @@ def build(
         with contextlib.suppress(ToolchainError):  # a runner is built where nothing can run it, too
             flow.require(resolved)
         elf = build_runner(resolved.target, resolved.runtime)
-        tell_log(_log(elf))
+        write_log(_log(elf))
         sizes, problem = _sizes(elf)
         shown = ", ".join(f"{section} {size}" for section, size in sizes.items()) or f"unknown ({problem})"
         text = f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {label_of(resolved)}, {elf.config}"

@@ -21,9 +21,9 @@ from cortex_m_hil.cli.answers import (
     Problem,
     json_fields,
     say,
-    tell_log,
-    tell_problem,
     write_answer,
+    write_log,
+    write_problem,
 )
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
@@ -150,7 +150,7 @@ def _of_tests(what: str, options: Sequence[str]) -> int:
         status = subprocesses.run([*command, *options, f"--hil-localize-into={into}"], log, DAY)
         said = log.read_text(errors="replace")
         told = _of_last_attempts(into.read_text().splitlines()) if into.exists() else []
-    tell_log(said)
+    write_log(said)
     if status not in (0, 1) or not told:
         raise ConfigError(first_error(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
     statuses = [_tell(one) for one in told]
@@ -192,5 +192,5 @@ def _tell_error(one: dict[str, Any]) -> int:
     text = f"{error['type']}: {message}"
     problem = Problem(error["type"], kind, message, text, error["operator"], details, error["hint"])
     status = NO if kind == "verdict" else CANNOT_TELL
-    tell_problem(problem, status, {"target": one["target"]})
+    write_problem(problem, status, {"target": one["target"]})
     return status

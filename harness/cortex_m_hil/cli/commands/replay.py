@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, tell_log
+from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import BundleOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target
@@ -80,7 +80,7 @@ class _Order:
             with opened.dut as dut:
                 found = replay(self.bundle, dut)
                 ran = dut.last_ran() or dut.ran()
-        tell_log(found.log)
+        write_log(found.log)
         lines = self._lines(resolved, opened, found, ran)
         return Answer("\n".join(lines), self._fields(resolved, opened, found, ran), OK if found.now is None else NO)
 

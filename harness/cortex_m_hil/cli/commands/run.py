@@ -14,7 +14,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, json_fields, tell_log
+from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Inputs, NoLint, Pte, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import (
@@ -237,7 +237,7 @@ class _Order:
     def run(self, dut: Dut, resolved: Resolved) -> Answer:
         result, comparison = self._run(dut)
         identity = dut.session().identity
-        tell_log(result.log)
+        write_log(result.log)
         watched = WatchedMemory(self.program) if self.redzones else None
         zones = watched.describe() if watched is not None else ""
         lines = [*([] if self.case is None else [f"case      {self.case}"])]

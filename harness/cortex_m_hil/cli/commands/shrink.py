@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
-from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, tell_log, write_answer
+from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, write_answer, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
 from cortex_m_hil.cli.pytest_runs import pytest_command
@@ -85,7 +85,7 @@ def shrink_command(
     finally:
         process.close()
     log = said + process.log.decode(errors="replace")
-    tell_log(log)
+    write_log(log)
     call = shlex.join(["pytest", *options, test])
     if status not in (0, 1):
         raise ConfigError(first_error(log), hint=f"{call} shows it; it takes a file of tests, or a test's id")

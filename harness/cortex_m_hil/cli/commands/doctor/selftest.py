@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.cli.answers import NO, Answer, Problem, answer_each, json_fields, log_of_errors, tell_log
+from cortex_m_hil.cli.answers import NO, Answer, Problem, answer_each, json_fields, log_of_errors, write_log
 from cortex_m_hil.cli.commands.doctor.group import doctor
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, ran_by
@@ -36,7 +36,7 @@ def selftest(
         except HarnessError as error:
             problem = Problem.of(error)
             return Answer(f"FAIL  {name}: {problem.text}", {"target": name, "error": problem.fields}, NO)
-        tell_log(result.log)
+        write_log(result.log)
         return Answer(f"PASS  {ran_by(result, resolved)}", fields_of_target(resolved, result.ran))
 
     answer_each(choice.names, ask)
