@@ -34,7 +34,7 @@ PARTS, NIGHTLIES, REPORT, COMMENT = (Path(f"hil-{name}") for name in ("parts", "
 
 
 @dataclass(frozen=True)
-class Found:
+class RunFindings:
     """The findings of a run.
 
     Attributes:
@@ -81,7 +81,7 @@ class Found:
         return bool(self.changed or self.missing or not self.night.complete)
 
 
-def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], against: str, *, whole: bool) -> Found:
+def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], against: str, *, whole: bool) -> RunFindings:
     """Put the parts of a nightly together, compare it with an earlier one, and write the report.
 
     Args:
@@ -102,7 +102,7 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], agains
     write_report(report, REPORT)
     if whole and report.night.complete and not missing:
         keep(store, campaign)
-    return Found(report.night, before, report.changes, missing)
+    return RunFindings(report.night, before, report.changes, missing)
 
 
 def keep(store: Store, campaign: StoredCampaign) -> None:
