@@ -36,7 +36,7 @@ _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # 
 
 
 @dataclass(frozen=True)
-class Found:
+class ProgramInputs:
     """The inputs of a program.
 
     Attributes:
@@ -49,7 +49,7 @@ class Found:
     is_made: bool = False
 
 
-def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> Found:
+def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> ProgramInputs:
     """Return inputs of a program: those of `paths`, else those that --keep-programs left beside the `.pte`.
 
     Without these they are those of the first case of a `.bpte`, or follow a formula.
@@ -65,14 +65,16 @@ def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> Found:
     specs = program.file.input_specs()
     kept = [flow.kept_input(pte, number) for number in range(len(specs))]
     if paths:
-        return Found(_read_inputs(program, paths), f"those of {', '.join(map(str, paths))}")
+        return ProgramInputs(_read_inputs(program, paths), f"those of {', '.join(map(str, paths))}")
     if any(map(os.path.lexists, kept)):
-        return Found(_read_inputs(program, kept), f"kept beside the program: {', '.join(one.name for one in kept)}")
+        return ProgramInputs(
+            _read_inputs(program, kept), f"kept beside the program: {', '.join(one.name for one in kept)}"
+        )
     if program.cases:
-        return Found(program.inputs, f"those of test case 0 of {pte.name}")
+        return ProgramInputs(program.inputs, f"those of test case 0 of {pte.name}")
     if not specs:
-        return Found((), "the program takes none")
-    return Found(example_inputs(program), FORMULA, is_made=True)
+        return ProgramInputs((), "the program takes none")
+    return ProgramInputs(example_inputs(program), FORMULA, is_made=True)
 
 
 FORMULA: Final = "made by a formula, since none are given and none lie beside the program"

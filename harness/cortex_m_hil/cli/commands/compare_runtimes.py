@@ -14,7 +14,7 @@ from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, 
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Inputs, MultiplierOptions, OneTarget
 from cortex_m_hil.cli.output import fields_of_target
-from cortex_m_hil.cli.program_files import Found, find_inputs
+from cortex_m_hil.cli.program_files import ProgramInputs, find_inputs
 from cortex_m_hil.diagnose.compare_runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted
@@ -86,7 +86,7 @@ class _Result:
         return found if self.error is None else {**found, "error": self.error.fields}
 
 
-def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, found: Found) -> _Result:
+def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, found: ProgramInputs) -> _Result:
     """Compare a program on two runtimes, and say what differs.
 
     The result has an error if one of the two refuses the program, or fails it.
