@@ -32,7 +32,7 @@ from cortex_m_hil.maintainers.networks.fuzz_models import _row, begun, campaign_
 from cortex_m_hil.maintainers.networks.generator import EXACT, ROUND, Generator
 from cortex_m_hil.maintainers.networks.kernel_lines import KernelLines
 from cortex_m_hil.maintainers.networks.network_campaign import NetworkPlan, NetworkWorkers, Programs
-from cortex_m_hil.maintainers.networks.network_judge import Checks, Judged, ModelJudge, Relation, reason
+from cortex_m_hil.maintainers.networks.network_judge import Checks, ModelJudge, NetworkJudgement, Relation, reason
 from cortex_m_hil.maintainers.networks.network_worker import checks_of, fields_of, packed, unpacked
 from cortex_m_hil.maintainers.networks.recipe import Recipe, image_size
 from cortex_m_hil.maintainers.networks.recipe_part import _EXACT, _KINDS, part_of
@@ -397,7 +397,7 @@ def test_what_another_generator_has_drawn_is_begun_anew(tmp_path: Path) -> None:
 
 
 def _run(outcome: str, refused: str, number: int) -> Run:
-    figures = {**fields_of(Judged(refused={"native builtin": refused} if refused else {})), "classes": []}
+    figures = {**fields_of(NetworkJudgement(refused={"native builtin": refused} if refused else {})), "classes": []}
     return Run(str(number), outcome, figures={**figures, "recipe": {"relation": ""}})
 
 

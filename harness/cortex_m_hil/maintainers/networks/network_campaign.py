@@ -15,7 +15,7 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.maintainers.networks import network_worker as models_worker
 from cortex_m_hil.maintainers.networks.generator import ROUND, Generator
-from cortex_m_hil.maintainers.networks.network_judge import Judged
+from cortex_m_hil.maintainers.networks.network_judge import NetworkJudgement
 from cortex_m_hil.maintainers.networks.network_worker import NetworkOutcome, NetworkWorkerSettings, unpacked
 from cortex_m_hil.maintainers.networks.recipe import Recipe
 
@@ -111,7 +111,11 @@ class Programs(Planner):
         except LaunchError as error:
             if self._stopped:
                 raise
-            nothing = {"recipe": asdict(recipe), "classes": recipe.classes, **models_worker.fields_of(Judged())}
+            nothing = {
+                "recipe": asdict(recipe),
+                "classes": recipe.classes,
+                **models_worker.fields_of(NetworkJudgement()),
+            }
             return Run(key, NetworkOutcome.INFRA.value, error.message, 0.0, time.time(), nothing)
         return Run(**{**answer["run"], "key": key})
 

@@ -97,7 +97,7 @@ class Disagreement:
 
 
 @dataclass
-class Judged:
+class NetworkJudgement:
     """The results of one program. A place is a target with a runtime, as `m4-qemu builtin`.
 
     Attributes:
@@ -129,7 +129,7 @@ class NetworkAttempt:
 
     Attributes:
         kind: the kind of the first finding of the comparison, "" for none.
-        departed: a deviation from fake-quant that is no verdict, as in `Judged`.
+        departed: a deviation from fake-quant that is no verdict, as in `NetworkJudgement`.
     """
 
     result: RunResult | None
@@ -166,11 +166,11 @@ class ModelJudge:
         self.duts, self._kernels = tuple(duts), kernels or {}
         self.isas = tuple(dict.fromkeys(dut.target.isa for dut in duts))
 
-    def judge(self, part: Any, checks: Checks) -> Judged:
+    def judge(self, part: Any, checks: Checks) -> NetworkJudgement:
         """Lower a part, run it on each Dut and return the results. Raise infra errors: then the part is not judged."""
         from cortex_m_hil.maintainers.networks.compiler_lines import lower_and_trace
 
-        judged = Judged()
+        judged = NetworkJudgement()
         try:
             exported = lowering.export(part.module(), part.arguments(), checks.layout)
         except LoweringError as error:
@@ -194,7 +194,9 @@ class ModelJudge:
             self._relate(part, checks, lowered.programs, ran, judged)
         return judged
 
-    def _ran(self, programs: Mapping[Isa, Program], checks: Checks, judged: Judged) -> Iterator[tuple[Dut, RunResult]]:
+    def _ran(
+        self, programs: Mapping[Isa, Program], checks: Checks, judged: NetworkJudgement
+    ) -> Iterator[tuple[Dut, RunResult]]:
         for dut in self.duts:
             if (program := programs.get(dut.target.isa)) is None:
                 continue
@@ -209,7 +211,12 @@ class ModelJudge:
                 yield dut, tried.result
 
     def _relate(
-        self, part: Any, checks: Checks, programs: Mapping[Isa, Program], ran: Mapping[Dut, RunResult], judged: Judged
+        self,
+        part: Any,
+        checks: Checks,
+        programs: Mapping[Isa, Program],
+        ran: Mapping[Dut, RunResult],
+        judged: NetworkJudgement,
     ) -> None:
         relation = Relation(part, checks)
         for dut in ran:

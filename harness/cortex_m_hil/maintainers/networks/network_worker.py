@@ -17,7 +17,7 @@ from cortex_m_hil.campaigns.store import Plan, Run
 from cortex_m_hil.campaigns.workers import answer_requests
 from cortex_m_hil.errors import HarnessError, InfraError
 from cortex_m_hil.maintainers.networks.kernel_lines import counting
-from cortex_m_hil.maintainers.networks.network_judge import Checks, Disagreement, Judged, ModelJudge, place_of
+from cortex_m_hil.maintainers.networks.network_judge import Checks, Disagreement, ModelJudge, NetworkJudgement, place_of
 from cortex_m_hil.maintainers.networks.recipe import Recipe
 from cortex_m_hil.maintainers.networks.shrunk_test import write_shrunk
 from cortex_m_hil.targets.load import load_user_targets
@@ -81,7 +81,7 @@ class _Server:
     def _judged(self, recipe: Recipe) -> Run:
         from cortex_m_hil.maintainers.networks.recipe_part import part_of
 
-        began, judged, problem = time.monotonic(), Judged(), ""
+        began, judged, problem = time.monotonic(), NetworkJudgement(), ""
         for _ in range(ATTEMPTS):
             try:
                 judge = ModelJudge(self._duts, self._kernels)
@@ -112,11 +112,11 @@ def checks_of(recipe: Recipe) -> Checks:
     return Checks(layout, recipe.quantize, recipe.redzones, recipe.relation)
 
 
-def fields_of(judged: Judged) -> dict[str, Any]:
+def fields_of(judged: NetworkJudgement) -> dict[str, Any]:
     return {**asdict(judged), "reached": packed(judged.reached)}
 
 
-def _outcome(judged: Judged) -> NetworkOutcome:
+def _outcome(judged: NetworkJudgement) -> NetworkOutcome:
     if any(not one.known for one in judged.failures):
         return NetworkOutcome.FAILED
     return NetworkOutcome.PASSED if judged.passed or judged.failures else NetworkOutcome.REFUSED
