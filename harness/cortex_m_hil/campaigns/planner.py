@@ -10,12 +10,12 @@ from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host.deadline import Deadline
 
-ATTEMPTS: Final = 2  # at what one run is to tell, while infra errors prevent it
+ATTEMPTS: Final = 2  # tries of a run that ends in an infra error
 INFRA_IN_A_ROW: Final = 4  # runs that taught nothing, one after the other, after which a campaign stops
 
 
 class Planner:
-    """A campaign: which run is next follows from the recorded runs alone, so one that was killed goes on where it was.
+    """A campaign's choice of runs. It follows from the recorded runs alone, so a killed campaign goes on where it was.
 
     Attributes:
         infra: the verdicts of runs that teach nothing.
@@ -45,7 +45,7 @@ class Planner:
 
 
 class _Here(Executor):
-    """Executes in the caller's thread, before `submit` returns."""
+    """An executor that calls the function in the caller's thread, before `submit` returns."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         done = Future[Any]()

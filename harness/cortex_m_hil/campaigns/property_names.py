@@ -38,7 +38,7 @@ FIT: Final = "fit_"
 """The beginning of the names of the figures of `--fit`."""
 NOT_FITTED: Final = "not_fitted"
 
-# Of `hil nightly`, for fields of its results.
+# Names of further fields of a nightly's results.
 CPU_SECONDS, PARTS, RUNNER = "cpu_seconds", "parts", "runner"
 
 

@@ -82,7 +82,7 @@ class Provenance:
         return [word.replace(_PYTHONPATH, begin, 1) if word.startswith(_PYTHONPATH) else word for word in command]
 
     def objection(self, *, is_pytest: bool) -> Objection | None:
-        """Return why the verdict of a command that has ended is none on the tree; None if nothing speaks against it.
+        """Return why the verdict of an ended command is not one on the tree; None if nothing speaks against it.
 
         pytest has to have used something of the tree; how other commands use it is not known.
         """
@@ -155,7 +155,7 @@ class Provenance:
 
 
 class Sources:
-    """The modules of this process, whose results are told as those of the commit of the folder it runs in."""
+    """A check of this process's modules: its results count for the commit of the folder that it runs in."""
 
     def __init__(self) -> None:
         self._top = provenance_hook.top_of(os.path.realpath(Path.cwd()))

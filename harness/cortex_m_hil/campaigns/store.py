@@ -35,7 +35,7 @@ CREATE TABLE run (
     PRIMARY KEY (campaign, number)
 );
 """
-# By the schema that they lead to. Campaigns that users knew by `id` keep that as their ordinal.
+# Migrations, by the schema that they lead to. Campaigns that users knew by `id` keep that as their ordinal.
 _MIGRATIONS: Final = {
     2: ("ALTER TABLE campaign ADD COLUMN name TEXT NOT NULL DEFAULT ''",),
     3: ("ALTER TABLE campaign ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0", "UPDATE campaign SET ordinal = id"),
@@ -93,7 +93,7 @@ class StoredCampaign:
 
 
 def from_fields(kind: type[_Kind], fields: Mapping[str, Any]) -> _Kind:
-    """Return the dataclass that `asdict` made `fields` of, also after a way through JSON.
+    """Return the dataclass that `asdict` made `fields` of, also after a round trip through JSON.
 
     Raises:
         ValueError: the fields make no sense.

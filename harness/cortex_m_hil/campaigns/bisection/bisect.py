@@ -37,12 +37,12 @@ from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses
 
-MARGIN: Final = 0.3  # part of the allowed doubt at which a test that may be flaky ends: docs/bisect.md
-REPEATED: Final = 2  # runs of culprit and parent at least, before it ends
-END_TRIES: Final = 10  # runs of an end that may all contradict what was said of it
-SWAPPED_TRIES: Final = 3  # the same, of each end where both contradict it
-INFRA_TRIES: Final = 2  # runs of a commit without evidence, after which it counts as one that cannot be tested
-DETAILED_TRIES: Final = 3  # runs of culprit or parent with details, until one looks like its side
+MARGIN: Final = 0.3  # of the allowed doubt, at which a search with a possibly flaky test ends: docs/bisect.md
+REPEATED: Final = 2  # runs of culprit and of parent, at least, before the search ends
+END_TRIES: Final = 10  # runs of an end that all contradict what was said of it, before the search ends
+SWAPPED_TRIES: Final = 3  # likewise, of each end where both contradict it
+INFRA_TRIES: Final = 2  # runs of a commit that all end in infra errors, after which it counts as untestable
+DETAILED_TRIES: Final = 3  # extra runs of culprit or parent that record operators, until one ends as expected
 STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"
 
 
@@ -74,7 +74,7 @@ class BisectionPlan(store.Plan):
         old: SHA of the old end.
         new: SHA of the new end.
         old_asserted: the old end is asserted, and never run.
-        new_asserted: the same of the new end.
+        new_asserted: the new end is asserted, and never run.
         likely: paths; a commit that touches one is more probable.
         confidence: the probability at which a culprit is found.
         deterministic: the test is not flaky: no run is repeated.
@@ -86,7 +86,7 @@ class BisectionPlan(store.Plan):
         build_timeout: seconds for a build.
         rules: which outcomes count.
         reuse: runs of earlier searches count where source and test are the same.
-        details: figures by SHA that culprit and parent gave when they were run once more, with a look at each operator.
+        details: figures by SHA, of the extra runs of culprit and parent that recorded each operator's outputs.
     """
 
     source: Source
@@ -122,7 +122,7 @@ class BisectionOutcome(str, Enum):
     UNDER_WAY = "under way"
     FOUND = "found"
     NO_CHANGE = "no change"  # the ends do not differ, whatever was said of them
-    NOT_AS_SAID = "not as said"  # no run of an end was as was said of it
+    NOT_AS_SAID = "not as said"  # every run of an end contradicts what was said of it
     CONTRADICTION = "contradiction"  # no single change explains the runs of a test that is said to be deterministic
     UNTESTABLE = "untestable"  # an end cannot be run
 
@@ -135,7 +135,7 @@ class BisectionState:
         outcome: the progress.
         next: the position to run, while it is under way; None otherwise.
         candidates: positions, oldest first: the most probable culprit, and those that no run can tell from it.
-        probability: theirs together; where the outcome is FOUND, at least the confidence.
+        probability: the sum over the candidates; where the outcome is FOUND, at least the confidence.
         posterior: the probability of each culprit, 0 … n + 1.
         bits: the entropy of the posterior.
         left: about how many more runs it takes.
@@ -178,7 +178,7 @@ class CommitLine:
 
     @classmethod
     def of(cls, plan: BisectionPlan) -> CommitLine:
-        """Return the line of a plan. Raises ConfigError where the repository has none."""
+        """Return the commits of a plan. Raises ConfigError where the repository has no line between its ends."""
         repository = Repository(Path(plan.source.path))
         named = repository.touching(plan.old, plan.new, plan.likely)
         by_names = functools.cache(functools.partial(repository.touching_names, plan.old, plan.new))
@@ -215,7 +215,7 @@ class CommitLine:
         return tuple(end for end, asserted in ends if not asserted)
 
     def state(self, runs: Sequence[Run]) -> BisectionState:
-        """Return the conclusions from some runs.
+        """Return the conclusions from the runs so far.
 
         They depend on how often each commit gave which verdict, and on the operators named, not on the order of the
         runs.
@@ -283,7 +283,7 @@ class CommitLine:
 
 
 class _Seen:
-    """Counts of the runs at each position, and the ends that were run and never were as was said of them."""
+    """Counts of the runs at each position, and the ends whose runs all contradict what was said of them."""
 
     def __init__(self, line: CommitLine, runs: Sequence[Run]) -> None:
         size = len(line.commits)
@@ -351,7 +351,7 @@ class Bisection(Planner):
         return Run(key, judgement.told.value, judgement.why, seconds, time.time(), figures)
 
     def details(self, key: str, *, new: bool, bundles: Path) -> Mapping[str, Any]:
-        """Run the test of one commit with a look at each operator, and return its figures.
+        """Run the test of one commit once more, record each operator's outputs, and return the figures.
 
         They are empty where no run looked like that side, or where the harness of that commit cannot tell.
 
@@ -398,17 +398,17 @@ def run_test(
     words: Sequence[str], rules: Rules, seconds: float, folder: Path, log: Path | None, changed: Mapping[str, str],
     options: Sequence[str] = (), provenance: Provenance | None = None,
 ) -> RunJudgement:  # fmt: skip
-    """Run the user's command in the current folder, and return what it tells.
+    """Run the user's command in the current folder, and judge the run.
 
     Args:
         words: the command.
         rules: which outcomes count.
-        seconds: after these, it is ended.
+        seconds: the limit, after which the command is ended.
         folder: for files that are read afterwards.
         log: gets what the command prints; None: our standard error does.
         changed: the command's environment.
         options: further ones of pytest.
-        provenance: the tree that has to be tested: a verdict on something else is none. None: nothing is checked.
+        provenance: checks that the right tree was tested, since a verdict on another does not count. None: no check.
 
     Raises:
         ConfigError: a fallback ran in place of the target, and the rules do not allow it.

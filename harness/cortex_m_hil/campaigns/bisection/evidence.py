@@ -144,7 +144,7 @@ def lines_of_run(line: CommitLine, runs: Sequence[Run], number: int) -> Iterator
 
 
 def progress_text(line: CommitLine, runs: Sequence[Run], number: int) -> str:
-    """Return in words what run `number`, counted from 1, taught, and how certain the search is after it."""
+    """Return in words what run `number`, counted from 1, showed, and how certain the search is after it."""
     before, after = (line.state(runs[:end]) for end in (number - 1, number))
     if after.outcome is BisectionOutcome.CONTRADICTION:
         return "no single change explains this"

@@ -15,7 +15,7 @@ from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import toolchain
 
 SECONDS: Final = 600.0  # for one git command; a checkout of a large repository takes its time
-# Without the user's hooks, and without garbage collection of their repository. Paths are not patterns.
+# Options of every call: the user's hooks are not run, their repository is not compacted, paths are no patterns.
 _GIT: Final = (
     "git",
     "--literal-pathspecs",
@@ -153,7 +153,7 @@ class Repository:
         return any(self._ask("cat-file", "-e", self.resolve(one), at=other).status == 0 for one in commits)
 
     def ignores(self, top: Path, path: str) -> bool:
-        """Tell whether the checkout at `top` has a file there that git neither tracks nor is to."""
+        """Tell whether the checkout at `top` has a file there that git ignores."""
         return bool(self.git("ls-files", "--others", "--ignored", "--exclude-standard", "--", path, at=top))
 
     def diff_stat(self, commit: Commit) -> str:

@@ -57,7 +57,7 @@ class Rates:
     new: FailureRatePrior
 
 
-RARELY: Final = 0.001  # the chance where the nearest runs on both sides could not be tested: tried last
+RARELY: Final = 0.001  # the least chance, between two commits that could not be tested: these are tried last
 DETERMINISTIC: Final = Rates(FailureRatePrior(0, 1.0), FailureRatePrior(1, 1.0))
 FLAKY: Final = Rates(FailureRatePrior(0, 0.2), FailureRatePrior(1, 0.1))
 

@@ -29,21 +29,21 @@ _AT_FAULT: Final = (prop.AT_FAULT, prop.WRONG_LAYOUT)
 _OF_OUTPUTS: Final = "Mismatch"
 _WARNING: Final = HilWarning.__name__
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
-_ERROR: Final = re.compile(r"\berror: |^ERROR(?!: usage)|^E  ")  # of pytest
-_SKIP: Final = 125  # of git bisect run
+_ERROR: Final = re.compile(r"\berror: |^ERROR(?!: usage)|^E  ")  # in what pytest prints
+_SKIP: Final = 125  # the exit status by which git bisect run knows an untestable commit
 # Errors of the commit itself: another run of it ends alike.
 _OF_THE_COMMIT: Final = (ToolchainError.__name__, BuildError.__name__)
 
 
 class RunVerdict(str, Enum):
-    """The meaning of a run for its commit."""
+    """The verdict of a single run on its commit."""
 
     PASS = "pass"
     FAIL = "fail"
     SKIP = "skip"  # this commit cannot be tested: the command says so, or nothing of the test could be run on it
-    BUILD = "build"  # nor this one: it does not build
-    ELSEWHERE = "elsewhere"  # nor this one: something else was tested in its place
-    INFRA = "infra"  # nothing was learnt, and another run may tell more
+    BUILD = "build"  # this commit does not build, so it cannot be tested
+    ELSEWHERE = "elsewhere"  # this commit was not tested: something else was, in its place
+    INFRA = "infra"  # the run tells nothing of the commit; another run may
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _runs_another(words: Sequence[str]) -> bool:
 
 
 def first_error(said: str) -> str:
-    """Return the first error that pytest names, else the last line of what it printed."""
+    """Return the first line with an error in what pytest printed, else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
     return next((line for line in lines if _ERROR.search(line)), lines[-1])
 

@@ -24,11 +24,11 @@ from cortex_m_hil.program.tensor import Array, TensorSpec
 LABELS: Final = "y_labels.csv"
 RAW: Final = ("uint8", "int8", "float32")
 MEMBERS: Final = ("inputs", "labels", "calibration")  # of an .npz; the last may be missing
-CALIBRATION: Final = 100  # samples at most, where the data has none of its own for that
+CALIBRATION: Final = 100  # samples to calibrate with, at most, where the data has no inputs of its own for that
 CLASSES: Final = 100_000
 _LABELS_LIMIT: Final = 16 << 20  # bytes
 _FILE_LIMIT: Final = 64 << 20
-_INPUTS_LIMIT: Final = 1 << 30  # of all samples, windows apart
+_INPUTS_LIMIT: Final = 1 << 30  # bytes of all inputs; windows that overlap count whole
 _FORMAT: Final = "file name,number of classes,class; for windows also their width and stride in bytes"
 
 
@@ -68,7 +68,7 @@ class Raw:
 
     @property
     def is_computed(self) -> bool:
-        """Tell whether inputs are other numbers than those in files."""
+        """Tell whether inputs differ from the numbers in the files."""
         return (self.scale, self.zero_point) != (1.0, 0)
 
 
@@ -95,7 +95,7 @@ class DataSet:
             samples.
         benchmark: the task whose data this is; None: it is of no benchmark.
         classes: the number of classes that the data names; 0 where it names none.
-        taken_as: what is to be known of integers that are taken as floats; "" for none.
+        taken_as: the sentence which says that integers are taken as floats; "" where none are.
     """
 
     name: str
@@ -315,7 +315,7 @@ def _values(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
 
 
 def _taken_as(taken: Taken, raw: Raw, dtypes: dict[str, np.dtype[Any]]) -> str:
-    """Return the sentence about integers that are taken as floats without `raw` computing anything; "" for none.
+    """Return the sentence which says that integers become floats as they are, without a scale; "" where none do.
 
     Args:
         taken: what the model takes.

@@ -45,7 +45,7 @@ class ModelTask(str, Enum):
     """The task of a model, by the shape of its output."""
 
     CLASSES = "classes"  # the largest output is the answer
-    ANOMALY = "anomaly"  # the input comes back: a clip's score is the mean squared error, over its windows
+    ANOMALY = "anomaly"  # the model reconstructs its input: a clip's score is the mean squared error over its windows
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class EvaluationPlan(store.Plan):
         model: as the user named it.
         data: as the user named it.
         samples: how many.
-        digest: of the samples and what is calibrated with.
+        digest: of the samples and the calibration inputs.
         content: by target, a digest of everything else that its outputs follow from: program, runner, simulator.
     """
 
@@ -182,7 +182,7 @@ class Evaluation(Planner):
         most = max(len(sample.windows) for sample in data.samples)
         step, total = max(1, WINDOWS // most), len(data.samples)
         self._parts = [(first, min(first + step, total)) for first in range(0, total, step)]
-        self._unreachable: set[str] = set()  # in this process; a later one tries again
+        self._unreachable: set[str] = set()  # targets that this process gave up; a later process tries them again
         self._linted: set[str] = set()
         self._up = ""
 

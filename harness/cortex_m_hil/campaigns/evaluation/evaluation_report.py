@@ -205,7 +205,7 @@ class EvaluationReport:
 
     @cached_property
     def collapses(self) -> dict[str, Collapse]:
-        """Return the collapses by source: nearly all of its answers are one class. Other sources are left out."""
+        """Return by source the class that nearly all of its answers are (a collapse); others are left out."""
         if self.task is not ModelTask.CLASSES or not self.results.labels:
             return {}
         found = {

@@ -40,9 +40,9 @@ COVERAGE: Final = "|coverage"  # ends the key of a part whose runners count; its
 ENDED: Final = "ended"
 SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
 EVERY: Final = 60.0  # seconds, in which progress is told at least once
-_GRACE: Final = 5.0  # seconds for pytest to put its simulators away
+_GRACE: Final = 5.0  # seconds for pytest to end its simulators
 _GIT_SECONDS: Final = 120.0
-_LINE: Final = 10_000  # commits, in which a nightly is looked for
+_LINE: Final = 10_000  # commits of a branch that are searched for one with a nightly
 _SUFFIXES: Final = ("py", "toml", "ini", "cfg", "yaml", "yml", "c", "h", "cpp", "ld", "pte", "npz")
 _SOURCES: Final = tuple(f":(top)*.{suffix}" for suffix in _SUFFIXES)
 _USAGE, _NO_TESTS = 4, 5  # exit statuses of pytest
@@ -76,7 +76,7 @@ class NightlyPlan(store.Plan):
         difference: a digest of what its files have beside the commit; "" where there is no difference.
         tools: versions of compilers, C libraries and packages.
         left_out: targets that were asked for and do not run here, and why.
-        models: patterns of the tests that are models, of which the report has a table.
+        models: patterns of the tests that are models, which the report's table of models has.
     """
 
     tests: tuple[str, ...]
@@ -97,7 +97,7 @@ class NightlyPlan(store.Plan):
 
     @property
     def scope(self) -> tuple[object, ...]:
-        """Return what decides which results there are."""
+        """Return the fields of the plan that decide which results there are."""
         return self.tests, self.upstream, self.targets, self.runtimes, self.options, self.shard
 
     @classmethod
@@ -153,14 +153,14 @@ def _senseless(what: str, error: Exception) -> ConfigError:
 
 @dataclass(frozen=True)
 class NightlyPart:
-    """The work of one pytest.
+    """The tests that one pytest process runs.
 
     Attributes:
         suite: `tests` or `upstream`.
         runtime: what executes programs.
         slice: 0: all tests, whose results are recorded. 1 to `SLICES`: a part of the tests, whose runners count
-            coverage
-            and whose results are not. Coverage is known when pytest ends, so that an interruption costs a slice.
+            coverage and whose results are not recorded. Coverage is known when pytest ends, so an interruption costs
+            one slice.
     """
 
     suite: str
@@ -182,14 +182,14 @@ class NightlyPart:
 
 @dataclass(frozen=True)
 class PytestProgress:
-    """The progress of the pytest at work.
+    """The progress of the pytest process that is running.
 
     Attributes:
-        part: what it runs.
+        part: the tests that it runs.
         collected: how many tests it has.
         running: how many run now.
         done: how many have ended.
-        result: that of the last one; None where there is none.
+        result: of the test that ended last; None where none has ended.
     """
 
     part: NightlyPart

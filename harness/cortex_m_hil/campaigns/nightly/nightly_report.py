@@ -25,8 +25,8 @@ def report_of(
         kept: the store.
         campaign: the nightly.
         before: the nightly that it is compared with; None: there is none.
-        folder: where the report is written, which has the nights before then; bundles that lie there already are named
-            in it. None: nowhere.
+        folder: where the report will be written; the report then has earlier nights, and links to the bundles in the
+            folder. None: it is not written, and has neither.
     """
     plan, night = nightly_plan(campaign), nights.night(kept, campaign)
     against = nights.night(kept, before) if before is not None else None

@@ -22,11 +22,11 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Label = TypeVar("Label", bound=Hashable)
 ALPHA: Final = 1e-3  # the probability of a false alarm a night, of what all tests of a board have in common
-TESTS_ALPHA: Final = 2e-4  # likewise, of the tests apart from that: their noise is known well, so this costs little
+TESTS_ALPHA: Final = 2e-4  # likewise, of single tests: their noise is known well, so a small one costs little
 PART_ALPHA: Final = 0.01  # the probability that an operator is named in a reported shift and did not move
 SHORTEST: Final = 3  # nights of a level, for its end to be seen
 LONGEST: Final = 100  # nights that are looked at
-FEWEST: Final = 3  # tests, to have something in common
+FEWEST: Final = 3  # tests of a board, at least, for a shift of all together
 ALL_PARTS: Final = "all operators"
 _WHOLE: Final = 0.5  # cycles
 _ROUNDING: Final = 1e-12  # of logarithms: a board that always takes the same cycles has no noise at all
@@ -134,7 +134,7 @@ class _Levels:
         self._nights = 0
         self._sums = np.zeros((3, series, nights + 1))  # before each night: how many values, their sum, of squares
         self._first = np.full(series, np.nan)
-        self._freedom, self._squares = 0.0, 0.0  # of levels that ended
+        self._freedom, self._squares = 0.0, 0.0  # degrees of freedom and squared deviations of the levels that ended
 
     def add(self, values: Array) -> None:
         """Add a night with a value for each series; NaN where there is none."""

@@ -229,8 +229,8 @@ def problems_within(new: Night) -> Iterator[Change]:
 def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:
     """Return a test's earlier results that figures can be compared with, newest first, up to the last that passed.
 
-    They are by the same engine and the same installed runtime, of programs that were right. One that passed has all
-    figures, so that those before it are not needed.
+    They were measured on the same engine and installed runtime, with programs that were right. A result that passed has
+    all figures, so none before it is needed.
     """
     found = []
     for night in reversed(nights):
@@ -415,7 +415,7 @@ def _board(every: Key, keys: Sequence[Key], nights: _Nights) -> Iterator[Change]
 
 
 def _moved(key: Key, before: str, after: str, shift: Shift, keys: Sequence[Key], nights: _Nights) -> Change:
-    """Return the change of a shift, with its operators, and since when, if that is not the last night."""
+    """Return a shift as a change, with its operators, and with the night that it began in, if that is not the last."""
     since = f"since nightly {nights[shift.at][0]}" if shift.at < len(nights) - 1 else ""
     return Change(_kind(shift.before, shift.after), key, CYCLES, before, after, _operators(shift, keys, nights), since)
 

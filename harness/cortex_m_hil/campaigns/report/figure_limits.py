@@ -128,7 +128,7 @@ def _judged(limit: FigureLimit, before: Result | None, after: Result) -> Iterato
     was = None if values is None else combined(limit.figure, values[0])
     is_now = after.value(limit.figure)
     if values is None and after.verdict not in PASSED and limit.below is not None and limit.figure not in WORST:
-        return  # a sum of some of its programs, maybe
+        return  # the sum may lack programs that were not run
     if is_now is None and was is not None:
         yield Change(ChangeKind.MISSING, after.key, limit.figure, as_text(was), as_text(is_now))
     bound = limit.bound(was)

@@ -17,7 +17,7 @@ from cortex_m_hil.runner.results import Verdict
 _SKIPPED: Final = (Verdict.SKIP, Verdict.XFAIL)
 _FAILURE: Final = (Verdict.FAIL, Verdict.XPASS)
 _ERROR: Final = (Verdict.ERROR, Verdict.INFRA)
-# What no XML 1.0 document may have, not even as a reference (https://www.w3.org/TR/xml/#charsets).
+# Characters that no XML 1.0 document may have, not even as a reference (https://www.w3.org/TR/xml/#charsets).
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

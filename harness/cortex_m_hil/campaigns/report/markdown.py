@@ -1,6 +1,6 @@
 """A report in short as GitHub's Markdown, for a job's summary or a comment on a pull request.
 
-Texts of others stand in code spans, where they are no markup, link or mention.
+Texts from tests and targets stand in code spans, where they are no markup, link or mention.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 
 LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB
-_PART: Final = LIMIT // 4  # of the table, of failures and of changes, each
-_LONGEST: Final = 400  # characters of a text of others
-_ROWS: Final = 10  # of an entry
+_PART: Final = LIMIT // 4  # bytes for each of table, failures and changes
+_LONGEST: Final = 400  # characters of a text from a test or a target
+_ROWS: Final = 10  # lines of a group of changes
 
 
 def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> str:
@@ -58,7 +58,7 @@ def _fitting(blocks: Iterable[str], rest: str) -> Iterator[str]:
 
 
 def _code(text: str, *, in_table: bool = False) -> str:
-    """Return one line of another's text as a code span, which no backtick in it can end."""
+    """Return a text from a test or a target as one code span, which no backtick in it can end."""
     line = printable(" ".join(text.split()))
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
     line = line.replace("|", "\\|") if in_table else line

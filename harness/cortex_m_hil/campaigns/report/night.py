@@ -40,8 +40,8 @@ FIGURES: Final = frozenset(
 )
 """The names of all figures that are numbers, and can have a limit."""
 BUILTIN: Final = "builtin"  # the runtime that is this project's own
-RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
-# Beside results, what pytest tells `hil nightly`: the number of tests, and that one has begun.
+RUNNER: Final = "(runner)"  # in place of a test's name, where a result is of the runner's ELF
+# Fields that pytest reports to `hil nightly` besides results: the number of tests, and that one has begun.
 COLLECTED, BEGUN = "collected", "begun"
 
 

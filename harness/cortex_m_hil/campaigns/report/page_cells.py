@@ -19,7 +19,7 @@ TRENDS: Final = 800_000  # characters of all trends together
 
 
 class TextNumbers:
-    """Numbers for texts that come often."""
+    """A numbered list of texts, each stored once however often it occurs."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
