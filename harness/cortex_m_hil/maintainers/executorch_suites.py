@@ -43,7 +43,7 @@ _PACKAGE: Final = "executorch.backends.cortex_m"
 _RUNS: Final = frozenset({"run_artifact", "run_on_fvp", "serialize", "test_implementation", "test_runner", "_test_op"})
 # No stage up to here knows the target; the Cortex-M passes, which do, are the next.
 _SHARED: Final = frozenset({"QUANTIZE", "EXPORT", "TO_EDGE"})
-# Few: the targets of one test run one after the other, and a test seldom lowers more than one module.
+# A small number is enough: a test's targets run one after the other, and it seldom lowers more than one module.
 stages: Final[Lru[dict[str, Any]]] = Lru(8)
 
 
@@ -340,7 +340,7 @@ class _Stages:
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        """Mark the block as the harness's own: it may access stages without running them. Its time is counted."""
+        """Mark the block as the harness's own, in which access to a stage does not run it; count its time."""
         before, self.is_inside = self.is_inside, True
         began = time.monotonic()
         try:
@@ -431,7 +431,7 @@ class _Stage:
             self.remembered = None
 
     def _looked_at(self) -> Any:
-        """Return the stage after it has run, for access from outside the harness.
+        """Return the stage after it has run, for code outside of the harness.
 
         The accessing code may change the result: after that only its content says what the next stage starts from.
         """

@@ -31,36 +31,46 @@ NETWORKS: Final = 100
 
 @dataclass(frozen=True)
 class Options:
-    """The options of fuzzing."""
+    """The options of `hil dev fuzz`."""
 
-    target: Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="With --models also a list or a glob")]
+    target: Annotated[
+        str, typer.Option("--target", "-t", metavar="NAME", help="A target's name; with --models also a list or a glob")
+    ]
     ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None
-    models: Annotated[bool, typer.Option("--models", help="Generated networks instead of mutated programs")] = False
+    models: Annotated[bool, typer.Option("--models", help="Run generated networks instead of mutated programs")] = False
     number: Annotated[
         int | None,
-        typer.Option("--count", min=1, help="Mutants [default: 10000], or generated networks [default: 100]"),
+        typer.Option("--count", min=1, help="Number of mutants [default: 10000] or of networks [default: 100]"),
     ] = None
     seconds: Annotated[
         float | None,
         typer.Option(
-            callback=within(1, YEAR), help="With --models: begin none after so many; the only end without --count"
+            callback=within(1, YEAR),
+            help="With --models: start no new network after this many seconds; without --count there is no other end",
         ),
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants or networks")] = 0
+    seed: Annotated[
+        int, typer.Option("--seed", help="Seed of the mutants or networks: the same one gives the same")
+    ] = 0
     corpus: Annotated[
         Path | None,
         typer.Option(
-            "--corpus", callback=folder_to_write, help="A folder for what finds a bug [default with --models: fuzzed]"
+            "--corpus",
+            callback=folder_to_write,
+            help="Folder for mutants that show a bug, or for tests of failing networks [default with --models: fuzzed]",
         ),
     ] = None
-    jobs: Annotated[int, typer.Option("--jobs", "-j", "-n", min=1, help="With --models: networks at a time")] = 1
-    reset: Annotated[bool, typer.Option("--reset", help="With --models: begin anew what was begun in this folder")] = (
-        False
-    )
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", "-n", min=1, help="With --models: number of networks that are judged at a time"),
+    ] = 1
+    reset: Annotated[
+        bool, typer.Option("--reset", help="With --models: forget the campaign of this folder, and start a new one")
+    ] = False
     store_file: StoreFile = None
-    runtime: Annotated[str, typer.Option("--runtime", help="builtin or executorch; with --models also both: a,b")] = (
-        "builtin"
-    )
+    runtime: Annotated[
+        str, typer.Option("--runtime", help="builtin or executorch; with --models also both: builtin,executorch")
+    ] = "builtin"
     targets_file: Targets = None
 
 
@@ -70,31 +80,37 @@ class Options:
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "seed, mutants": "the seed, and how many were run",
-            "outcomes": "how many ended in which way",
-            "unsuited": "programs that the target refuses unchanged: program, why",
-            "bugs": "a list of program, number, edits, detail, saved (the file, or null)",
+            "seed, mutants": "the seed, and the number of mutants that were run",
+            "outcomes": "the number of mutants by outcome",
+            "unsuited": "programs that the target refuses unmutated: a list of program, why",
+            "bugs": "a list of program, number (of the mutant), edits, detail, saved (the file, or null)",
         }
     )
     + "\n\n"
     + json_fields(
         {
-            "outcome, left": "complete, or under way and how many networks are left",
-            "targets, runtimes, seed, programs": "what was asked, and how many networks were judged",
-            "outcomes": "how many passed, were refused everywhere, failed, or told nothing (infra)",
-            "runs": "how many passed, by target and runtime",
-            "partly": "how many of those that passed were refused on some target or runtime",
+            "outcome, left": "complete or under way, and the number of networks that are left",
+            "targets, runtimes, seed, programs": "what was asked for, and the number of networks that were judged",
+            "outcomes": "the number of networks that passed, were refused everywhere, failed, or gave an infra error",
+            "runs": "the number of networks that passed, by target and runtime",
+            "partly": "the number of networks that passed, but were refused on some target or runtime",
             "defects": (
-                "a list of kind, operator, known (the known bug that it is, or empty), programs (how many), first (its "
-                "number), places, message, fails and passes (test files)"
+                "a list of kind, operator, known (the known bug that explains it, or empty), programs (the number of "
+                "networks), first (the number of the first of them), places (targets and runtimes), message, fails and "
+                "passes (test files)"
             ),
-            "refusals": "networks by reason, of reasons that differ only in names and numbers the first",
-            "departed": "how many were further from fake-quant than rounding explains",
-            "relations": "of each relation, how often it holds, fails, was quantised otherwise, refused, or not asked",
-            "operators, classes": "of operators and of attributes, in how many networks by ISA class",
+            "refusals": (
+                "the number of networks by reason; reasons that differ only in names and numbers count as the first one"
+            ),
+            "departed": "the number of networks that are further from fake-quant than rounding explains",
+            "relations": (
+                "for each relation between a network and a changed one, how often it holds, fails, or was not checked: "
+                "quantised otherwise, refused, or not asked (the network cannot be changed so)"
+            ),
+            "operators, classes": "for each operator, and for each attribute, the number of networks by ISA class",
             "reached": (
-                "files: lines reached of lines in each file of the compiler, and of the kernels by ISA class (DSP "
-                "linear.cpp); decisions of checks and passes"
+                "files: the lines that were reached and all lines, for each file of the compiler and, by ISA class, of "
+                "the kernels (DSP linear.cpp); decisions: those of checks and passes"
             ),
         },
         each="a campaign of --models",
@@ -103,16 +119,15 @@ class Options:
 def fuzz_command(asked: Options) -> None:
     """Run mutated programs or generated networks.
 
-    Mutated programs look for bugs of the runner; generated networks, with --models, for bugs of any part.
+    Mutated programs test the runner; generated networks (--models) test the compiler, the kernels and the runner.
 
-    Without a program those of the target's known-answer self-test are mutated.
-    A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a
-    test calls a Mismatch. A crash, a sanitizer's report, a hang without a loop, a host and a target that disagree:
-    these are bugs.
+    Mutants are made of each PROGRAM.pte, by default of the program of the target's known-answer self-test. It is no bug
+    if a mutant is refused with a typed error, or runs, whatever its outputs. It is a bug if the host or the target
+    crashes, a sanitizer reports something, a program without a loop hangs, or host and target read another program.
 
-    A network is lowered for the ISA class of each target and run on each. Its outputs must be those of the dialect, and
-    those of the other targets and runtimes. What is begun in a folder goes on there, whatever ended it. Exit status 1
-    if there is a bug.
+    With --models, each network is lowered for the ISA class of each target, and run on each. Its outputs have to agree
+    with the dialect, and with those of the other targets and runtimes. A campaign that was interrupted goes on when
+    the same command is called again in the same folder. Exit status 1 if there is a bug.
     """
     if asked.models:
         end(_networks(asked))

@@ -49,11 +49,12 @@ def install_shim(
         typer.Option("--runner", help="Also a target's runner, for ExecuTorch's own tests; repeatable"),
     ] = None,
 ) -> None:
-    """Write shims for Arm's FVPs into a folder. They are NOT Arm's models, and for tests of what drives those.
+    """Write shims for Arm's FVPs into a folder.
 
-    With --runner, ExecuTorch's Cortex-M tests run on that target as they are, no plugin needed: they look for the
-    model on PATH, and for the runner below EXECUTORCH_ROOT. The shim then runs the target's machine, not the
-    model's.
+    They are NOT Arm's models, and serve to test code that starts those.
+
+    With --runner, ExecuTorch's Cortex-M tests run on that target without a plugin: they look for the model on PATH,
+    and for the runner below EXECUTORCH_ROOT. The shim then starts the target's QEMU machine, not the model's.
     """
     runners = [on.resolve(name) for name in select(runner or [], load_user_targets(on.targets_file))]
     _check_runners(runners)

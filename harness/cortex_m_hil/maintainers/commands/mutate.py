@@ -36,6 +36,23 @@ KIND: Final = "mutate"
 KEEPING: Final = "cortex_m_hil.maintainers.pytest_plugins.keep_programs"
 READY: Final = "ready"  # subfolder of the campaign's folder with the programs of the tests
 SEEDS: Final = 1 << 32
+KernelFolders = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FOLDER", help="Mutate this folder of an ExecuTorch source, not the builtin kernels; repeatable"
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, max=SEEDS - 1, help="Seed of the draw: the same one draws the same mutants"),
+]
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="Judge each mutant on one target only: the first whose runner it changes")
+]
+LocalizeOption = Annotated[
+    bool, typer.Option("--localize", help="Localise each failure, and count how often the mutated operator is named")
+]
+ResetOption = Annotated[bool, typer.Option("--reset", help="Forget the campaign of this folder, and start a new one")]
 
 
 @dev.command(
@@ -44,22 +61,26 @@ SEEDS: Final = 1 << 32
     epilog=json_fields(
         {
             "outcome, left": (
-                "complete, or under way (the budget is spent); how many mutants are left to judge, each on each target"
+                "complete, or under way (the budget is spent); the number of judgements left, of each mutant on each "
+                "target"
             ),
-            "tests, upstream, targets, seed, mutants": "what was asked; mutants is --count",
+            "tests, upstream, targets, seed, mutants": "what was asked for; mutants is --count",
             "programs, programs_left_out": (
-                "how many programs of the tests each target runs, and how many these kernels alone do not run as "
-                "their tests did"
+                "by target, the number of programs from the tests, and of those that are left out, as on a runner of "
+                "these kernels alone they do not end as in their tests"
             ),
-            "killed, survived, unchanged, not_built, infra": "how many mutants, each on each target",
-            "rates": "for each target of (all), target, isa, killed, judged, rate",
-            "operators, kinds": "the same by operator, and by kind of change",
-            "survivors": "for each target, isa, path, line, column, function, kind, refuses, operators, diff (unified)",
-            "without_verdict": "for each mutant and error",
+            "killed, survived, unchanged, not_built, infra": "the number of mutants, each counted on each target",
+            "rates": "for each target: of (the text all), target, isa, killed, judged, rate",
+            "operators, kinds": "these by operator, and by kind of change",
+            "survivors": (
+                "a list of target, isa, path, line, column, function, kind, refuses, operators, diff (unified)"
+            ),
+            "without_verdict": "a list of mutant, error",
             "localized": (
-                "right and of: for how many of the killed the right operator was named; null without --localize"
+                "right: the number of killed mutants for which the right operator was named; of: the number of killed "
+                "mutants; null without --localize"
             ),
-            "mislocalized": "for each of the others mutant, error (what noticed it), named (operators)",
+            "mislocalized": "the other killed mutants: a list of mutant, error (the verdict), named (operators)",
         }
     ),
 )
@@ -68,26 +89,22 @@ def mutate(
     tests: Tests = None,
     target: OptionalTarget = None,
     upstream: Upstream = False,
-    kernels: Annotated[
-        list[str] | None, typer.Option(metavar="FOLDER", help="Folder of an ExecuTorch to mutate; repeatable")
-    ] = None,
-    count: Annotated[int, typer.Option("--count", min=0, help="How many mutants are drawn; 0: all")] = 100,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, max=SEEDS - 1, help="The same seed draws the same mutants")
-    ] = None,
-    redzones: Annotated[bool, typer.Option("--redzones", help="Plan red zones, and watch them")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Judge on the first target whose runner changes")] = False,
-    localize: Annotated[bool, typer.Option("--localize", help="Is the right operator of a kill named?")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Mutants, and tests, at a time")] = 1,
-    reset: Annotated[
-        bool, typer.Option("--reset", help="Forget what was begun in this folder, and begin anew")
-    ] = False,
+    kernels: KernelFolders = None,
+    count: Annotated[int, typer.Option("--count", min=0, help="Number of mutants to draw; 0: all")] = 100,
+    seed: SeedOption = None,
+    redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors, too")] = False,
+    once: OnceOption = False,
+    localize: LocalizeOption = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of mutants, or of tests, at a time")] = 1,
+    reset: ResetOption = False,
     targets_file: Targets = None,
 ) -> None:
     """Tell whether tests notice a broken kernel.
 
-    The tests run once; their programs are then judged as they would, on a runner of each mutant. Without TEST and
-    --upstream it goes on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
+    A mutant is a copy of the kernels with one small change. The tests run once, on unchanged kernels, and their
+    programs are kept. For each mutant a runner is built; the programs run on it and are judged as in their tests. A
+    mutant survives if all of them pass. Without TEST and --upstream, the campaign of this folder goes on. Exit status 1
+    where a mutant survives.
     """
     wanted = None
     with led.store() as kept:
@@ -214,7 +231,7 @@ def _apart(left_out: int) -> str:
 def _run_tests(plan: MutationPlan, ready: Path, folder: Path, jobs: int) -> None:
     """Run the tests without a mutant and keep their programs. Raise ConfigError where they do not pass.
 
-    What fails without a mutant tells nothing of one.
+    A test that fails without a mutant cannot show one.
     """
     shutil.rmtree(ready, ignore_errors=True)
     file = Path(plan.targets_file) if plan.targets_file else None
@@ -235,7 +252,7 @@ def _run_tests(plan: MutationPlan, ready: Path, folder: Path, jobs: int) -> None
 
 
 def _suites(plan: MutationPlan) -> Iterator[tuple[str, list[str], str]]:
-    """Yield a name, a command, and what shows a user the same, for each suite that runs without a mutant."""
+    """Yield for each suite of tests its name, the command that runs it here, and the one by which a user can run it."""
     if plan.tests:
         yield "the tests", pytest_command(KEEPING, plan.tests), f"pytest {' '.join(plan.tests)}"
     if plan.upstream:

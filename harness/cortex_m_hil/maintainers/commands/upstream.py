@@ -24,12 +24,12 @@ def upstream(
         list[str] | None, typer.Argument(metavar="[-- PYTEST ARGS]", help="Such as -n 2, -k linear, FILE::TEST")
     ] = None,
     backend_suite: Annotated[
-        bool, typer.Option("--backend-suite", help="ExecuTorch's backend suite instead, by its Cortex-M flow")
+        bool, typer.Option("--backend-suite", help="Run ExecuTorch's backend suite instead, with its Cortex-M flow")
     ] = False,
 ) -> None:
     """Run ExecuTorch's Cortex-M tests, or its backend suite.
 
-    They run on targets, and are not modified.
+    The tests are ExecuTorch's own files, unchanged; their programs run on the targets.
     """
     known = load_user_targets(on.targets_file)
     for name in select(target, known):  # an error that would make every test fail is shown here, in one line

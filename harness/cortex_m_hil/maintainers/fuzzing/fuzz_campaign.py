@@ -50,7 +50,7 @@ class Tally:
 def campaign(
     fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[Fuzzer, MutantJudgement], None]
 ) -> Tally:
-    """Judge mutants of several programs, which take turns, and return the tally.
+    """Judge mutants of several programs in turn, and return the tally.
 
     Args:
         fuzzers: one for each program.

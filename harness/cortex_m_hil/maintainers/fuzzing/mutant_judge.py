@@ -189,7 +189,7 @@ class Fuzzer:
                     raise _Bug(f"host and target disagree: {region.name} {number} is {spec}, {seen}")
 
     def _blindly(self, session: Session, loaded: Loaded) -> tuple[FuzzOutcome, str]:
-        """Run a program that no test would run, for its effect on the target; nothing is read as a tensor."""
+        """Run a program that the host refuses, to see that the target survives it; outputs are only digested."""
         session.fill(MemoryRegion.PLANNED, 0, POISON)
         self._typed(lambda: session.execute(EXECUTION_SECONDS), FuzzOutcome.REFUSED)
         for number in range(min(loaded.outputs, MOST_ITEMS)):

@@ -19,7 +19,7 @@ from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
 from cortex_m_hil.flow.execution import execute
 from cortex_m_hil.runner.session.session import ResponseTimeout
 
-SLOWER: Final = 10.0  # times as long as on the unmutated kernels: an endless loop
+SLOWER: Final = 10.0  # times the seconds on the unmutated kernels, after which a run is taken for endless
 LEAST_SECONDS: Final = 1.0  # of a target's CPU time: a simulator may take as long to start
 
 
@@ -81,7 +81,7 @@ class Noticed:
 
 @cache
 def _read(path: Path) -> Bundle:
-    """Read a bundle once in a process: for each mutant all programs of a target are asked for their operators."""
+    """Read a bundle, once in a process, since each mutant needs the operators of all programs of a target."""
     return read_bundle(path)
 
 
@@ -125,7 +125,7 @@ def _run(dut: Dut, bundle: Bundle) -> None:
 
 
 def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]) -> Noticed | None:
-    """Return what the first program notices that notices anything, None for nothing. Raise infra errors.
+    """Return the failure of the first program that notices the mutant; None if all pass. Raise infra errors.
 
     A program that does not end, or stops the target, is taken as the mutant's fault if the unmutated kernels still end
     in that time.

@@ -1,4 +1,4 @@
-"""The operators to which a place in the kernels' sources belongs, found by names alone: rather one too many."""
+"""The operators to which a place in the kernels' sources belongs, found by names alone, which may give too many."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutc
 SHOWN: Final = 3  # operators named for a place
 
 
-# With --once, the run that counts of a mutant's runs on several targets is the one whose outcome comes first here.
+# With --once, the run whose outcome comes first here counts, of a mutant's runs on several targets.
 _DECIDE: Final = (*JUDGED, MutantOutcome.INFRA, MutantOutcome.NOT_BUILT, MutantOutcome.UNCHANGED)
 
 

@@ -43,7 +43,7 @@ class MutantOutcome(str, Enum):
 
     KILLED = "killed"
     SURVIVED = "survived"
-    UNCHANGED = "no change"  # the same code and data as without it
+    UNCHANGED = "no change"  # the runner has the same code and data as without the mutant
     NOT_BUILT = "not built"
     INFRA = "infra"  # infra errors prevented the judgement
 

@@ -42,7 +42,7 @@ _REPLACED: Final = {
     **{"*": "+", "*=": "+=", "%": "*", "%=": "*=", "^": "&", "^=": "&="},
 }
 _WITH_OPERATOR: Final = ("binary_expression", "assignment_expression", "update_expression")
-# Nodes that are no code, or that the compiler checks and not a test. No test could see that an array is larger.
+# Nodes that are not mutated: no code, or checked by the compiler. No test can see that an array became larger.
 _LEFT_OUT: Final = frozenset({
     "array_declarator", "attribute_declaration", "attribute_specifier", "comment", "ERROR", "preproc_call",
     "preproc_def", "preproc_function_def", "preproc_include", "raw_string_literal", "static_assert_declaration",
@@ -111,7 +111,7 @@ def mutants_of(path: str, source: str) -> list[SourceMutant]:
 
 
 def drawn(mutants: Sequence[SourceMutant], count: int, seed: int) -> list[SourceMutant]:
-    """Return `count` of the mutants (0: all) in an order that follows from the seed: fewer are the first of more."""
+    """Return `count` of the mutants (0: all) in an order of the seed; a smaller count gives the first of a larger."""
     shuffled = list(mutants)
     random.Random(seed).shuffle(shuffled)
     return shuffled[:count] if count else shuffled

@@ -70,7 +70,7 @@ def _traced(exported: Exported, isas: Sequence[Isa], options: LoweringOptions) -
                 try:
                     pipeline.lower(exported, isa=isa, options=options)
                 except LoweringError:
-                    continue  # raised again where the program itself is lowered
+                    continue  # the same error is raised where the program itself is lowered
     finally:
         disk.enabled = was
     return {"reached": sorted(reached)}

@@ -192,7 +192,7 @@ def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
 
 
 def _counts(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Return how often there is each pair, by its first and then by its second part."""
+    """Count pairs by their first part, then by their second."""
     found: dict[str, dict[str, int]] = {}
     for (name, of), number in Counter(pairs).items():
         found.setdefault(name, {})[of] = number

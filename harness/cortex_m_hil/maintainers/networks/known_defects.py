@@ -37,7 +37,7 @@ KNOWN: Final = (
 
 
 def find_of(kind: str, operator: str, runtime: str, isa: Isa) -> str:
-    """Return what a failure is known to be, and its find; "" for something new."""
+    """Return what the known bug does that explains a failure, with its number; "" for a new bug."""
     for bug in KNOWN:
         if (bug.operator, bug.runtime, bug.isa) == (operator, runtime, isa) and kind in bug.kinds:
             return f"{bug.meaning} ({known_bug(bug.find)})"

@@ -86,7 +86,7 @@ class Disagreement:
             `runtimes differ`, or `relation batch`.
         operator: the one at fault, "" where none is known.
         places: the targets with their runtimes, as `m4-qemu builtin`.
-        known: the find of docs/known_bugs.md that it is, "" for something new.
+        known: the bug of docs/known_bugs.md that explains it, in words and with its number; "" for a new one.
     """
 
     kind: str
@@ -261,7 +261,7 @@ def _failure(dut: Dut, program: Program, tried: NetworkAttempt) -> Disagreement:
 
 
 def _told(failure: Disagreement, dut: Dut) -> Disagreement:
-    """Return the failure with the known find that it is, if any."""
+    """Return the failure with the known bug that explains it, if one does."""
     find = find_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
     return replace(failure, known=find)
 

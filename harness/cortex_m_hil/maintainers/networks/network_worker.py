@@ -28,7 +28,7 @@ class NetworkOutcome(str, Enum):
     """The outcome of a program: the worst of its outcomes on all targets and runtimes."""
 
     PASSED = "passed"
-    REFUSED = "refused"  # on all targets and runtimes
+    REFUSED = "refused"  # by all targets and runtimes
     FAILED = "failed"
     INFRA = "infra"  # infra errors prevented the judgement
 

@@ -166,7 +166,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
     items[:] = chosen
-    yield  # here the plugin gives each item the name that it has without its target
+    yield  # meanwhile the package's plugin stores each item's name without its target
     order = {name: place for place, name in enumerate(dict.fromkeys(item.stash[TEST_ID] for item in items))}
     items.sort(key=lambda item: order[item.stash[TEST_ID]])
 
