@@ -109,7 +109,7 @@ def open(
         name: of a target, such as `m4-qemu`.
         targets: the targets to choose from, by name; None: `load_targets()`.
         runtime: what executes programs: `builtin`, or `executorch` (an ExecuTorch that you installed for the CPU).
-        require_fvp: an FVP that is not installed is a ToolchainError, and no reason to take the target's fallback.
+        require_fvp: an FVP that is not installed is a ToolchainError; else the target's fallback takes its place.
         timeout_multiplier: stretches the 30 s of engine time that a program may take; 0.01 to 1000.
         redzones: plan memory that no tensor owns around every tensor, and watch it in every run.
 

@@ -1,8 +1,8 @@
-"""The console script `hil`. A module of a command adds it to the application by being imported.
+"""The console script `hil`.
 
-That of `hil lint` is `cli/commands/lint.py`. Other packages, and this one's tools for maintainers, bring theirs by an
-entry point of the group `cortex_m_hil.commands`. Only the module of the command that is called is imported, and none
-for `hil --help`.
+The module of a command adds it to the application when it is imported: `cli/commands/lint.py` adds `hil lint`. Other
+packages, and this one's tools for maintainers, bring theirs by an entry point of the group `cortex_m_hil.commands`.
+Only the module of the command that is called is imported, and none for `hil --help`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RENAMED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def _open_standard_streams() -> None:
-    """Open on /dev/null the standard streams that our caller closed: the exit status alone is to tell.
+    """Open on /dev/null the standard streams that our caller closed: it wants the exit status alone.
 
     Else the next file or pipe that is opened would be standard output, or that of a tool.
     """

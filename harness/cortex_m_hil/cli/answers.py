@@ -28,7 +28,7 @@ def json_fields(fields: Mapping[str, str], *, each: str = "") -> str:
 
     Args:
         fields: descriptions by the names of the fields, several with commas between them.
-        each: what has a line of its own, where that is not the target or the call.
+        each: what each line of JSON is about; "": the target, or the whole call.
     """
     lines = [
         textwrap.fill(f"{names}: {text}", 78, initial_indent="  ", subsequent_indent="    ")
@@ -68,7 +68,7 @@ class Answer:
     def of(
         cls, blocks: Iterable[str], fields: Mapping[str, Any], *, bad: object = False, unknown: object = False
     ) -> Answer:
-        """Return an answer of blocks of text: no if something is `bad`, else not known if something is `unknown`."""
+        """Return an answer of blocks of text; its status is NO if `bad`, else CANNOT_TELL if `unknown`."""
         status = NO if bad else CANNOT_TELL if unknown else OK
         return cls("\n\n".join(filter(None, blocks)), fields, status)
 
@@ -103,7 +103,7 @@ class Problem:
 def hint_for_commands(hint: str) -> str:
     """Return a hint without the argument that turns the lint off, and with a command in place of a call.
 
-    A command that has an option for the former has put that into the hint already.
+    A command with an option in place of that argument has put the option into the hint already.
     """
     from cortex_m_hil.checks.advice import LOCALIZE
     from cortex_m_hil.checks.lint import UNLINTED
@@ -117,7 +117,7 @@ def status_of(error: HarnessError) -> int:
 
 @contextlib.contextmanager
 def answering(*, verbose: bool | None) -> Iterator[None]:
-    """Let a command do its work, in the block, with or without --verbose, or without such an option."""
+    """Run the block as a command's work; `verbose` as of `Call`."""
     CALL.set(replace(CALL.get(), verbose=verbose))
     with log_of_errors():
         yield
@@ -215,7 +215,7 @@ def _answer_one(fields: Mapping[str, Any], heading: str, ask: Callable[[], Answe
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in types that JSON has a form for. A number that is not finite has none: it becomes None."""
+    """Return a value made of types that JSON has. It has no numbers that are not finite: these become None."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""`hil`: the application, and what ends it."""
+"""The application `hil`, its groups of commands, and the errors and exit statuses that end it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @contextlib.contextmanager
 def exit_statuses() -> Iterator[None]:
-    """Turn what a user can cause into an answer that says so and an exit status; a bug keeps its traceback."""
+    """Turn errors that a user can cause into an answer and an exit status; a bug keeps its traceback."""
     try:
         try:
             yield
@@ -99,7 +99,7 @@ def _drop_output() -> None:
 
 
 class Commands(TyperGroup):
-    """Handles errors before typer answers some of them in its own way."""
+    """A group of commands that handles errors before typer answers some of them in its own way."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:  # where --help prints
         with exit_statuses():
@@ -118,7 +118,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands of `hil` under their headings; those of a group as ever."""
+        """Write the commands of `hil` under their headings; those of a group as typer does."""
         if ctx.parent is not None:
             super().format_commands(ctx, formatter)
             return

@@ -1,4 +1,4 @@
-"""What all commands that lead campaigns do: a command is its options, its planner and its answer."""
+"""The steps that all commands with a campaign share: such a command has options, a planner and an answer of its own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def in_store(file: Path | None) -> str:
 
 @dataclass(frozen=True)
 class CampaignOptions:
-    """Options about a campaign."""
+    """The options that every command with a campaign has."""
 
     budget: Budget = YEAR
     store_file: StoreFile = None
@@ -77,7 +77,7 @@ class Campaign:
 
     @classmethod
     def last(cls, kept: Store, kind: str) -> Campaign | None:
-        """Return the one of a kind that was begun last; None if there is none."""
+        """Return the campaign of a kind that was begun last; None if there is none."""
         found = kept.latest(kind, os.getcwd())
         return None if found is None else cls(kept, found)
 
@@ -89,7 +89,7 @@ class Campaign:
     def go_on(
         cls, kept: Store, kind: str, plan: Mapping[str, Any], is_same: Callable[[store.StoredCampaign], bool]
     ) -> Campaign:
-        """Return the last one that `is_same` and has not ended, or begin one; others are no obstacle."""
+        """Return the last campaign that `is_same` and has not ended, or begin one."""
         here = [one for one in kept.campaigns(kind) if one.folder == os.getcwd() and one.ended is None and is_same(one)]
         return cls(kept, here[-1]) if here else cls.begin(kept, kind, plan)
 
@@ -116,7 +116,7 @@ class Campaign:
         """Yield the campaign's folder, and remove it in the end.
 
         Args:
-            stays: is asked in the end whether the folder stays, for what a later process goes on with.
+            stays: tells, when the block ends, whether the folder is kept for a later process that goes on.
 
         Raises:
             ConfigError: another process leads the campaign.
@@ -148,12 +148,12 @@ class Campaign:
         """Run what is left, within the budget, and return all runs; if none is left, the campaign has ended.
 
         Args:
-            of: decides what is run, and runs it.
+            of: the planner.
             budget: the deadline for the beginning of a run.
             row: returns the line that is printed after a run, given all runs so far; "" for none.
             jobs: how many runs are under way at a time; 0: this thread does them.
-            ends: whether the campaign has no other runs.
-            display: show on a terminal what is run; False: the planner does.
+            ends: whether the campaign has ended when the planner has no run left; False: other runs follow.
+            display: show on a terminal what is run; False: the planner shows it.
         """
         line = status()
 

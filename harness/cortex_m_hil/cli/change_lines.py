@@ -1,4 +1,4 @@
-"""Lines of commands about changes between nightlies."""
+"""Lines of text about the changes between nightlies, which several commands print."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _line(group: ChangeGroup) -> str:
 
 
 def _entry(group: ChangeGroup) -> Iterator[str]:
-    """Yield an entry with all of its tests and targets, and with values that are others than the first one's."""
+    """Yield the lines of a group: its tests and targets, and values where they differ from the first one's."""
     first, *rows = group.rows
     yield "  " + " ".join(filter(None, (group.example.kind.value, group.what, first.where)))
     for row in rows:

@@ -1,4 +1,4 @@
-"""Options that several commands have. Modules that only some commands need are imported where they are used."""
+"""Options that several commands share. Modules that only some commands need are imported where they are used."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def within(low: float, high: float) -> Callable[[float | None], float | None]:
 
 
 def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Check the folder of an option, as its callback: now, and not when what is to be written is there.
+    """Check the folder of an option, as its callback: before the work whose results it is for.
 
     Raises:
         ConfigError: files could not be written into the folder.
@@ -97,7 +97,7 @@ class TargetOptions:
     targets_file: Targets = None
 
     def choose(self, patterns: Sequence[str], *, live: bool = True) -> Choice:
-        """Select targets by names, globs, comma lists or `all`; `live` as of `targets.resolve.resolve`.
+        """Select targets by names, globs, comma lists or `all`; `live` is passed to `targets.resolve.resolve`.
 
         Raises:
             ConfigError: a pattern or the runtime matches nothing there is.
@@ -146,7 +146,7 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class Choice:
-    """The targets that a command is asked about. `resolve` returns one with what it runs as here, or raises."""
+    """The targets that a command is called for. `resolve` returns one with what it runs as here, or raises."""
 
     names: Sequence[str]
     resolve: Callable[[str], Resolved]
@@ -156,7 +156,7 @@ class Choice:
         answer_each(self.names, lambda name: ask(self.resolve(name)))
 
 
-# What a command offers of these options.
+# Sets of target options, of which a command takes one.
 TimedOptions = Annotated[TargetOptions, ("timeout_multiplier", "runtime", "targets_file")]
 RuntimeOptions = Annotated[TargetOptions, ("runtime", "targets_file")]
 MultiplierOptions = Annotated[TargetOptions, ("timeout_multiplier", "targets_file")]

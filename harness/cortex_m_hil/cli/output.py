@@ -55,7 +55,7 @@ RESULT_FIELDS: Final[Mapping[str, str]] = {
 
 
 def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
-    """Return what the lint refuses of a program that --no-lint has run; "" where nothing is, or it was asked before."""
+    """Return why lint would refuse a program that --no-lint ran; "" where it would not, or the lint was on."""
     from cortex_m_hil import flow
     from cortex_m_hil.checks.lint import UNLINTED
 
@@ -64,7 +64,7 @@ def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
 
 @contextlib.contextmanager
 def no_lint_named() -> Iterator[None]:
-    """Replace the argument `lint=False` in what a verdict within the block says by the option of the command."""
+    """Replace the argument `lint=False` by the command's option in verdicts that the block raises."""
     from cortex_m_hil.checks.lint import UNLINTED
 
     try:
@@ -112,7 +112,7 @@ def with_status(
 
 
 class Progress:
-    """A display on standard error of what a long work is at: a line that a terminal refreshes, else one now and then.
+    """A progress display on standard error: one line that a terminal refreshes, elsewhere a line now and then.
 
     A text that begins with another word than the last is shown at once, if the work has a name.
     """
@@ -121,7 +121,7 @@ class Progress:
         """Show `name` before each text.
 
         Args:
-            name: such as what is built; "": nothing is before it.
+            name: what is at work, such as the target that is built; "": no name.
             seconds: the time between two lines that begin with one word, where there is no terminal.
         """
         self._name, self._seconds = f"{name}: " if name else "", seconds

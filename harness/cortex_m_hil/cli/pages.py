@@ -120,7 +120,7 @@ def _folded(text: str) -> str:
 
 
 def _pattern(word: str) -> re.Pattern[str]:
-    """Return what finds a word: with other endings, and any mark for `-`, `_` and `.`; without them if it is short."""
+    """Return a pattern that finds a word with any ending, and any mark for `-`, `_`, `.`; a short one only as it is."""
     stem = re.sub(r"(?<=\w{4})(e?[sd]|e|ing)$", "", word)
     parts = [re.escape(part) for part in re.split(r"[\W_]+", stem)]
     end = r"(?![^\W_])" if len(stem) < 3 else ""

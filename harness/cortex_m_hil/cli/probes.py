@@ -1,4 +1,4 @@
-"""Probes of `hil doctor`: is everything here that the default targets need, and does it work?
+"""Probes of `hil doctor`, which check that all that the default targets need is here and works.
 
 Each tries something, and does not only look at PATH.
 """
@@ -43,7 +43,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """The row of a probe. `action` says what to do, "" where nothing is."""
+    """The result of a probe. `action` says what to do; "" where there is nothing to do."""
 
     name: str
     state: State

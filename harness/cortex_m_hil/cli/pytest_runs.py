@@ -52,7 +52,7 @@ def files_of_tests(command: Sequence[str]) -> list[str]:
 
 
 def plugin_options(own: str) -> list[str]:
-    """Return the options that load the module `own` as a plugin, with the package's own where that is not installed."""
+    """Return the options that load the module `own` as a plugin, and the package's own where it is not installed."""
     installed = any(point.value == "cortex_m_hil.pytest_plugin.plugin" for point in entry_points(group="pytest11"))
     names = [own] if installed else ["cortex_m_hil.pytest_plugin.plugin", own]
     return [word for name in names for word in ("-p", name)]

@@ -41,7 +41,7 @@ from cortex_m_hil.host.folders import TemporaryFolder
 KIND: Final = "bisect"
 LOG_LIMIT: Final = 1 << 30  # bytes
 SHOWN: Final = 8  # operators of a test whose outputs changed
-SKIP, ABORT = 125, 128  # exit statuses that git bisect run knows: nothing is known of this commit; stop
+SKIP, ABORT = 125, 128  # exit statuses for git bisect run: the commit is untestable; stop
 
 bisect = group()
 app.add_typer(bisect, name="bisect")
@@ -49,7 +49,10 @@ app.add_typer(bisect, name="bisect")
 
 _FIELDS: Final = json_fields(
     {
-        "outcome": "found, no change, not as said, contradiction, under way (the budget is spent)",
+        "outcome": (
+            "found, no change (the ends do not differ), not as said (all runs of an end contradict what was said of "
+            "it), contradiction (no single change explains the runs), under way (the budget is spent)"
+        ),
         "culprit": "sha, subject, author, date, parents; null unless one commit is found",
         "candidates, probability": (
             "the most probable culprit with those that no run can tell from it, as a list, and their "
@@ -71,7 +74,7 @@ _FIELDS: Final = json_fields(
 
 @dataclass(frozen=True)
 class TestOptions:
-    """Options: the command of the test, and which of its outcomes count."""
+    """The options that say how the test is called, and which of its outcomes count."""
 
     command: Annotated[
         list[str] | None, typer.Argument(metavar="-- COMMAND", help="The command that runs the test, such as pytest …")
@@ -92,7 +95,7 @@ class TestOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of a search: the source that is tested, and how it is searched."""
+    """The options of a search: the source that is tested, and how it is searched."""
 
     source: Annotated[Path, typer.Option("--source", help="The repository's top folder")] = Path()
     python: Annotated[
@@ -298,7 +301,7 @@ def _work(
 
 
 def _with_details(line: CommitLine, state: BisectionState, campaign: Campaign, folder: Path) -> CommitLine:
-    """Run culprit and parent once more, if the test is pytest, to record what each operator gives there.
+    """Run culprit and parent once more, if the test is pytest, to record each operator's outputs.
 
     Returns:
         The line with these details in its plan.
@@ -431,7 +434,7 @@ def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> s
 
 
 def _asked(line: CommitLine, runs: Sequence[Run]) -> str:
-    """Return the question to the user whose ends are not as said."""
+    """Return the question to a user who was wrong about the ends."""
     plan, tested = line.plan, findings.evidence(line, runs)
     wrong = [one for one in tested if one.position in line.ends and not (one.new if one.position else one.old)]
     if len(wrong) == 2:
@@ -542,9 +545,10 @@ class _Step(Command):
     ),
 )
 def step(test: TestOptions) -> None:
-    """Run a test once, for `git bisect run`. Its exit status is 0 good, 1 bad, 125 not known, 128 the call is wrong.
+    """Run a test once, for `git bisect run`.
 
-    Of pytest the verdicts count, and not its exit status, which is 1 for a board that is not there, too.
+    The exit status is 0 for a good commit, 1 for a bad one, 125 where it cannot be tested, 128 for a wrong call. With
+    pytest the verdicts of the tests count, since its own exit status is 1 for a missing board, too.
     """
     try:
         if not test.command:

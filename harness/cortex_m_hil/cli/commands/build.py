@@ -38,7 +38,7 @@ def build(
     """Build the runner for each target. What was built before is found in the cache."""
 
     def ask(resolved: Resolved) -> Answer:
-        with contextlib.suppress(ToolchainError):  # a runner is built where nothing can run it, too
+        with contextlib.suppress(ToolchainError):  # a runner is built even where nothing can run it
             flow.require(resolved)
         elf = build_runner(resolved.target, resolved.runtime)
         write_log(_log(elf))
@@ -59,7 +59,7 @@ def _log(elf: Elf) -> str:
 
 
 def _sizes(elf: Elf) -> tuple[dict[str, int], str]:
-    """Return the bytes by kind of section, as binutils' `size` tells them; none, and why, where it cannot be asked."""
+    """Return bytes by kind of section, by binutils' `size`; without it no bytes, and the reason."""
     tool = shutil.which("size" if elf.config.startswith("host/") else "arm-none-eabi-size")
     if tool is None:
         return {}, "no arm-none-eabi-size on PATH"

@@ -32,7 +32,9 @@ _SHOWN: Final = 8  # sections that a search shows
 def docs(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PAGE | PAGE#SECTION | WORDS]", help="None: list the pages", show_default=False),
+        typer.Argument(
+            metavar="[PAGE | PAGE#SECTION | WORDS]", help="Without any, all pages are listed", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Show a page of the docs, or search all pages for words.

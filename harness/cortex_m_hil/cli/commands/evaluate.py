@@ -87,9 +87,9 @@ class SampleOptions:
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "lint": "with --no-lint, what lint refuses; else null",
+            "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
             "model, data, task": "what was asked; task is classes or anomaly",
-            "taken_as": "that integers were taken as the floats they are; else empty",
+            "taken_as": "a note where integers of the data were taken as floats without a scale; else empty",
             "outcome, samples, left": (
                 "complete, under way, or ended early by an error; how many samples are done, and left"
             ),
@@ -108,7 +108,10 @@ class SampleOptions:
                 "the numbers of events, of events that were not detected, and of detections without an event; null "
                 "without --negative"
             ),
-            "collapse": "by source, where it is so: told of the others, samples of all other classes, got the answer",
+            "collapse": (
+                "for each source whose answers are nearly all one class: answer (that class), others (the samples of "
+                "other classes), told (how many of these got that answer)"
+            ),
             "constant": "whether all outputs on the target are the same",
             "samples_per_second": "by the host's clock, without the references",
             "problems": "thresholds that are not met, and wrong outputs",

@@ -46,7 +46,11 @@ def install(
     ] = None,
     link: Annotated[
         str,
-        typer.Option("--link", metavar="PATH", help="Link the prefix at PATH instead; {cpu} is replaced by the CPU"),
+        typer.Option(
+            "--link",
+            metavar="PATH",
+            help="Make PATH a link to the install, which is not selected for targets; {cpu} is replaced by the CPU",
+        ),
     ] = "",
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Build the kernels so that --hil-coverage can measure them")
@@ -55,8 +59,8 @@ def install(
     """Build a checkout of ExecuTorch for a CPU, and install it.
 
     The build uses ExecuTorch's own preset for bare metal. Targets of that CPU then run it with --runtime=executorch;
-    with --link only where HIL_EXECUTORCH_PREFIX names that link. Nothing is fetched; what the checkout lacks is named.
-    A build that was interrupted resumes.
+    with --link only where HIL_EXECUTORCH_PREFIX names that link. Nothing is downloaded: an error names what the
+    checkout lacks. A build that was interrupted resumes.
     """
     if link and "{cpu}" not in link and len(cpu) > 1:
         raise ConfigError(f"--link {link} is one place, and there are {len(cpu)} CPUs", hint="--link 'prefix-{cpu}'")

@@ -320,7 +320,7 @@ def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str]
         campaign: the nightly.
         plan: its plan.
         jobs: workers of pytest-xdist; 0: none.
-        asked: options of pytest for runs that count no coverage.
+        asked: options of pytest for the parts that do not count coverage.
         budget: no run begins after it.
     """
     kept, record = campaign.kept, campaign.record
@@ -345,7 +345,7 @@ def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str]
             with suppress(BudgetSpent):
                 campaign.work(Nightly(plan, kept, record, folder, command, told, budget), budget, display=False)
         except ConfigError:
-            if not campaign.runs:  # a nightly that could not begin, as of a wrong call, is not kept
+            if not campaign.runs:  # a nightly without a result, as after a wrong call, is not kept
                 kept.forget(record)
             raise
 

@@ -51,7 +51,7 @@ def _results() -> None:
 
 
 def _found(kept: Store, word: str) -> StoredCampaign:
-    """Return the nightly that a word names, and say so where it is incomplete."""
+    """Return the nightly that a word names; print a note where it is incomplete."""
     campaign = nights.find(kept, word)
     if campaign.ended is None:
         say(f"nightly {campaign.ordinal} is incomplete: tests are left")
@@ -71,7 +71,7 @@ def _found(kept: Store, word: str) -> StoredCampaign:
     ),
 )
 def list_(store_file: StoreFile = None) -> None:
-    """List all nightlies of the store, oldest first; with folders."""
+    """List all nightlies of the store with their folders, oldest first."""
     with opened(store_file) as kept:
         rows = [_about(campaign, nights.night(kept, campaign)) for campaign in kept.campaigns(KIND)]
     if CALL.get().as_json:
@@ -125,9 +125,9 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
             "earlier": "the outcomes of earlier attempts",
             "seconds, cpu_seconds": "of the test",
             "figures": "by name: a list, a value for each program of the test",
-            "about": "likewise, of what is no figure: runtime, build_id, program, isa, seed, lowering and so on",
+            "about": "likewise, what is not a figure: runtime, build_id, program, isa, seed, lowering and so on",
             "parts": (
-                "by figure: what each operator has of it; of quanta, how many elements are so far off (0 … 3, 4-7, "
+                "by figure, the share of each operator; of quanta, how many elements have each distance (0 … 3, 4-7, "
                 "8-15 and so on)"
             ),
             "rerun": "its id, for pytest",
@@ -177,7 +177,7 @@ def _row(one: Result) -> tuple[str, ...]:
 )
 def compare(
     old: Annotated[str, typer.Argument(metavar="[OLD]", help="Compare with this nightly")] = f"{nights.LAST}~1",
-    new: Annotated[str, typer.Argument(metavar="[NEW]")] = nights.LAST,
+    new: Annotated[str, typer.Argument(metavar="[NEW]", help="The nightly that is compared")] = nights.LAST,
     markdown: Markdown = False,
     store_file: StoreFile = None,
 ) -> None:
@@ -238,7 +238,7 @@ def report(
     epilog=json_fields(
         {
             "nightly, name": "its number, and its name now",
-            "was": "the number of the nightly whose name that was; null: nobody's",
+            "was": "the number of the nightly that had the name before; null: none had it",
         }
     ),
 )
@@ -319,7 +319,7 @@ def import_(
     file: Annotated[list[Path], typer.Argument(metavar=f"FILE{SUFFIX}...", show_default=False)],
     store_file: StoreFile = None,
 ) -> None:
-    """Read nightlies from files. What is there already is left as it is."""
+    """Read nightlies from files. Nightlies that the store has already stay as they are."""
     exported = [nights.read_nightly(path) for path in file]
     with opened(store_file) as kept:
         added = [nights.add_nightly(kept, os.getcwd(), one) for one in sorted(exported, key=lambda one: one.began)]

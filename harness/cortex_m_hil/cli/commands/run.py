@@ -73,7 +73,7 @@ AtolOption = Annotated[
             ),
             **RESULT_FIELDS,
             "redzones": "with --redzones, what was watched; else null",
-            "lint": "with --no-lint, what lint refuses; else null",
+            "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
             "state_bytes": (
                 "size of the program's mutable state, 0 where it has none; each run starts from its initial value"
             ),
@@ -189,7 +189,7 @@ def _with_files(
 
 
 def _in_quanta(program: Program) -> Program:
-    """Return the program with its quantised outputs compared in quanta, whatever made what is expected."""
+    """Return the program without its eager reference: quantised outputs are then compared in quanta alone."""
     reference = program.reference
     if reference is None:
         return program
@@ -197,7 +197,7 @@ def _in_quanta(program: Program) -> Program:
 
 
 class _Duts:
-    """The Dut of the target at work, kept for the test cases that follow on it."""
+    """The open Dut, kept for further test cases on the same target."""
 
     def __init__(self, on: TargetOptions) -> None:
         self._on = on
@@ -223,7 +223,7 @@ class _Duts:
 
 @dataclass(frozen=True)
 class _Order:
-    """A program, or a test case of one, to run on each target."""
+    """One program or test case that is run on each target."""
 
     pte: Path
     program: Program

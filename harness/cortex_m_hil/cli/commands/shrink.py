@@ -93,7 +93,7 @@ def shrink_command(
 
 
 def _listen(process: Process) -> tuple[list[dict[str, Any]], str]:
-    """Return what the plugin tells, and what pytest prints beside; progress goes to standard error at once.
+    """Return the plugin's messages, and the other output of pytest; progress goes to standard error at once.
 
     Raises:
         KeyboardInterrupt: the message names the tests that are written.

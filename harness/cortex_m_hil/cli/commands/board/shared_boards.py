@@ -28,7 +28,7 @@ BoardPort = Annotated[
     ),
 )
 def board_status() -> None:
-    """List the boards that were used here. Each is held by somebody for something, wedged for a reason, or free."""
+    """List the boards that were used here. Each is free, held by somebody, or wedged, and the reason is shown."""
     statuses = [leases.inspect(name) for name in leases.known_boards()]
     rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
     write_answer(Answer(table(("board", "state", "failures"), rows), {"boards": statuses}))
@@ -70,7 +70,7 @@ def board_hold(
     ),
 )
 def board_release(name: BoardPort, targets_file: Targets = None) -> None:
-    """Give a board back to the tests that a person holds."""
+    """Give a board that a person holds back to the tests."""
     port = _port(name, targets_file)
     holder = leases.release_hold(port)
     write_answer(Answer(f"{name} was held by {holder.describe()}", {"board": port, "holder": holder}))

@@ -47,7 +47,10 @@ def cache_info() -> None:
     ),
 )
 def cache_clear() -> None:
-    """Remove all programs from the cache. Runners are built anew by themselves when something changes."""
+    """Remove all lowered programs from the cache.
+
+    Runners stay: each is found by the content that it was built from.
+    """
     from cortex_m_hil.lowering.disk_cache import disk
 
     found = disk.info()

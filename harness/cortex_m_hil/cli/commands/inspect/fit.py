@@ -39,8 +39,8 @@ def fit(
     """Find the least memory that a program runs in.
 
     Each figure is proven: the program runs in these sizes, and fails for want of memory in one step less of any.
-    Inputs of a .pte file are those of --input, or those that pytest's --keep-programs left beside it, or follow a
-    formula.
+    Inputs of a .pte file are those of --input, or those that pytest's --keep-programs left beside it, or are generated,
+    the same every time.
     """
     choice = on.choose(target)
     program_for = programs_of(model, inputs or [])

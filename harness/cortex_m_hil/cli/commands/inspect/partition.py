@@ -125,10 +125,7 @@ def _fields(group: StepGroup, clock: Clock) -> dict[str, Any]:
 
 
 def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
-    """Return a table without columns that say nothing.
-
-    These are operators in a table of kinds, and instructions where none were counted.
-    """
+    """Return a table without empty columns: operators in a table of kinds, instructions where none were counted."""
     named, measured = any(name for name, _, _ in rows), whole.ticks is not None
     columns = (
         *(("operator",) * named),
