@@ -37,7 +37,7 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.cpu import Isa
 
-SINGLE: Final = ("dialect", "quantized", "eager", "expected")  # references of which there is one run
+SINGLE: Final = ("dialect", "quantized", "eager", "expected")  # references of which there is one run each
 _PACKAGES: Final = ("executorch-cortex-m-hil", "torch", "executorch")
 _LOG_LIMIT: Final = 1 << 20  # characters, the newest
 
@@ -87,7 +87,7 @@ class Bundle:
 
     @property
     def judges(self) -> bool:
-        """Tell whether a replay's outputs are compared with something, if they were to be."""
+        """Tell whether a replay judges outputs: they are compared with something, unless the test compared nothing."""
         return self.task.tolerance is None or any(getattr(self.references, name) is not None for name in SINGLE)
 
 

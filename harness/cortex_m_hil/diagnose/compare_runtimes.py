@@ -1,4 +1,4 @@
-"""Comparing two runtimes on one program: what each instruction wrote in the one and in the other.
+"""Comparison of two runtimes on one program: of the values that each instruction wrote.
 
 The second's values are taken over by the first before the next instruction, so that each is judged on equal inputs.
 """
@@ -86,7 +86,7 @@ def compare_runtimes(
 
 
 def _named(dut: Dut, executed: Iterator[Executed]) -> Iterator[Executed]:
-    """Yield what is executed; put the runtime's name in front of an error's message."""
+    """Yield each step that is executed; put the runtime's name in front of an error's message."""
     try:
         yield from executed
     except HarnessError as error:

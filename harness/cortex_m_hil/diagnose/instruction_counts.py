@@ -58,7 +58,7 @@ def ratio(ours: Counted, reference: Counted | None) -> float | None:
 
 
 def figures(clock: Clock, ticks: int | None, prefix: str = "") -> dict[str, int | None]:
-    """Return a number under the name of its unit, and None under the others that measure cost."""
+    """Return the number of ticks as the figure of its clock, and None for the figures of other clocks."""
     return {f"{prefix}{one.value}": ticks if one is clock else None for one in COSTS}
 
 
@@ -69,7 +69,10 @@ def check_model(model: str) -> None:
 
 
 def program_of(model: str, isa: Isa) -> Program:
-    """Return a known network, or what `package.module:function` gives, lowered. `cli.files` reads program files."""
+    """Return a known network, or the module that `package.module:function` returns, lowered.
+
+    Files of programs are read by `cli.program_files`.
+    """
     module, inputs = load_named_module(model)
     return lower(module, inputs, isa=isa, name=model)
 

@@ -35,8 +35,8 @@ from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session
 
 ROUNDING: Final = 2  # quanta by which a node that is right may be from fake-quant on equal inputs; most are 0 or 1
-COARSE: Final = 6.0  # dB: an operator that loses more than a bit of what its inputs had
-UNUSED: Final = 4  # times the values' range that a quantised one has: two bits are lost
+COARSE: Final = 6.0  # dB: an operator that loses more, which is a bit of its inputs' precision, is coarse
+UNUSED: Final = 4  # a quantised range that is so many times the values' own wastes two bits
 
 
 class Cause(str, Enum):
@@ -88,14 +88,14 @@ class Row:
         spec: type and shape.
         known: whether the dialect's value is known; without it, nothing is said of the value.
         inputs_right: whether all that it read was as the dialect has it, in the program as it ran.
-        departure: in the program as it ran; None where the bytes are equal.
+        departure: the difference from the dialect in the program as it ran; None where the bytes are equal.
         at_fault: the departure where its inputs were made right; None where it is right, or no further off than the
             tolerance.
         damaged: instructions whose values it changed though they are not its own.
-        graph_quanta: how far the dialect's node is from fake-quant, on fake-quant's inputs.
-        sqnr_db: of the target's values against the float module.
-        dialect_db: the same of the dialect's values.
-        inputs_db: the same of the worst of the dialect's values that it reads; infinite where these are the program's
+        graph_quanta: the distance of the dialect's node from fake-quant, in quanta, both on fake-quant's inputs.
+        sqnr_db: the signal-to-quantisation-noise ratio of the target's values against the float module.
+        dialect_db: that ratio of the dialect's values.
+        inputs_db: the least such ratio of the dialect's values that it reads; infinite where these are the program's
             inputs.
         holds: the least and the largest number that the integers can stand for.
         spans: the least and the largest number that the float module has here.
@@ -196,7 +196,7 @@ class Localization:
         return [*self.conclusions, "", *align([_COLUMNS, *cells])]
 
     def plot(self) -> list[str]:
-        """Return the error along the graph as bars, a line for each value: what the kernels add, and all of it."""
+        """Return the error along the graph as bars, a line for each value: the kernels' error, and all of it."""
         return align([_AXES, *([str(row.instruction), *_bars(row)] for row in self.rows)])
 
     def fields(self) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def localize(
 
 @dataclass(frozen=True)
 class _Live:
-    """A value that is read later, as the dialect has it."""
+    """The dialect's value of a tensor that a later instruction reads."""
 
     value: int
     instruction: int
@@ -318,7 +318,7 @@ class _Live:
 
 
 class _Stepper:
-    """A program on a target, stepped from its beginning as often as is asked for."""
+    """A program on a target, which each call of `rows` steps from its beginning."""
 
     def __init__(
         self,
@@ -335,7 +335,7 @@ class _Stepper:
         self._expected = expected
         self._tolerance = tolerance
         self._data = program.file.dataflow
-        self.outputs_right = True  # at the end of the last pass, where the dialect's are known
+        self.outputs_right = True  # whether the last pass ended with the dialect's outputs, as far as these are known
 
     def rows(self, repair: bool) -> Iterator[Row]:
         """Step the program, and yield a row for each value that is written.
@@ -446,9 +446,9 @@ def _of(value: int, instruction: int, tensor: HostTensor, db: float | None = Non
 
 
 def _worst(read: Sequence[_Live], many: int) -> float | None:
-    """Return the worst figure of what an instruction reads, of which there are so many; None where none is known.
+    """Return the worst figure of the `many` values that an instruction reads; None where it is not known.
 
-    That something is exact says nothing of what is not known beside it.
+    Known values that are all exact say nothing of one beside them that is not known.
     """
     known = [one.db for one in read if one.db is not None]
     worst = min(known, default=None)
@@ -637,7 +637,7 @@ def _advice(row: Row) -> str:
 def _losses(rows: Sequence[Row]) -> list[tuple[float, float, Row]]:
     """Return for each operator with known figures the dB that it loses, the dB that it has left, and its row.
 
-    What reads exact values loses what is missing of the most that an int8 tensor has.
+    An operator that reads exact values loses the difference from the most that an int8 tensor can have.
     """
     return [
         (min(row.inputs_db, FULL_SQNR) - row.dialect_db, row.dialect_db, row)

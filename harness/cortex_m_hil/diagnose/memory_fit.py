@@ -1,6 +1,6 @@
 """The least memory that a program runs in, by region: proven by a run there, and by a failure one step below.
 
-Each try is a run of a runner that is linked with these sizes. The search begins at the peaks that the runner reports.
+Each try links a runner with certain sizes, and runs it. The search begins at the peaks that the runner reports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Digests of what each operator of a program wrote: they show where the outputs of two runs of a test part."""
+"""Digests of what each operator of a program wrote: they show the first operator at which two runs of a test differ."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def boot(dut: Dut) -> None:
 
 
 def _run(task: BundleTask, dut: Dut, seen: list[RunResult]) -> RunResult:
-    """Run a task, and return its result; a result that a verdict follows is appended to `seen`."""
+    """Run a task, and return its result; append the result to `seen` before a verdict on it is raised."""
     guards = WatchedMemory if task.redzones else None
     if task.tolerance is None:
         return flow.run(dut, task.program, linted=task.linted, excluded=task.excluded, guards=guards)

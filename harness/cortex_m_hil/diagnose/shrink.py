@@ -25,7 +25,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 
 BUDGET: Final = 600.0  # seconds
-PARTS: Final = 2000  # that are tried at most
+PARTS: Final = 2000  # tried at most
 SO_FAR: Final = "the smallest part so far"
 _OF_THE_TEST: Final = "a wrong value of the test's own, or one that comes and goes: run the test again"
 _OF_CALIBRATION: Final = (
@@ -100,7 +100,7 @@ class Judge:
 
 
 def symptoms(dut: Dut, program: Program, error: VerdictError) -> Iterator[Symptom]:
-    """Yield how a program failed: for each operator that `localize` names, else with that of the verdict."""
+    """Yield how a program failed: a symptom for each operator that `localize` names, else the verdict's."""
     verdict = type(error).__name__
     causes = localize(dut, program).causes if isinstance(error, Mismatch) else ()
     yield from (Symptom(verdict, row.operator, cause) for cause, row in causes)
@@ -128,8 +128,8 @@ def shrink(
         budget: seconds after which no further part is tried.
         parts: how many parts are tried at most, with the whole.
         calibrated: whether the test gives calibration samples, which no part is calibrated with.
-        told: gets a line for each part that takes the place of the last and is smaller.
-        kept: gets the result so far before each line, as the search may end by an interrupt or an error.
+        told: gets a line for each smaller part that fails.
+        kept: gets the result so far before each line, since an interrupt or an error may end the search.
 
     Returns:
         The part, how it fails, and the largest part that was seen to pass.

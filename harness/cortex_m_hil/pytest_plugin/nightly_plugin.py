@@ -47,7 +47,7 @@ SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alo
 _BEGAN, _MEASURED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
 _SOURCES: Final = pytest.StashKey[Sources]()
 _FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
-# Properties that are no figures, as a result has fields of its own for them.
+# Properties that are not among a result's figures: it has fields of its own for them.
 _FIELDS: Final = frozenset(
     (
         *(prop.TEST, prop.REQUESTED, prop.RAN, prop.VERDICT, prop.ERROR, prop.BUNDLE, prop.ENGINE),
@@ -87,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    yield  # where the plugin gives each item the name that it has without its target
+    yield  # meanwhile the package's plugin stores each item's name without its target
     recorded = {(test, target) for test, target in json.loads(config.getoption("hil_recorded").read_text())}
     number, of = map(int, config.getoption("hil_shard").split("/"))
     left = [item for item in items if _name(item) not in recorded and _shard(_name(item)[0], of) == number]
@@ -227,7 +227,7 @@ class Teller:
         self._tell_collected(len(ids))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        if nodeid not in self._begun:  # and not an attempt that repeats another
+        if nodeid not in self._begun:  # else it is another attempt of the same test
             self._begun.add(nodeid)
             self._tell({BEGUN: True})
 
@@ -252,7 +252,7 @@ class Teller:
             self._crashed.pop(report.nodeid, None)
             phases = self._phases.pop(report.nodeid)
             result = self._result(report.nodeid, phases)
-            # An attempt that was repeated may be the one that told of the runner.
+            # The figures of a runner may be in the report of an attempt that was repeated.
             self._tell_runner(result, dict(prop.recorded(one for phase in phases for one in phase.user_properties)))
             self._tell_result(result)  # last: a test with a recorded result is not run again
 
@@ -265,7 +265,7 @@ class Teller:
             self._tell_result(Result(key, result.ran, "", Verdict.PASS, figures=figures, parts=parts))
 
     def pytest_sessionfinish(self) -> None:
-        """Report the tests that were to be run again, and were not as no worker was left."""
+        """Report the tests that crashed and should have run again, but no worker was left for them."""
         for result in self._crashed.values():
             self._tell_result(result)
 

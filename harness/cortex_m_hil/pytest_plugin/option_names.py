@@ -107,7 +107,7 @@ def _is_free(parser: pytest.Parser, name: str) -> bool:
     """Return whether nobody has registered the name: pytest may notice that as late as in the next parsing."""
     try:
         return bool(parser.parse_known_and_unknown_args([f"{name}=x"])[1])
-    except pytest.UsageError:  # of another's option, that takes no such value
+    except pytest.UsageError:  # raised by an option of another plugin, which takes no such value
         return False
 
 

@@ -60,7 +60,7 @@ class Outcomes:
             self._found[report.nodeid] = outcome
 
     def _notice_attempt(self, report: pytest.TestReport) -> None:
-        """Notice where an attempt begins, and that it is to be repeated: one report of it has the outcome `rerun`.
+        """Notice where an attempt begins, and whether it is repeated: then one of its reports has the outcome `rerun`.
 
         A repeated attempt may have a teardown or none: that depends on the version of pytest-rerunfailures.
         """

@@ -1,4 +1,4 @@
-"""The pytest plugin: options, markers, parametrisation by target, header and table."""
+"""The pytest plugin: its hooks for options, markers, parametrisation by target, header and summary."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _without_board(resolved: Resolved) -> str:
-    """Return why the board of a target is not there, to be told before anything is lowered; "" where it is, or none."""
+    """Return why a target's board is not there, to be said before anything is lowered; "" if it is, or needs none."""
     if isinstance(resolved.target.launcher, HardwareLauncher):
         try:
             resolved.target.launcher.require()

@@ -58,7 +58,7 @@ def entry_of(item: pytest.Item, today: date) -> Entry | None:
 
 
 def ended_entry_of(item: pytest.Item, today: date) -> Entry | None:
-    """Return the entry that ended last, of a test for which none counts any more; None where none did."""
+    """Return the last entry of a test whose entries have all ended; None where it has none, or one still counts."""
     known = _entries_of(item)
     return None if entry_of(item, today) else max(known, key=lambda one: one.until, default=None)
 

@@ -54,7 +54,7 @@ def runner_is_used(item: pytest.Item) -> None:
 
 
 def begin_again(item: pytest.Item) -> None:
-    """Remove the properties that an earlier attempt of the same test prop.recorded."""
+    """Remove the properties that an earlier attempt of the same test recorded."""
     item.user_properties[:] = [
         (name, value)
         for name, value in item.user_properties
@@ -70,7 +70,7 @@ def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: s
 
 
 def bundled(item: pytest.Item, report: pytest.TestReport, path: Path) -> None:
-    """Record the path of the failure's bundle, as `--hil-bundles` names the folder."""
+    """Record the path of the failure's bundle, below the folder as `--hil-bundles` names it."""
     report.user_properties += _properties({prop.BUNDLE: str(path)})
     record(item, {prop.BUNDLE: str(path)})
 
@@ -87,7 +87,7 @@ def quarantine_ended(item: pytest.Item, what: str) -> None:
 
 
 def without_target(report: pytest.TestReport) -> None:
-    """Record the verdict prop.ERROR for a test that no target could be given."""
+    """Record the verdict ERROR for a test that no target could be given."""
     report.user_properties += _properties({prop.VERDICT: Verdict.ERROR.name})
 
 
@@ -160,7 +160,7 @@ def not_fitted(node: pytest.Item, why: str) -> None:
 
 
 def localized(node: pytest.Item, found: Localization) -> None:
-    """Record the operators at fault, and those in the layout of another prop.ISA class, in the order of the program."""
+    """Record the operators at fault, and those in the layout of another ISA class, in the order of the program."""
     wrong = {prop.AT_FAULT: found.at_fault, prop.WRONG_LAYOUT: found.wrong_layout}
     record(node, {name: "; ".join(row.place for row in rows) or None for name, rows in wrong.items()})
 

@@ -69,9 +69,9 @@ class Seeding:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
-        """Seed around each fixture.
+        """Seed around each fixture, but not around the whole setup.
 
-        Not around the whole setup, in which other plugins seed and wider fixtures are torn down.
+        There, other plugins seed and wider fixtures are torn down.
         """
         __tracebackhide__ = True
         with self._numbers(request):

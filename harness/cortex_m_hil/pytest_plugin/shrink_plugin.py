@@ -34,7 +34,7 @@ from cortex_m_hil.pytest_plugin.fixtures import FAILURE
 from cortex_m_hil.targets.cpu import cpus
 
 HIL, EXECUTORCH = "pytest", "executorch"
-_ANSWERED = pytest.StashKey[bool]()  # in each test that has been shrunk, or cannot be
+_ANSWERED = pytest.StashKey[bool]()  # set on a test that was shrunk, or cannot be
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -89,7 +89,7 @@ class Summary:
 
 
 def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield how many of the programs that ran came from the cache, and which can never be cached."""
+    """Yield lines: how many programs came from the cache, and which can never be cached."""
     every = [(node_id, origin) for node_id, of_test in origins.items() for origin in of_test]
     if not every:
         return
