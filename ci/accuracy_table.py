@@ -1,6 +1,6 @@
-"""The table in docs/evaluate.md: `python ci/accuracy_table.py` evaluates the models of examples/evaluate.
+"""Make the table in docs/evaluate.md: `python ci/accuracy_table.py` evaluates the models of examples/evaluate.
 
-Digits after the third may be others on another machine: the models are trained anew.
+Digits after the third may differ on another machine, since the models are trained again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Seconds of each stage of the lowering. Each repetition is a process of its own, which imports everything anew."""
+"""Measure each stage of the lowering, in seconds. Each repetition is a new process, which imports everything again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StageSeconds:
 
     Attributes:
         first: of the module's first lowering in a process.
-        again: of its second, with nothing remembered.
+        again: of its second lowering in that process, with an empty cache.
     """
 
     stage: str

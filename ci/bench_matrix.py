@@ -1,4 +1,4 @@
-"""Seconds of whole pytest runs, with nothing lowered before and with everything; also against another command."""
+"""Measure whole pytest runs in seconds, with an empty and with a full cache; also against another command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Command:
     """A command that is timed.
 
     Attributes:
-        first: the command that builds its runners before; None if nothing has to.
+        first: the command that builds its runners beforehand; None if none have to be built.
         caches: False for a command that is as fast the second time as the first: one run counts as cold and as warm.
     """
 
@@ -89,7 +89,7 @@ def upstream_command(targets: Sequence[str], options: Sequence[str]) -> tuple[st
 def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, folder: Path) -> str:
     """Return a line for the shell that runs ExecuTorch's own command for each target, on runners that are built here.
 
-    None of our code is in those pytests; behind what they take for an FVP is QEMU.
+    Those pytests load none of our code; the FVP that they start is the shim, which runs QEMU.
 
     Args:
         targets: the targets' names.

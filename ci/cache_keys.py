@@ -1,4 +1,4 @@
-"""Keys of the action's caches, as outputs of a step, and HIL_CACHE_DIR for the steps after it.
+"""Write the keys of the action's caches as outputs of a step, and HIL_CACHE_DIR for the steps after it.
 
 Lowerings and runners are kept by content, so an old cache is never wrong: its key only says which one to begin with.
 """

@@ -1,4 +1,4 @@
-"""Budgets of this repository: rooms and the arrows between them, words, commands. `make lint` runs this.
+"""Check the budgets of this repository: rooms and the arrows between them, words, commands. `make lint` runs this.
 
     python ci/check_budgets.py
 

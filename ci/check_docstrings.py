@@ -1,4 +1,4 @@
-"""Docstrings of functions begin with an imperative verb and are whole sentences: `make lint` runs this.
+"""Check that docstrings of functions begin with an imperative verb and are whole sentences; `make lint` runs this.
 
     python ci/check_docstrings.py harness ci
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-LEAST: Final = 4  # words
+LEAST: Final = 4  # words of a docstring
 VERBS: Final = frozenset((Path(__file__).parent / "docstring_verbs.txt").read_text().split())
 
 

@@ -1,4 +1,4 @@
-"""Comments with the findings of another workflow's run: on its pull request, or on the issue of the nightlies.
+"""Comment with the findings of another workflow's run, on its pull request or on the issue of the nightlies.
 
     python3 ci/comment.py FOLDER      # with the comment.json of that run
 

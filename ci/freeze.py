@@ -1,4 +1,4 @@
-"""Prints constraints.txt for the running virtual environment.
+"""Print constraints.txt for the running virtual environment.
 
     .venv/bin/python ci/freeze.py > constraints.new && mv constraints.new constraints.txt
 

@@ -1,4 +1,4 @@
-"""Measure the share of a line's rate that programs get: bytes of payload a second over bytes a second on the wire.
+"""Measure the goodput of a serial line: the bytes of payload per second, divided by the bytes that the line can carry.
 
     python ci/goodput.py --baud 115200 --corrupt 0.001
     python ci/goodput.py --target nucleo-f446re

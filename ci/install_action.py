@@ -1,4 +1,4 @@
-"""Installs this project, with the versions in constraints.txt, into an environment of the job's, and puts that on PATH.
+"""Install this project, with the versions in constraints.txt, into an environment of the job, and put that on PATH.
 
 EXTRAS are the project's, such as `upstream`; INSTALL has further words for pip.
 """

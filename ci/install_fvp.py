@@ -1,4 +1,4 @@
-"""Downloads Arm's Corstone FVP from FVP_URL, checks that its SHA-256 is FVP_SHA256, installs it, and puts it on PATH.
+"""Download Arm's Corstone FVP from FVP_URL, check that its SHA-256 is FVP_SHA256, install it, and put it on PATH.
 
     python3 ci/install_fvp.py --accept-arms-licence
 

@@ -3,8 +3,8 @@
     pytest --target=native --keep-programs FOLDER tests/targets
     python ci/kernel_coverage.py FOLDER
 
-Prints what is missing; the exit status is 1 if anything is. A kernel that swaps height and width, or takes no notice of
-an attribute, can be found only by a program for which that makes a difference.
+Prints what is missing; the exit status is 1 if anything is. A kernel that swaps height and width, or ignores an
+attribute, is found only by a program whose outputs that changes.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ START = 600.0  # seconds for the victim to appear: a build on a busy host
 END = 300.0  # for the run to end afterwards
 GONE = 5.0  # for everything else, once the run has ended
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
-# A program whose outputs are known, again and again while $LOOP is set.
+# A test that runs a program with known outputs, repeatedly while $LOOP is set.
 TEST = """
 import os, pathlib
 from cortex_m_hil import flow
@@ -45,7 +45,7 @@ def test_known_answers(hil_dut):
 
 @dataclass(frozen=True)
 class Run:
-    """A pytest process with a folder for temporary files of its own; `cache` is None for the user's."""
+    """A pytest process with a folder for temporary files of its own; `cache` is its cache folder; None: the user's."""
 
     folder: Path
     marker: str

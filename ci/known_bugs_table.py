@@ -1,4 +1,4 @@
-"""The table in docs/known_bugs.md, made from tests/support/known_bugs/bugs.py with `python ci/known_bugs_table.py`."""
+"""Make the table in docs/known_bugs.md from tests/support/known_bugs/bugs.py: `python ci/known_bugs_table.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the run of the workflow HISTORY that has the nightlies to compare with.
+"""Find the run of the workflow HISTORY whose artifact has the nightlies to compare with.
 
 It is the output `run`; empty where there is none. Only runs of the default branch that nobody's pull request started
 count, the last one first.

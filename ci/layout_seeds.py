@@ -4,7 +4,7 @@
 
 Each network is lowered with the layout that is right for the target and with MVE's, and runs on a target of each class.
 Its outputs are judged as ExecuTorch's own test does it (`backends/cortex_m/test/models/test_mobilenet_v3.py`): at most
-20 quanta from fake-quant, and the same class as fake-quant. And as this harness does it.
+20 quanta from fake-quant, and the same class as fake-quant. They are also judged as this harness does it.
 """
 
 from __future__ import annotations

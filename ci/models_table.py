@@ -1,4 +1,4 @@
-"""The tables in tests/nightly/models.md, made by running the models, and their summary in docs/verification.md.
+"""Make the tables in tests/nightly/models.md by running the models, and their summary in docs/verification.md.
 
     python ci/models_table.py [NAME...]
 
@@ -43,8 +43,8 @@ from cortex_m_hil.maintainers import executorch_suites as suite  # noqa: E402
 TABLES: Final = ROOT / "tests" / "nightly" / "models.md"
 PAGE: Final = ROOT / "docs" / "verification.md"  # has the summary
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
-LONGER: Final = 40.0  # times the 30 s that a program has: MobileNetV2 on a Cortex-M0
-NOT_RUN: Final = "not run"  # in the place of an obstacle: nothing was run since the model or operator is listed
+LONGER: Final = 40.0  # multiplier of the 30 s for a program; MobileNetV2 on a Cortex-M0 needs it
+NOT_RUN: Final = "not run"  # in place of an obstacle: the model or operator was added to the table and not run yet
 ALL: Final = "all"  # in the place of a target: what does not depend on one
 OWNERS: Final = ("package", "suite", "model", "exporter", "quantiser", "pass", "kernel", "memory")
 COLUMNS: Final = (

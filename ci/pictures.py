@@ -1,4 +1,4 @@
-"""The outputs that README.md shows: made by running what it shows, with `python ci/pictures.py`.
+"""Make the outputs in README.md by running its commands: `python ci/pictures.py`.
 
 A fenced block after `<!-- file: NAME -->` is a file; one after `<!-- output: COMMAND -->` is what the command prints in
 a folder with the files above it. Times, addresses and what differs between machines are masked.

@@ -1,8 +1,8 @@
-"""Puts the results of a run's jobs together, compares them with the last nightly, and reports.
+"""Merge the results of a run's jobs, compare them with the last nightly, and report.
 
-Reads hil-parts (a file of each job) and hil-nightlies (of earlier runs); writes hil-report, the job's summary,
-hil-comment for the workflow that comments, and tonight's into hil-nightlies, the last 30 of which are kept.
-Exit status 1 for a failed test, or a figure that is missing or beyond its limit, 2 where something could not be tested.
+It reads hil-parts (a file of each job) and hil-nightlies (of earlier runs), and writes hil-report, the job's summary,
+hil-comment for the workflow that comments, and this run's nightly into hil-nightlies, which keeps the last 30. Exit
+status 1 for a failed test, or a figure that is missing or beyond its limit, 2 where something could not be tested.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], agains
         parts: files of the jobs.
         expected: the targets that are to have results.
         against: the nightly to compare with, as `nights.find` takes it; "": the last.
-        whole: it is of all that is asked for, and is kept for the next ones to be compared with.
+        whole: the nightly has all that was asked for; it is kept, so that later ones are compared with it.
     """
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz")):
         nights.add_nightly(store, os.getcwd(), nights.read_nightly(file))

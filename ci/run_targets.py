@@ -1,4 +1,4 @@
-"""Runs hil nightly on TARGETS, and writes what it found to hil-results/NAME.jsonl.gz, whatever that is.
+"""Run hil nightly on TARGETS, and write its results to hil-results/NAME.jsonl.gz, whatever its exit status.
 
 TESTS and OPTIONS are words as a shell splits them. With BUNDLES=true, failures are in hil-bundles, with their models.
 The exit status is that of hil nightly.

@@ -1,4 +1,4 @@
-"""Run programs on a board over a bad wire, many times, and count wrong verdicts and lost results.
+"""Run programs on a board over a bad line, many times, and count wrong verdicts and lost results.
 
     python ci/soak.py --runs 1000 --corrupt 0.001 --vanish-every 100
     python ci/soak.py --runs 1000 --target nucleo-f446re
