@@ -76,7 +76,7 @@ lint-rest:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
-	$(BIN)/python ci/check_docstrings.py harness ci
+	$(BIN)/python ci/check_docstrings.py harness ci tests/support
 	$(BIN)/python ci/check_budgets.py
 	$(BIN)/zizmor --offline --quiet .github action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml

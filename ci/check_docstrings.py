@@ -1,6 +1,6 @@
 """Check that docstrings of functions begin with an imperative verb and are whole sentences; `make lint` runs this.
 
-    python ci/check_docstrings.py harness ci
+    python ci/check_docstrings.py harness ci tests/support
 
 Ruff's D401 knows the verbs that are not in the imperative, and lets through what begins with none: "What …", "Of …".
 """

@@ -1,4 +1,4 @@
-"""What holds for all tests, and the wheel, installed as a user does it."""
+"""Set-up of all tests, and a fixture with the wheel installed as a user does it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from preloaded import write_interpreter
 
 DEADLINE = 300.0  # seconds
 
-# How long it takes to draw inputs says how busy the machine is, and nothing about what is tested.
+# The seconds that it takes to draw inputs depend on how busy the machine is, and not on what is tested.
 settings.register_profile("hil", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hil")
 
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Python that has imported torch, ExecuTorch and this package already."""
+    """Return an interpreter that has imported torch, ExecuTorch and this package already."""
     folder = tmp_path_factory.mktemp("preloaded")
     write_interpreter(folder / "python", folder / "socket")
     with subprocess.Popen(
@@ -67,13 +67,13 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def programs_preloaded(preloaded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has this package start modules, such as pytest, by such a Python."""
+    """Let this package start modules, such as pytest, by the preloaded Python."""
     monkeypatch.setattr(sys, "executable", preloaded)
 
 
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, preloaded: str) -> pytest.Pytester:
-    """pytest's own, which takes PYTEST_ADDOPTS away and starts a Python anew for each run."""
+    """Return pytest's own `pytester`, without PYTEST_ADDOPTS, and with a new Python for each run."""
     monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHER_PLUGINS)
     monkeypatch.setattr(pytester, "_getpytestargs", lambda: (preloaded, "-m", "pytest"))
     return pytester
@@ -81,7 +81,7 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, preload
 
 @pytest.fixture(scope="session")
 def installed_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with the wheel installed; torch and the other dependencies come from this environment."""
+    """Return an interpreter with the wheel installed; torch and other dependencies come from this environment."""
     folder = tmp_path_factory.mktemp("installed")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(REPOSITORY)]
     subprocess.run(build, check=True, capture_output=True, timeout=DEADLINE)
@@ -98,7 +98,7 @@ def installed_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def user_path(installed_python: Path) -> str:
-    """A PATH on which `python`, `pytest` and `hil` are those of the environment with the wheel."""
+    """Return a PATH on which `python`, `pytest` and `hil` are those of the environment with the wheel."""
     folder = installed_python.parent
     script = f"#!{installed_python}\nimport sys\nfrom pytest import console_main\nsys.exit(console_main())\n"
     (folder / "pytest").write_text(script)

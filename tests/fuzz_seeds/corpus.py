@@ -29,7 +29,7 @@ def record(request: Request, payload: bytes = b"", seq: int = 1) -> bytes:
 
 
 def written(region: MemoryRegion, data: bytes) -> list[bytes]:
-    """As over a pipe."""
+    """Return the requests that write data over a pipe."""
     return [
         record(Request.WRITE, struct.pack("<BII", region, 0, at) + data[at : at + 4000])
         for at in range(0, len(data), 4000)
@@ -37,7 +37,7 @@ def written(region: MemoryRegion, data: bytes) -> list[bytes]:
 
 
 def streamed(region: MemoryRegion, data: bytes) -> list[bytes]:
-    """As over a UART that loses every third chunk, which comes again at the end."""
+    """Return the requests that write data over a UART which loses every third chunk; these come again at the end."""
     chunk = max(CHUNK, -(-len(data) // 200))  # seqs of a record have eight bits
     chunks = [
         record(Request.DATA, data[at : at + chunk], 2 + number) for number, at in enumerate(range(0, len(data), chunk))
@@ -48,7 +48,7 @@ def streamed(region: MemoryRegion, data: bytes) -> list[bytes]:
 
 
 def session(pte: bytes, send: Callable[[MemoryRegion, bytes], list[bytes]]) -> bytes:
-    """Records of a whole session, as frames.cpp reads them."""
+    """Return the records of a whole session, as frames.cpp reads them."""
     parts = [record(Request.HELLO), record(Request.OPERATORS, struct.pack("<II", 1, 100)), record(Request.RESET)]
     parts += send(MemoryRegion.PROGRAM, pte)
     parts.append(record(Request.LOAD, struct.pack("<II", len(pte), 0)))

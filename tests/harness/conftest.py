@@ -1,4 +1,4 @@
-"""What several test modules use: a compiler that is trusted."""
+"""A fixture of several test modules: the compiler in memory, trusted again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def coverage_of_own_code() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def trusted_compiler() -> Iterator[None]:
-    """Tests that change the compiler, or torch, take that back; the next ones expect a cache."""
+    """Trust the compiler after a test that changed it, or torch, and took that back: the next tests expect a cache."""
     yield
     if compiler_state._problem:
         trust_again()

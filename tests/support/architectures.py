@@ -1,4 +1,4 @@
-"""MobileNetV2, MobileNetV3-small and a small STResNet, with random weights whose outputs tell something.
+"""MobileNetV2, MobileNetV3-small and a small STResNet, with random weights whose outputs are informative.
 
 The MobileNets are as published: Sandler et al. 2018 (arXiv 1801.04381, table 2), Howard et al. 2019 (arXiv 1905.02244,
 table 2). The numbers of parameters are those of torchvision's reference implementations. `STResNet` is of a published
@@ -17,7 +17,7 @@ IMAGE: Final = (1, 3, 224, 224)
 
 
 def make_divisible(channels: float, divisor: int = 8) -> int:
-    """The nearest multiple of `divisor` that takes away at most a tenth, as both papers' code rounds channels."""
+    """Return the nearest multiple of `divisor` that is at least 0.9 of the number, as both papers' code does."""
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return rounded if rounded >= 0.9 * channels else rounded + divisor
 
@@ -33,7 +33,7 @@ def _convolution(
 
 
 class _SqueezeExcite(nn.Module):
-    """Scales each channel by what the mean of all channels says."""
+    """A gate that scales each channel by a function of the means of all channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class _SqueezeExcite(nn.Module):
 
 
 class _InvertedResidual(nn.Module):
-    """Expands channels, filters each, and projects; added to its input where the shapes are equal."""
+    """A block that expands channels, filters each, and projects; added to its input where the shapes are equal."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class _InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """(1, 3, 224, 224) to (1, 1000); 3,504,872 parameters."""
+    """MobileNetV2, from (1, 3, 224, 224) to (1, 1000), with 3,504,872 parameters."""
 
-    # Expansion, outputs, how often, the first one's stride.
+    # Columns: expansion, output channels, number of blocks, stride of the first block.
     STAGES: Final = (
         (1, 16, 1, 1),
         (6, 24, 2, 2),
@@ -109,9 +109,9 @@ class MobileNetV2(nn.Module):
 
 
 class MobileNetV3Small(nn.Module):
-    """(1, 3, 224, 224) to (1, 1000); 2,542,856 parameters."""
+    """MobileNetV3-small, from (1, 3, 224, 224) to (1, 1000), with 2,542,856 parameters."""
 
-    # Kernel, expanded, outputs, squeeze and excite, activation, stride.
+    # Columns: kernel, expanded channels, output channels, squeeze and excite, activation, stride.
     BLOCKS: Final = (
         (3, 16, 16, True, nn.ReLU, 2),
         (3, 72, 24, False, nn.ReLU, 2),
@@ -159,7 +159,7 @@ class _FactorisedResidual(nn.Module):
 
 
 def _factorised(inputs: int, outputs: int, rank: int, stride: int = 1) -> list[nn.Module]:
-    """Tucker's factors of a 3 x 3 convolution: to fewer channels, 3 x 3 there, and back; nothing between them."""
+    """Return Tucker's factors of a 3 x 3 convolution: to fewer channels, 3 x 3 on these, and back."""
     return [
         nn.Conv2d(inputs, rank, 1, bias=False),
         nn.Conv2d(rank, rank, 3, stride, padding=1, bias=False),
@@ -169,7 +169,7 @@ def _factorised(inputs: int, outputs: int, rank: int, stride: int = 1) -> list[n
 
 
 class STResNet(nn.Module):
-    """(1, 3, 64, 64) to (1, 10): ResNet with factorised convolutions, the STResNet family's idea.
+    """STResNet, from (1, 3, 64, 64) to (1, 10): a ResNet with factorised convolutions.
 
     The family: arXiv 2601.05364, 2511.11716 (its search for the ranks). Deviations: the ranks, found there by a search,
     are a quarter of the outputs here; widths, image and classes are small ones; one block a stage, so ResNet-10.
@@ -191,7 +191,7 @@ class STResNet(nn.Module):
 
 
 def with_statistics(network: nn.Module, shape: tuple[int, ...], images: int = 8) -> nn.Module:
-    """The network for inference, whose batch norms have the statistics of random images: else its outputs vanish.
+    """Return the network for inference, its batch norms with statistics of random images: else its outputs vanish.
 
     What a block adds to its input is small beside it, as in a trained network: else the rounding of 50 layers adds up
     to more than is left of the outputs. Weights and images follow from the state of torch's generator.
@@ -210,17 +210,17 @@ def with_statistics(network: nn.Module, shape: tuple[int, ...], images: int = 8)
 
 
 def mobilenet_v2(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Inputs]:
-    """With its inputs, for `hil inspect instructions architectures:mobilenet_v2`."""
+    """Return MobileNetV2 with its inputs, for `hil inspect instructions architectures:mobilenet_v2`."""
     return with_statistics(MobileNetV2(), image), (torch.randn(image),)
 
 
 def mobilenet_v3_small(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Inputs]:
-    """With its inputs, likewise."""
+    """Return MobileNetV3-small with its inputs, likewise."""
     return with_statistics(MobileNetV3Small(), image), (torch.randn(image),)
 
 
 def stresnet(image: tuple[int, ...] = (1, 3, 64, 64)) -> tuple[nn.Module, Inputs]:
-    """With its inputs, likewise."""
+    """Return STResNet with its inputs, likewise."""
     return with_statistics(STResNet(), image), (torch.randn(image),)
 
 
@@ -248,5 +248,5 @@ class Llama(nn.Module):
 
 
 def llama(tokens: int = 8, vocabulary: int = 64) -> tuple[nn.Module, Inputs]:
-    """With the first of its inputs."""
+    """Return Llama with its first inputs."""
     return Llama(tokens, vocabulary).eval(), (torch.randint(0, vocabulary, (1, 1)), torch.tensor([0]))

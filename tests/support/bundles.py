@@ -1,4 +1,4 @@
-"""Bundles of the known-answer program, which fails as its reference is changed: no torch is needed."""
+"""Bundles of the known-answer program, which fails because its reference is changed: no torch is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEST = "test_it.py::test_it"
 
 
 def wrong_program(dut: Dut) -> Program:
-    """For the target; its dialect is ten units off in one element."""
+    """Return the target's known-answer program, with a dialect that is ten units off in one element."""
     known = known_answer(dut.target.isa)
     wrong = known.expected[0].array().copy()
     wrong[0, 2] += np.float32(10)
@@ -30,7 +30,7 @@ def wrong_program(dut: Dut) -> Program:
 
 
 def failure(dut: Dut, task: BundleTask) -> Attempt:
-    """The task, which has to end in a verdict."""
+    """Run the task, which has to end in a verdict, and return the attempt."""
     seen: list[flow.Checked] = []
     with pytest.raises(VerdictError) as raised:
         guards = WatchedMemory if task.redzones else None

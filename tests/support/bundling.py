@@ -15,7 +15,7 @@ Values = Sequence[Any]
 
 
 def bundle(pte: Path, cases: Sequence[tuple[Values, Values | None]], method: str = "forward") -> bytes:
-    """A `.bpte` of a `.pte` with test cases: inputs and expected outputs, arrays, tensors or numbers."""
+    """Return the `.bpte` of a `.pte` with test cases: inputs and expected outputs as arrays, tensors or numbers."""
     suite = MethodTestSuite(
         method, [MethodTestCase(_torch(inputs), outputs and _torch(outputs)) for inputs, outputs in cases]
     )

@@ -1,4 +1,4 @@
-"""Calling `hil` as a user does, and what is expected of every answer."""
+"""Functions that call `hil` as a user does, and check what is expected of every answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paths import IMPORT_ROOT, REPOSITORY
 OK, NO, CANNOT_TELL = 0, 1, 2
 PAGE = (REPOSITORY / "docs" / "command-line.md").read_text()
 FIRST_BUILD = 300.0  # seconds; the shared cache may be cold
-# QEMU's -S starts the machine with its CPU stopped: a target that never says a word.
+# QEMU's -S starts the machine with its CPU stopped: a target that never answers.
 FROZEN = "targets: {frozen: {cpu: cortex-m4, board: mps2, launcher: {qemu: {machine: mps2-an386, args: [-S]}}}}\n"
 
 
@@ -53,9 +53,9 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
-    """Calls the command in this process."""
+    """Call the command in this process."""
     with pytest.raises(SystemExit) as end:
-        # In a context of its own, as in a process of its own: how it answers is not left to who calls next.
+        # In a context of its own, so that `answers.CALL` is not left to the next call.
         contextvars.copy_context().run(cli.main, [str(argument) for argument in arguments])
     assert isinstance(end.value.code, int)
     out, err = capsys.readouterr()
@@ -64,7 +64,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
 
 
 def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
-    """Calls the command in a process of its own."""
+    """Call the command in a process of its own."""
     done = subprocess.run(
         command(*arguments),
         cwd=cwd,
@@ -81,14 +81,14 @@ def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
 
 @dataclass(frozen=True)
 class Files:
-    """The DSP known-answer program as files, and the answer."""
+    """The DSP known-answer program as files, with its inputs and its answer."""
 
     pte: Path
     input: Path
     expected: Array
 
     def moved(self, quanta: int) -> Array:
-        """The right answer, one element of it so many quanta away."""
+        """Return the right answer with one element moved by so many quanta."""
         quantization = Program.from_bytes(self.pte.read_bytes()).file.dataflow.output_quantizations[0]
         assert quantization is not None
         array = self.expected.copy()
@@ -97,7 +97,7 @@ class Files:
 
 
 def expect(done: Done, status: int, *texts: str) -> None:
-    """A message on standard error with every text in it, nothing on standard output, no traceback."""
+    """Check that standard error has a message with every text, and no traceback, and that standard output is empty."""
     assert (done.status, done.out) == (status, "")
     for text in texts:
         assert text in done.err
@@ -106,7 +106,7 @@ def expect(done: Done, status: int, *texts: str) -> None:
 
 @contextmanager
 def running(*arguments: object, cwd: Path, **changes: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process group of its own, as a shell starts it; ended in any case."""
+    """Yield the command in a process group of its own, as a shell starts it, and end it in any case."""
     with subprocess.Popen(
         command(*arguments),
         cwd=cwd,
@@ -123,7 +123,7 @@ def running(*arguments: object, cwd: Path, **changes: str) -> Iterator[subproces
 
 
 def descendant(process: subprocess.Popen[str], name: str) -> psutil.Process:
-    """The first process below `process` whose program begins with `name`, as soon as there is one."""
+    """Return the first process below `process` whose program begins with `name`, as soon as there is one."""
     end = time.monotonic() + FIRST_BUILD
     while time.monotonic() < end and process.poll() is None:
         for child in psutil.Process(process.pid).children(recursive=True):
@@ -137,7 +137,7 @@ def descendant(process: subprocess.Popen[str], name: str) -> psutil.Process:
 
 
 def fields_of(command: str) -> set[str]:
-    """The fields of a command's answers, as the end of its help has them."""
+    """Return the fields of a command's answers, as the end of its help has them."""
     called: Any = typer.main.get_command(cli.load_commands(command.partition(" ")[0]))
     for name in command.split():
         called = called.commands[name]
@@ -146,14 +146,14 @@ def fields_of(command: str) -> set[str]:
 
 
 def documented(section: str) -> set[str]:
-    """The fields in the table below a heading of the page."""
+    """Return the fields in the table below a heading of the page."""
     text = PAGE.partition(f"\n### {section}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
 def answers(out: str) -> list[dict[str, Any]]:
-    """The objects, one a line; their fields are those that page and help have, no more and no fewer."""
+    """Return the objects, one a line; check that their fields are exactly those that page and help have."""
     found = [json.loads(line, parse_constant=no_json) for line in out.splitlines()]
     for one in found:
         assert one["schema_version"] == SCHEMA_VERSION

@@ -1,4 +1,4 @@
-"""The command lines of the docs: which of them no test executes, and why; are their words right all the same?"""
+"""The command lines of the docs that no test executes, with reasons, and a check of their words."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ _OPTIONS_OF_EXECUTORCH: Final = ("--cortex-m-target",)  # of its conftest.py
 
 
 def problems(line: str, pytest_options: Any) -> list[str]:
-    """What is wrong with a line's words: of `hil`, pytest, make and this repository's scripts; nothing is executed.
+    """Return what is wrong with a line's words for `hil`, pytest, make and this repository's scripts; execute nothing.
 
     `pytest_options` is pytest's parser of options, with those of its plugins.
     """
@@ -147,7 +147,7 @@ def problems(line: str, pytest_options: Any) -> list[str]:
 
 
 def _called(line: str) -> Iterator[list[str]]:
-    """The words of each program that a line calls: without assignments, redirections and the shell's operators."""
+    """Yield the words of each program that a line calls, without assignments, redirections and shell operators."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []

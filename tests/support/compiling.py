@@ -12,7 +12,7 @@ DEADLINE: Final = 1800.0  # seconds
 
 
 def compiled(model: Path, *options: str, target: str = "cortex-m55") -> Path:
-    """Compiles a file with `ModelUnderTest` and `ModelInputs`, in its folder; the one program that it wrote."""
+    """Compile a file with `ModelUnderTest` and `ModelInputs`, in its folder, and return the program that is written."""
     command = [sys.executable, "-m", COMPILER, "-m", model.name, "-t", target, *options]
     done = subprocess.run(
         command,

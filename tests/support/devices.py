@@ -1,4 +1,4 @@
-"""What tests of boards share: processes that behave like boards, tools and other people's test runs."""
+"""Helpers of tests of boards: processes that behave like boards, tools and other people's test runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def has_lease(ticket, *about):
 
 Ticket.__exit__ = has_lease
 """
-# What `hil board virtual` does, without the seconds that importing the harness takes on a busy machine.
+# A script that does what `hil board virtual` does, without the seconds of importing the harness.
 _ORDER = """
 import json, os, socket, sys
 def tell(order):
@@ -50,12 +50,12 @@ else:
 
 
 def need_rp2040js() -> None:
-    """Skips a test of the virtual Pico where `make install` could not bring what computes it, and said so."""
+    """Skip a test of the virtual Pico where `make install` could not install its simulator, and said so."""
     if not Path(sys.prefix, "node_modules", "rp2040js").is_dir():
         pytest.skip("rp2040js is not installed")
 
 
 def tools(name: str) -> dict[str, list[str]]:
-    """Flash, reset and power of the virtual board `name`, which may be a placeholder."""
+    """Return the commands that flash, reset and power the virtual board `name`, which may be a placeholder."""
     use = ["{python}", "-S", "-c", _ORDER, f"{virtual_directory(name)}/control"]
     return {"flash": [*use, "flash", "{elf}"], "reset": [*use, "reset"], "power": [*use, "power"]}

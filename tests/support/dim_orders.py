@@ -24,17 +24,17 @@ CHANNELS_LAST: Mapping[int, Order] = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 
 class Form(str, Enum):
-    """Dim orders of a program's tensors."""
+    """A way to give a program's tensors dim orders."""
 
     CONTIGUOUS = "contiguous"
-    EXPORTED = "exported"  # images are given channels-last, and the compiler says what the rest is
-    CHANNELS_LAST = "channels_last"  # whatever has four dimensions or five
-    MIXED = "mixed"  # of these, each second one
-    ANY = "any"  # each tensor in one of its own
+    EXPORTED = "exported"  # images are channels-last, and the compiler chooses the rest
+    CHANNELS_LAST = "channels_last"  # every tensor of four or five dimensions
+    MIXED = "mixed"  # every second one of these
+    ANY = "any"  # each tensor has its own order
 
 
 def order_for(form: Form, index: int, rank: int, draw: int) -> Order:
-    """The dim order of value `index`. Mixed: by bit `draw` of that number, so that neighbours differ in some draw."""
+    """Return the dim order of value `index`; if mixed, by bit `draw` of the index: neighbours differ in some draw."""
     contiguous = tuple(range(rank))
     if form is Form.ANY:
         return tuple(torch.randperm(rank).tolist())
@@ -44,7 +44,7 @@ def order_for(form: Form, index: int, rank: int, draw: int) -> Order:
 
 
 def is_in_form(specs: Collection[TensorSpec], form: Form) -> bool:
-    """Whether tensors of one operator show what is special about a form: dimensions of size 1 do not."""
+    """Tell whether tensors of one operator show what is special about a form: dimensions of size 1 do not."""
     orders = {spec.memory_order for spec in specs if len(spec.memory_order) > 1}
     plain = {order for order in orders if list(order) == sorted(order)}
     if form is Form.CONTIGUOUS:
@@ -61,7 +61,7 @@ def is_in_form(specs: Collection[TensorSpec], form: Form) -> bool:
 
 
 def tensors(file: PteFile, arguments: Collection[int]) -> set[int]:
-    """The arguments that are tensors, and those in lists."""
+    """Return the arguments that are tensors, and those in lists."""
     found: set[int] = set()
     for value in (file.values[argument] for argument in arguments):
         listed = value.kind in (ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST)
@@ -82,7 +82,7 @@ def kernels(file: PteFile) -> Iterator[Instruction]:
 
 
 def relaid(program: Program, form: Form, draw: int) -> Program:
-    """The program with its tensors in dim orders of the form, of equal values; `draw` tells one try from the next.
+    """Return the program with its tensors in dim orders of the form and equal values; `draw` distinguishes tries.
 
     Constants and states stay, and so do tensors whose place in memory means something: views, what they are of and what
     as_strided_copy reads.
@@ -116,7 +116,7 @@ def _bound(file: PteFile) -> set[int]:
 
 
 def _int_list(plan: Any, numbers: Collection[int]) -> int:
-    """The number of a new value."""
+    """Add a list of integers, and return the number of its value."""
     from executorch.exir.schema import EValue, Int, IntList
 
     first = len(plan.values)
@@ -143,7 +143,7 @@ def _with(program: Program, parsed: Any) -> Program:
 
 @dataclass(frozen=True)
 class Part:
-    """Some instructions of a program; ``outputs``: the numbers of those outputs that they compute."""
+    """A part of a program: some instructions, and in ``outputs`` the numbers of the outputs that they compute."""
 
     program: Program
     instructions: tuple[int, ...]
@@ -151,7 +151,7 @@ class Part:
 
 
 def without(program: Program, excluded: Collection[int], wrong: Collection[int] = ()) -> Part:
-    """The program without instructions and whatever needs what they would compute, or values that are wrong."""
+    """Return the program without some instructions or wrong values, and without whatever needs these."""
     file = program.file
     bases = {view.value: view.base for view in Lifetimes(file).views}
     unknown = set(wrong)
@@ -171,7 +171,7 @@ def without(program: Program, excluded: Collection[int], wrong: Collection[int] 
 
 
 def up_to(program: Program, last: int) -> Part:
-    """An instruction, and those that compute what it takes."""
+    """Return an instruction with those that compute its operands."""
     file = program.file
     bases = {view.value: view.base for view in Lifetimes(file).views}
     needed = {last}
@@ -184,7 +184,7 @@ def up_to(program: Program, last: int) -> Part:
 
 
 def _with_bases(values: set[int], bases: Mapping[int, int]) -> set[int]:
-    """These, and what those of them that are views are of."""
+    """Return these values, and the bases of those that are views."""
     found = set(values)
     while more := {bases[value] for value in found if value in bases} - found:
         found |= more

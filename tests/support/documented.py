@@ -1,4 +1,4 @@
-"""Commands of the docs as they stand: in the shell that users have, with the wheel, in a folder with what they name."""
+"""Execution of commands of the docs as written: in a shell, with the wheel, in a folder with the files they name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE: Final = 600.0  # seconds for one command: a runner may have to be buil
 SHARED: Final = ("lowerings", "objects", "runners", "executorch")  # what is kept by content
 # What a shell remembers for the commands after it.
 _STATE: Final = re.compile(r"(cd|export) .*|\w+=('[^']*'|\$\(.*\)|\S*)")
-# Commands that run until they are ended, and what they say once they work: then comes Ctrl-C.
+# Commands that run until they are ended, by Ctrl-C, with what they print once they work.
 ENDLESS: Final[Mapping[str, str]] = {"hil board virtual f405": "baud "}
 
 
@@ -32,7 +32,7 @@ class Done:
 
 
 def environment_of(user_path: str, folder: Path) -> dict[str, str]:
-    """Store, home, virtual boards and locks are of this folder alone; what is built or installed is shared."""
+    """Return an environment whose store, home, virtual boards and locks are in this folder; what is built is shared."""
     cache = folder / "cache"
     for part in SHARED:
         (cache_directory() / part).mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 
 @dataclass
 class Shell:
-    """One command after the other; what they set, and what they leave in the background, is there for the next."""
+    """A shell for one command after the other: variables and background processes stay for the next."""
 
     folder: Path
     environment: Mapping[str, str]
@@ -62,7 +62,7 @@ class Shell:
     _background: list[int] = field(default_factory=list)
 
     def run(self, command: str) -> Done:
-        """Both streams go to a file: who is left in the background would keep a pipe open."""
+        """Run a command; both streams go to a file, since a process in the background would keep a pipe open."""
         said = self.folder.parent / f"said{time.monotonic_ns()}"
         script = "\n".join([*self._state, command])
         with said.open("w") as file:

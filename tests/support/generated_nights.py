@@ -1,4 +1,4 @@
-"""Nightlies as large as one likes, made of nothing."""
+"""Generated nightlies of any size, for tests of reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTILE: Final = "</script><img src=x onerror=document.title='broken'><!--&amp;\
 
 
 def report(cells: int, nights: int, seed: int = 1, moving: float = 0.01, failing: float = 0.05) -> ReportContents:
-    """`cells` results in each of `nights` nights; `moving` of the figures change from one night to the next."""
+    """Return a report on `nights` nights of `cells` results; the share `moving` of figures changes each night."""
     chance = random.Random(seed)
     night = Night("1", "c0ffee0001", False, 1.8e9, {"torch": "2.13.0"}, True, by_key(_first(cells, chance)))
     found = [night]
@@ -33,7 +33,7 @@ def report(cells: int, nights: int, seed: int = 1, moving: float = 0.01, failing
 
 
 def of(nights: Sequence[Night]) -> ReportContents:
-    """The last of them, compared with the one before."""
+    """Return a report on the last of the nights, compared with the one before."""
     *history, night = nights
     against = history[-1] if history else None
     return ReportContents(night, against, changes(against, night) if against else [], history)
@@ -87,7 +87,7 @@ def _moved(one: Result, chance: random.Random, moving: float, failing: float) ->
 
 
 def _localized(one: Result, chance: random.Random) -> str:
-    """As `--hil-localize` says it: a row for each operator, what is at fault, and a plot."""
+    """Return text as of `--hil-localize`: a row for each operator, what is at fault, and a plot."""
     rows = [
         f"{number:>3}  {name:<44} {chance.randrange(200)} of {chance.randrange(200, 9000)} off, by up to 3 quanta"
         for number, name in enumerate(one.parts["instructions"])
@@ -97,7 +97,7 @@ def _localized(one: Result, chance: random.Random) -> str:
 
 
 def hostile() -> ReportContents:
-    """A few results whose every text is `HOSTILE`, in two nights."""
+    """Return a report on a few results whose every text is `HOSTILE`, in two nights."""
     nights = []
     for number in (1, 2):
         keys = [Key(HOSTILE, HOSTILE, f"{HOSTILE}{test}", HOSTILE) for test in range(3)]

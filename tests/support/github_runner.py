@@ -1,6 +1,6 @@
-"""Enough of a GitHub runner to execute the `run` steps of this repository's workflows here, and of its API to answer.
+"""A GitHub runner that executes the `run` steps of this repository's workflows here, and a server for parts of its API.
 
-Actions of others are stood in for: artifacts are folders, the cache is the user's own, the rest does nothing.
+Actions of others are replaced: artifacts are folders, the cache is the user's own, the rest does nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Fields = dict[str, Any]
 WORKFLOWS = REPOSITORY / ".github" / "workflows"
 SECONDS = 600.0  # for one step; the cache of runners may be cold, and the machine busy
 NOTHING_HERE = {"actions/checkout", "actions/setup-python"}
-# Not executed, and why. What they install is here already.
+# Commands that are not executed: what they install is here already.
 APART = {
     '"$GITHUB_ACTION_PATH/ci/install.sh" system': "installs Debian packages as root",
     'python "$GITHUB_ACTION_PATH/ci/install_action.py"': "downloads PyTorch; its command is tested apart",
@@ -57,7 +57,7 @@ def commands(file: Path) -> set[str]:
 
 
 def value(text: str, contexts: Fields) -> Any:
-    """Of an expression in the few forms that are used here; NameError or SyntaxError for another."""
+    """Return the value of an expression in one of the few forms that are used; raise NameError or SyntaxError else."""
 
     def look_up(match: re.Match[str]) -> str:
         if (string := match[1]) is not None:
@@ -77,7 +77,7 @@ def value(text: str, contexts: Fields) -> Any:
 
 
 def filled(text: Any, contexts: Fields) -> str:
-    """As a step's `with` and `env` have it."""
+    """Return a text of a step's `with` or `env` with its expressions evaluated."""
     return re.sub(r"\$\{\{(.*?)\}\}", lambda match: _text(value(match[1], contexts)), str(text))
 
 
@@ -106,7 +106,7 @@ class Runner:
     def job(
         self, workflow: str, name: str, needs: Fields | None = None, inputs: Fields | None = None, **matrix: str
     ) -> tuple[int, Fields]:
-        """The exit status of the first step that failed, or 0, and the job's outputs.
+        """Run a job, and return the exit status of the first step that failed, or 0, and the job's outputs.
 
         `workflow` is a file of this repository's, or the path of another.
         """
@@ -122,7 +122,7 @@ class Runner:
         return status, outputs
 
     def action(self, given: Fields) -> int:
-        """The action alone, as another repository's workflow calls it: the exit status."""
+        """Run the action alone, as another repository's workflow calls it, and return the exit status."""
         return self._steps([{"uses": "./", "with": given}], self._contexts(), self._environment())
 
     def _contexts(self) -> Fields:
@@ -238,7 +238,7 @@ class Runner:
 
 @dataclass
 class Api:
-    """`answers` by method and path, without the query; `asked` has the bodies of what changes something."""
+    """A part of GitHub's API: `answers` by method and path, without query; `asked` has the bodies that were sent."""
 
     answers: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
@@ -247,7 +247,7 @@ class Api:
 
 @contextmanager
 def api() -> Iterator[Api]:
-    """On loopback."""
+    """Serve the API on the loopback interface."""
     found = Api()
 
     class Handler(BaseHTTPRequestHandler):
@@ -256,7 +256,7 @@ def api() -> Iterator[Api]:
             if size := int(self.headers.get("Content-Length") or 0):
                 found.asked.append((what, json.loads(self.rfile.read(size))))
             answer = found.answers.get(what)
-            token = None if isinstance(answer, bytes) else "Bearer t"  # no file of another's may be asked for with it
+            token = None if isinstance(answer, bytes) else "Bearer t"  # no token for another server's file
             known = answer is not None and self.headers["Authorization"] == token
             answer = answer if known else {"message": "Not Found"}
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()

@@ -1,4 +1,4 @@
-"""What an error says to do next: are the options that it names those of the command that printed it?"""
+"""A check of hints: the options that an error's hint names must be those of the command that it is about."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PROGRAM: Final = re.compile(r"\b(hil|pytest|git|npm|pip|python3?|cmake)\s.*?--"
 
 
 def check_hints(arguments: Sequence[object], out: str, err: str) -> None:
-    """AssertionError where an error of this call of `hil` names an option that is not there."""
+    """Raise AssertionError where an error of this call of `hil` names an option that is not there."""
     words = [str(argument) for argument in arguments]
     wrong = [(hint, option) for hint in _hints(out, err) for option in strange_options(words, hint)]
     assert wrong == [], f"hil {' '.join(words)}"
 
 
 def strange_options(words: Sequence[str], hint: str) -> list[str]:
-    """Options in a hint that its command lacks: the one before it in the hint, or else that which was called."""
+    """Return the options in a hint that their command lacks: the last one named before, else the called one."""
     found = []
     for clause in _CLAUSES.split(hint):
         program = _PROGRAM.search(clause)
@@ -40,7 +40,7 @@ def strange_options(words: Sequence[str], hint: str) -> list[str]:
 
 
 def _hints(out: str, err: str) -> Iterator[str]:
-    """With and without `--json`."""
+    """Yield the hints of errors in what a command printed, as text or with `--json`."""
     yield from re.findall(r"^  → (.*)", err, re.MULTILINE)
     for line in out.splitlines():
         if line.startswith('{"schema_version"') and "error" in (answer := json.loads(line)):
@@ -48,7 +48,7 @@ def _hints(out: str, err: str) -> Iterator[str]:
 
 
 def _options(words: Sequence[str]) -> set[str]:
-    """Those of the command that these words call, and of the groups that it is in."""
+    """Return the options of the command that these words call, and of the groups that it is in."""
     if words[:2] == ["board", "virtual"]:
         return _OF_VBOARD
     command: Any = typer.main.get_command(load_commands(words[0] if words else ""))

@@ -1,4 +1,4 @@
-"""Whether tests can run an ExecuTorch that `hil executorch install` left here, or that somebody names."""
+"""Checks whether tests can run an ExecuTorch, installed by `hil executorch install` or named by a user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CACHE = cache_directory()  # before pytester moves HOME
 
 
 def has_executorch(target: Target, *, counts: bool = False) -> bool:
-    """One that is there and broken counts: what is wrong with it is then told by the test."""
+    """Tell whether an ExecuTorch is named or installed; a broken one counts, as the test then says what is wrong."""
     names = target.cpu, STANDS_IN.get(target.cpu, target.cpu)
     named = bool(os.environ.get(VARIABLE)) or target.executorch is not None
     return named or any(selected_link(CACHE, name, counts).is_dir() for name in names)

@@ -1,4 +1,4 @@
-"""JUnit files against `junit.xsd`, which says whose form that is."""
+"""A check of JUnit files against `junit.xsd`, which says where it is from."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ SCHEMA = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
 
 
 def invalid(text: str) -> list[str]:
-    """What a JUnit file has that it may not have, or lacks."""
+    """Return what a JUnit file has that the schema forbids, or lacks."""
     return [f"{error.path}: {error.reason}" for error in SCHEMA.iter_errors(text)]

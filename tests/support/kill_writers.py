@@ -1,4 +1,4 @@
-"""Processes that write and read the cache on disk, and are killed at it: is every entry that is left a right one?"""
+"""Processes that write and read the disk cache and are killed meanwhile: every entry that is left must be right."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def key_of(number: int) -> str:
 
 
 def right(number: int) -> dict[str, object]:
-    """What belongs to a key, and to no other; large, so that writing takes its time."""
+    """Return the content that belongs to a key and to no other; it is large, so that writing takes some time."""
     return {"pte": np.random.default_rng(number).integers(0, 255, 40_000 + number, np.uint8), "number": number}
 
 
 def kill_writers(folder: Path, *, kills: int, workers: int, seed: int) -> None:
-    """AssertionError where one of them was served something wrong."""
+    """Kill writers, and raise AssertionError where one of them read a wrong entry."""
     dice = random.Random(seed)
     environment = {
         **os.environ,
@@ -72,7 +72,7 @@ def kill_writers(folder: Path, *, kills: int, workers: int, seed: int) -> None:
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
-    """What it writes first; "" where that takes too long."""
+    """Return the first line that a process writes; "" where that takes too long."""
     assert process.stdout is not None
     deadline = threading.Timer(DEADLINE, process.kill)
     deadline.start()
@@ -83,7 +83,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 def wrong_entries(folder: Path) -> list[int]:
-    """The numbers whose entries are there, and are not theirs. AssertionError where there is no entry at all."""
+    """Return the numbers whose entries are wrong. Raise AssertionError where there is no entry at all."""
     os.environ["HIL_CACHE_DIR"] = str(folder)
     cache = DiskCache()
     assert cache.info().entries > 0

@@ -35,7 +35,7 @@ for operator, arguments in (("stray", "int at, int byte"), ("overcopy", "int ext
 
 
 class Misbehaving(nn.Module):
-    """One of the operators that misbehave, after one that does not: it is not instruction 0."""
+    """A module with one of the operators that misbehave, after one that does not: it is not instruction 0."""
 
     def __init__(self, operator: str, kind: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Misbehaving(nn.Module):
 
 
 def program(module: nn.Module, inputs: tuple[torch.Tensor, ...] = (torch.ones(4),)) -> Program:
-    """Lowered by ExecuTorch alone, so that nothing but the operators' own names is in it."""
+    """Return the program as ExecuTorch alone lowers it, so that it has no names but those of the operators."""
     with quiet():
         exported = torch.export.export(module.eval(), inputs, strict=True)
         lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
@@ -55,7 +55,7 @@ def program(module: nn.Module, inputs: tuple[torch.Tensor, ...] = (torch.ones(4)
 
 
 def spaced(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
-    """The same with red zones and names of graph nodes, and with the input that it was exported with."""
+    """Return the program with red zones, names of graph nodes, and the input that it was exported with."""
     planner = RedzonePlanner()
     with quiet():
         exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)

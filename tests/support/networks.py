@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Apply(nn.Module):
-    """A function of layers and tensors."""
+    """A module that calls a function of layers and tensors."""
 
     def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Apply(nn.Module):
 
 
 class Net(nn.Module):
-    """For (1, 3, 17, 17): scratch of every kind, a tensor used twice, odd sizes, so that vectors have tails."""
+    """A network for (1, 3, 17, 17): scratch of every kind, a tensor used twice, odd sizes (vectors have tails)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 class Listener(nn.Module):
-    """For frames of (1, 1, 8): a convolution over the last three of them, and a GRU's cell. Both keep their state."""
+    """A network for frames of (1, 1, 8): a convolution over the last three, and a GRU's cell. Both keep their state."""
 
     window: torch.Tensor
     hidden: torch.Tensor
@@ -52,7 +52,7 @@ class Listener(nn.Module):
         self.register_buffer("hidden", torch.full((1, hidden), 0.1))
 
     def step(self, x: Any, window: Any, hidden: Any) -> tuple[Any, Any, Any]:
-        """Of a frame and the state before it: the output, and the state after."""
+        """Return the output for a frame and the state before it, and the state after."""
         window = torch.cat([window[:, 1:], x], 1)
         seen = torch.relu(self.conv(window.unsqueeze(1))).flatten(1)
         reset = torch.sigmoid(self.reset_x(seen) + self.reset_h(hidden))
@@ -69,9 +69,9 @@ class Listener(nn.Module):
 
 
 class Unrolled(nn.Module):
-    """A step for all of (1, frames, 8) in one call: a program whose state comes in and goes out.
+    """A network that takes all of (1, frames, 8) in one call: its state is an input and an output.
 
-    ``step``: of a frame and the state before it, the output, and the state after.
+    ``step`` returns the output for a frame and the state before it, and the state after.
     """
 
     def __init__(self, step: Callable[[Any, Any, Any], tuple[Any, Any, Any]], *layers: nn.Module) -> None:
@@ -88,7 +88,7 @@ class Unrolled(nn.Module):
 
 
 def listener(frames: int) -> tuple[Listener, list[tuple[torch.Tensor, ...]]]:
-    """The network and so many frames, always the same."""
+    """Return the network and so many frames, always the same."""
     generator = torch.Generator().manual_seed(11)
     torch.manual_seed(7)
     return Listener().eval(), [(torch.randn(1, 1, 8, generator=generator).cumsum(2) * 0.3,) for _ in range(frames)]
@@ -120,7 +120,7 @@ class CachedAttention(nn.Module):
         return self.head(torch.bmm(torch.softmax(seen, -1), self.values))
 
     def at_once(self, tokens: torch.Tensor) -> torch.Tensor:
-        """What it gives for each of (1, length, 8), from nothing kept."""
+        """Return the outputs for each of (1, length, 8), from an empty cache."""
         seen = torch.bmm(self.query(tokens), self.key(tokens).transpose(1, 2)) + self.mask
         outputs: torch.Tensor = self.head(torch.bmm(torch.softmax(seen, -1), self.value(tokens)))
         return outputs
@@ -146,7 +146,7 @@ CACHE_WRITES = {"index": _by_index, "copy": _by_copy, "scatter": _by_scatter, "c
 
 
 def cached_attention(way: str, length: int = 12) -> tuple[CachedAttention, torch.Tensor]:
-    """The network, one of CACHE_WRITES, and the tokens of a sequence."""
+    """Return the network with one of CACHE_WRITES, and the tokens of a sequence."""
     torch.manual_seed(5)
     module = CachedAttention(CACHE_WRITES[way], length).eval()
     return module, torch.randn(1, length, 8)

@@ -1,4 +1,4 @@
-"""Models as people write them, small: what they use beside convolutions, and what of it ExecuTorch leaves to ATen."""
+"""Small models as people write them: what they use besides convolutions, and which of it ExecuTorch leaves to ATen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What a model stops at, with a part of what is said."""
+    """The error that a model ends with, and a part of its message."""
 
     error: type[HarnessError]
     said: str
@@ -36,9 +36,10 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Model:
-    """``inputs``: shapes of standard normal numbers; (-limit, *shape) is of indices below the limit.
+    """A model with its inputs and its obstacles.
 
-    ``obstacles``: where it does not run, the first thing that is in the way.
+    ``inputs``: shapes of standard normal numbers; (-limit, *shape) is of indices below the limit. ``obstacles``: the
+    error that it ends with, by the way in which it is lowered.
     """
 
     module: Callable[[], nn.Module]
@@ -51,7 +52,7 @@ class Model:
 
 
 def check(target: OpenTarget, model: Model, way: Way) -> None:
-    """Runs it and compares, or finds its obstacle."""
+    """Run the model and compare, or check that it ends with its obstacle."""
     torch.manual_seed(1)
     module, inputs = model.made()
     obstacle = model.obstacles.get(way)
@@ -68,7 +69,7 @@ def _input(shape: tuple[int, ...]) -> torch.Tensor:
 
 
 class Ecg(nn.Module):
-    """Convolutions over time and a global mean."""
+    """A network of convolutions over time and a global mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ class Ecg(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """The last state of a recurrent layer, and a head."""
+    """A recurrent layer, and a head on its last state."""
 
     def __init__(self, layer: nn.Module, states: int) -> None:
         super().__init__()
@@ -94,7 +95,7 @@ class Recurrent(nn.Module):
 
 
 class Attention(nn.Module):
-    """One head, written out."""
+    """Attention with one head, written out."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -107,7 +108,7 @@ class Attention(nn.Module):
 
 
 class Transformer(nn.Module):
-    """One block: attention and a feed-forward part, each with a layer norm before it."""
+    """A block of a transformer: attention and a feed-forward part, each with a layer norm before it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -122,7 +123,7 @@ class Transformer(nn.Module):
 
 
 class Excite(nn.Module):
-    """Squeeze and excite."""
+    """A block with squeeze and excite."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +137,7 @@ class Excite(nn.Module):
 
 
 class Texts(nn.Module):
-    """Embedded tokens, their mean, and a head."""
+    """A classifier of texts: embedded tokens, their mean, and a head."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where the checkout is that these tests are from, and what goes on PYTHONPATH for a process of its own."""
+"""Paths of the checkout that these tests are from, and the PYTHONPATH of processes that tests start."""
 
 from __future__ import annotations
 

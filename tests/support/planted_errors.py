@@ -1,4 +1,4 @@
-"""Errors of a lowering, planted one at a time into what one operator of a Cortex-M graph is called with.
+"""Errors of a lowering, planted one at a time into the arguments of one operator of a Cortex-M graph.
 
 ExecuTorch's Python operators then compute what a target would compute that was given the wrong program: its outputs
 equal the dialect in every bit, and only fake-quant and the float module can tell.
@@ -86,7 +86,7 @@ def _next_bias(a: Arguments) -> Arguments:
 
 
 def _weights(change: Callable[[Any], Any]) -> Error:
-    """Of a convolution; in all its layouts height and width are dimensions 1 and 2."""
+    """Change the weights of a convolution; in all its layouts height and width are dimensions 1 and 2."""
 
     def plant(a: Arguments) -> Arguments:
         _need(a["weight"].shape[1] == a["weight"].shape[2] > 1)
@@ -114,7 +114,7 @@ def _next_multiplier(a: Arguments) -> Arguments:
 
 
 def _padding(offset: int) -> Error:
-    """``offset`` quanta from the zero point, rather than it."""
+    """Pad with ``offset`` quanta from the zero point, and not with the zero point."""
 
     def plant(a: Arguments) -> Arguments:
         _need(any(a["padding"]) and "output_padding" not in a)
@@ -201,9 +201,10 @@ ERRORS: dict[str, Error] = {
 
 
 def planted(program: Program, seed: int) -> Iterator[tuple[str, References]]:
-    """For each error that some operator of a program's graph can have: its name, and the references with it in one.
+    """Yield the name of each error that some operator of a program's graph can have, and references with the error.
 
-    What the target would give is then the dialect. Errors that change no output are passed over: nobody can see these.
+    Their dialect is what a target would give that computes the error. Errors that change no output are left out: nobody
+    can see these.
     """
     assert isinstance(program.reference, RememberedReferences)
     models = program.reference.models()
@@ -226,7 +227,7 @@ def _flat(outputs: Any) -> tuple[Array, ...]:
 def _wrong_outputs(
     model: Any, arguments: tuple[Any, ...], values: dict[fx.Node, Any], error: Error, chance: random.Random
 ) -> Iterator[tuple[Array, ...]]:
-    """The outputs with an error in one operator, for each that can have it, in an order left to chance."""
+    """Yield the outputs with an error in one operator, for each that can have it, in random order."""
     calls = [node for node in model.graph.nodes if node.op == "call_function" and hasattr(node.target, "_schema")]
     for node in chance.sample(calls, len(calls)):
         try:
@@ -238,7 +239,7 @@ def _wrong_outputs(
 
 
 def _call(node: fx.Node, error: Error, values: dict[fx.Node, Any]) -> Any:
-    """What a call gives with other arguments than those it had."""
+    """Return the result of a call with changed arguments."""
     call: Any = node.target
     names = [argument.name for argument in call._schema.arguments]
     arguments = fx.map_arg(node.args, values.__getitem__)
@@ -246,7 +247,7 @@ def _call(node: fx.Node, error: Error, values: dict[fx.Node, Any]) -> Any:
 
 
 def judged(program: Program, references: References) -> Comparison:
-    """The verdict by the default tolerance on a target that gives what the dialect gives."""
+    """Return the verdict by the default tolerance on a target that gives what the dialect gives."""
     assert references.dialect is not None
     outputs = tuple(HostTensor.from_array(array) for array in references.dialect)
     return compare(program.file, outputs, references, Tolerance())

@@ -1,4 +1,4 @@
-"""Bugs of kernels, planted one at a time into a copy of the firmware: what finds them, and names them?
+"""Bugs of kernels, planted one at a time into a copy of the firmware, to test which checks find and name them.
 
 Each is a patch in `planted_bugs/`, which begins with its name, the operators that have it, and the ISA classes that
 show it.
@@ -24,7 +24,7 @@ SIDE: Final = 24  # pixels of the network's image
 
 
 class Network(nn.Module):
-    """For (1, 3, `side`, `side`): every operator that has a bug, and channels that fill no block.
+    """A network for (1, 3, `side`, `side`): every operator that has a bug, and channels that fill no block.
 
     The sums of a large pool exceed 16 bits (where `side` is 24), and hide what is wrong in a few pixels; a small one
     shows that.
@@ -47,14 +47,14 @@ class Network(nn.Module):
 
 
 def network(side: int = SIDE) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """The network for images of `side` × `side` (a multiple of 4) and its inputs, always the same."""
+    """Return the network for images of `side` × `side` (a multiple of 4) and its inputs, always the same."""
     torch.manual_seed(5)
     return Network(side).eval(), (torch.rand(1, 3, side, side) * 2 - 0.7,)
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`operators` have it, by the names of their instructions without namespace and overload."""
+    """A bug of a kernel, and the `operators` that have it, by name without namespace and overload."""
 
     patch: Path
     name: str
@@ -62,12 +62,12 @@ class Bug:
     classes: frozenset[Isa]
 
     def plant(self, folder: Path) -> Path:
-        """A copy of the firmware that has the bug."""
+        """Return a copy of the firmware that has the bug."""
         return plant(self.patch, folder)
 
 
 def plant(patch: Path, folder: Path) -> Path:
-    """A copy of the firmware with a patch. An error where it does not fit the firmware any more."""
+    """Return a copy of the firmware with a patch. Raise an error where it does not apply any more."""
     shutil.copytree(package_data("firmware"), folder / "firmware")
     apply = ["patch", "--batch", "--silent", "-p1", "-i", str(patch)]
     subprocess.run(apply, cwd=folder, check=True, timeout=DEADLINE)

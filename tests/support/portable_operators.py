@@ -54,13 +54,16 @@ def size(low: int = 1, high: int = 6) -> int:
 
 
 def sizes(*own: int, rank: int, low: int = 1) -> tuple[int, ...]:
-    """What a family needs, and further dimensions behind it up to `rank`."""
+    """Return the sizes that a family needs, and further dimensions behind them up to `rank`."""
     return (*own, *(size(low, 3) for _ in range(rank - len(own))))
 
 
 def spread(shape: Sequence[int]) -> torch.Tensor:
-    """Neighbours in the last dimension differ by more than 1: of numbers with next to no variance ExecuTorch's kernels,
-    and so builtin's, give another deviation than torch (find 29)."""
+    """Return numbers whose neighbours in the last dimension differ by more than 1.
+
+    Of numbers with next to no variance ExecuTorch's kernels, and so builtin's, give another deviation than torch
+    (find 29).
+    """
     return torch.rand(tuple(shape)) + 2 * (torch.arange(shape[-1]) % 2)
 
 
@@ -69,7 +72,7 @@ def _of(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[nn.Module,
 
 
 def _numbers(rank: int) -> tuple[nn.Module, Tensors]:
-    """What is exact on floats."""
+    """Return the operators that are exact on floats."""
     x = torch.randn(sizes(size(), size(), size(), rank=rank)) * 3
     return _of(
         lambda x, y: (x.abs(), -x, torch.relu(x), functional.leaky_relu(x, 0.2), functional.hardtanh(x, -0.5, 2.0),
@@ -81,8 +84,10 @@ def _numbers(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _roundings(rank: int) -> tuple[nn.Module, Tensors]:
-    """Of whole numbers and halves too, where a tie goes to the even one; and divisions whose quotients are exact and
-    not zero, since ExecuTorch's are not rounded, nor have its zeros ATen's sign (find 25)."""
+    """Return roundings and divisions: of whole numbers, and of halves, where a tie goes to the even one.
+
+    Quotients are exact and not zero, since ExecuTorch's are not rounded, nor have its zeros ATen's sign (find 25).
+    """
     _, _, *inner = sizes(1, 4, rank=rank)
     x = torch.cat((torch.randn(size(), 4, *inner) * 9, torch.randint(-9, 10, (2, 4, *inner)) / 2))
     y = torch.randint(1, 5, (4, *inner)) * torch.tensor((0.5, -0.5, 1.0, -1.5)).view(4, *(1 for _ in inner))
@@ -159,7 +164,7 @@ def _views(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _conversions(rank: int) -> tuple[nn.Module, Tensors]:
-    """Of no dimension of size 1: the compiler takes the dim order that it then derives for no memory format."""
+    """Return conversions without a dimension of size 1: for these the compiler derives a dim order of no format."""
     shape = sizes(size(2), size(2), rank=rank, low=2)
     x, y = torch.randn(shape) * 5, torch.randint(-9, 10, shape)
     return _of(
@@ -180,7 +185,7 @@ def _indices(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _writes(rank: int) -> tuple[nn.Module, Tensors]:
-    """Into copies, at places that indices or slices name; never twice at one, where torch leaves open what wins."""
+    """Return writes into copies, by indices or slices; never two to one place, where either may win."""
     rows, columns, *inner = sizes(size(3), size(4, 8), rank=rank)
     x, row, column = (torch.randn(*shape, *inner) for shape in ((rows, columns), (columns,), (rows, 1)))
     at, along = torch.randint(0, rows, (size(1, 4),)), torch.randint(0, columns, (3,))
@@ -210,7 +215,7 @@ def _choices(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _sums(rank: int) -> tuple[nn.Module, Tensors]:
-    """But for those over the last dimension alone, which the wheel adds in vectors."""
+    """Return sums, except those over the last dimension alone, which the wheel adds in vectors."""
     x = torch.randn(sizes(size(), size(2), size(2), rank=rank))
     return _of(
         lambda x: (x.mean(1), x.mean((0, 2), keepdim=True), x.mean(-1), x.sum((0, 1)), x.sum(0, keepdim=True),
@@ -300,7 +305,7 @@ def _fills(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 class Sum(nn.Module):
-    """Of all that it has seen: a state."""
+    """A state: the sum of all inputs so far."""
 
     sum: torch.Tensor
 
@@ -344,7 +349,10 @@ FAMILIES = {
 
 
 def drawn(family: str, seed: int, form: Form = Form.CONTIGUOUS) -> Exported:
-    """For forms but the contiguous one most tensors have four dimensions, or five where the seed is odd."""
+    """Return the export of a family's module; most tensors have 4 dimensions, or 5 if the seed is odd.
+
+    In the contiguous form they have any number.
+    """
     torch.manual_seed(seed)
     rank = {Form.CONTIGUOUS: 0, Form.EXPORTED: 4}.get(form, 4 + seed % 2)
     module, inputs = FAMILIES[family].make(rank)
@@ -354,7 +362,7 @@ def drawn(family: str, seed: int, form: Form = Form.CONTIGUOUS) -> Exported:
 
 @lru_cache(maxsize=2 * len(FAMILIES))
 def _lowered(family: str, seed: int, form: Form, isa: Isa) -> tuple[Program, tuple[Array, ...]]:
-    """With what torch computes."""
+    """Return the lowered program, and the outputs that torch computes."""
     exported = drawn(family, seed, form)
     expected = tuple(one.detach().numpy() for one in tree_leaves(exported.outputs))
     return flow.lower(exported, isa=isa, quantize=False), expected
@@ -412,7 +420,7 @@ _DRAWS = {Form.CHANNELS_LAST: 1, Form.MIXED: 4, Form.ANY: 2}
 
 @dataclass(frozen=True)
 class Compared:
-    """Operators with tensors of a form: what `builtin` computed of them, and of that what ExecuTorch did as well."""
+    """The operators with tensors of a form that `builtin` computed, and those that ExecuTorch computed as well."""
 
     met: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
@@ -423,8 +431,10 @@ class Compared:
 
 
 def agree(builtin: Dut, executorch: Dut, family: str, seed: int, form: Form = Form.CONTIGUOUS) -> Compared:
-    """AssertionError where `builtin` computes something else than torch does, or than ExecuTorch's kernels after any
-    instruction that these take by lint's table; or does not refuse what lint says that it refuses.
+    """Compare the outputs of `builtin` with torch's, and with those of ExecuTorch's kernels.
+
+    Raise AssertionError where `builtin` differs from torch, or from ExecuTorch's kernels after any instruction that by
+    lint's table they take; or does not refuse what lint says that it refuses.
     """
     as_lowered = form in (Form.CONTIGUOUS, Form.EXPORTED)
     base = form if as_lowered else Form.CHANNELS_LAST  # of the three that are laid out anew: one lowering
@@ -450,7 +460,7 @@ def _agree_on(
         np.testing.assert_allclose(outputs[at].array(), expected[at], rtol=1e-5, atol=1e-5)
     for instruction in ours:
         part = up_to(program, instruction)
-        if set(part.instructions) & ours == {instruction}:  # and it is this one that refuses
+        if set(part.instructions) & ours == {instruction}:  # the refusal is of this instruction
             with pytest.raises(ProgramRejected) as caught:
                 flow.run(builtin, part.program, linted=False, complete=False)
             assert (caught.value.operator or "").startswith(program.file.instructions[instruction].operator)
@@ -468,7 +478,7 @@ def _agree_on(
 
 
 def _wrong_views(program: Program) -> set[int]:
-    """Values that no runtime makes right: find 24."""
+    """Return the values that no runtime computes right: find 24."""
     values = program.file.values
     pairs = ((view.value, values[view.base].spec, values[view.value].spec) for view in Lifetimes(program.file).views)
     return {view for view, base, spec in pairs if base is not None and spec is not None and not base.reads_as(spec)}

@@ -35,7 +35,7 @@ def write_interpreter(path: Path, socket: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The client."""
+    """Run as the client."""
     python, path, *command = arguments
     files = [number for number in range(_MOST_FILES) if os.path.exists(f"/proc/self/fd/{number}")]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
@@ -55,17 +55,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(path: str) -> None:
-    """The server, which ends with its standard input. Returns in processes that it forks, too, once they are done."""
+    """Run as the server, which ends with its standard input; return in each forked process, too, when it is done."""
     from importlib import import_module
 
-    import_module("cortex_m_hil.pytest_plugin.plugin")  # which notes what of torch and ExecuTorch is imported after it
+    import_module("cortex_m_hil.pytest_plugin.plugin")  # records what of torch and ExecuTorch is imported later
     import_module("torch.export._trace")
     import_module("cortex_m_hil.lowering.capability").executorch_api()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen()
         print("ready", flush=True)
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who answer
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forked processes
         while select.select([listener.fileno(), 0], [], [])[0] == [listener.fileno()]:
             connection, _ = listener.accept()
             if os.fork() == 0:

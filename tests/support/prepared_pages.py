@@ -1,4 +1,4 @@
-"""What single pages name and every user has another of: data sets, ELFs, a history of commits, a second checkout."""
+"""Files that pages name and that differ for every user: data sets, ELFs, a history of commits, a second checkout."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _elfs(shell: Shell) -> None:
 
 
 def _data_sets(shell: Shell) -> None:
-    """Labels of keywords are what the float network says: so it is right, as a trained one would be."""
+    """Write the data sets. The float network labels the keywords, so it is right, as a trained one would be."""
     numbers = np.random.default_rng(0)
     inputs = numbers.normal(0, 1, (400, 4)).astype("float32")
     np.savez(shell.folder / "test.npz", inputs=inputs, labels=(inputs.sum(axis=1) > 0).astype(int))
@@ -113,7 +113,7 @@ def _data_sets(shell: Shell) -> None:
 
 
 def _history(path: Path, good: str, bad: str) -> None:
-    """Six commits, the fourth of which makes the test fail."""
+    """Make six commits, the fourth of which makes the test fail."""
     made = Repository(path)
     for number in range(6):
         made.commit({"src/recipe.py": f"SQNR = {90.0 if number > 2 else 10.0}\n", "notes": f"{number}\n"})
@@ -122,7 +122,7 @@ def _history(path: Path, good: str, bad: str) -> None:
 
 
 def _executorch(shell: Shell) -> None:
-    """Python that the test imports; ExecuTorch itself would be gigabytes."""
+    """Write a repository in place of ExecuTorch's, with the Python that the test imports: the real one is gigabytes."""
     _history(Path(shell.environment["HOME"]) / "executorch", "v1.3.1", "v1.4.0")
     write(shell.folder, {"test_head.py": RECIPE})
 

@@ -25,7 +25,7 @@ FUSED: tuple[Callable[[], nn.Module], ...] = (nn.ReLU, nn.ReLU6, nn.Hardtanh, nn
 
 
 class Branches(nn.Module):
-    """What several branches make of the same tensor, put together by a function of two tensors."""
+    """A module whose branches take the same tensor; a function of two tensors combines their results."""
 
     def __init__(self, join: Callable[[Any, Any], Any], left: nn.Module, right: nn.Module) -> None:
         super().__init__()
@@ -36,9 +36,9 @@ class Branches(nn.Module):
 
 
 class Transposed(nn.Module):
-    """A (batch, rows, columns) tensor with rows and columns swapped.
+    """A module that swaps rows and columns of a (batch, rows, columns) tensor.
 
-    Of the network's input only: behind a layer executorch 1.5.1 lowers it to an operator that no runner has.
+    Only for the network's input: behind a layer executorch 1.5.1 lowers it to an operator that no runner has.
     """
 
     def forward(self, x: Any) -> Any:
@@ -46,7 +46,7 @@ class Transposed(nn.Module):
 
 
 def network(seed: int) -> tuple[nn.Module, Inputs]:
-    """Network and inputs number ``seed``. Leaves the global generators alone."""
+    """Return network and inputs number ``seed``; leave the global generators alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = _Builder(random.Random(seed))
@@ -63,7 +63,10 @@ class _Builder:
     # --- images ----------------------------------------------------------------------------------------------
 
     def images(self) -> tuple[Shape, list[nn.Module]]:
-        """Mostly of few blocks: a block has up to ten operators, and lowering one takes a good part of a second."""
+        """Return the shape and the layers of a network on images.
+
+        Most have few blocks: a block has up to ten operators, and lowering one takes a good part of a second.
+        """
         batch, channels, size = self.choice((1, 1, 2, 4)), self.choice((1, 3, 4, 8)), self.choice((8, 9, 12, 16))
         shape = (batch, channels, size, size)
         layers: list[nn.Module] = []
@@ -76,7 +79,7 @@ class _Builder:
         return shape, layers + self.choice((self.no_head, self.no_head, self.head, self.pooled_head))(channels, size)
 
     def followed(self, layer: nn.Module, channels: int) -> nn.Module:
-        """By a batch norm, by an activation, by both or by neither."""
+        """Return a layer followed by a batch norm, an activation, both or neither."""
         norm = [self.norm(channels)] if self.chance.random() < 0.3 else []
         active = [self.choice(FUSED)()] if self.chance.random() < 0.6 else []
         return nn.Sequential(layer, *norm, *active)
@@ -116,8 +119,10 @@ class _Builder:
         return self.choice((nn.MaxPool2d, nn.AvgPool2d))(2), channels, size // 2
 
     def activation(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
-        """Of anything: tables only, since what is made of pieces executorch 1.5.1 lowers only behind a layer (clamps:
-        docs/known_bugs.md, find 16).
+        """Return an activation of any value: one that is lowered to a table.
+
+        executorch 1.5.1 lowers those that are made of several operators only behind a layer (clamps: find 16 of
+        docs/known_bugs.md).
         """
         active = self.choice(ACTIVATIONS)
         instead: dict[Callable[[], nn.Module], Callable[[], nn.Module]]
@@ -131,12 +136,12 @@ class _Builder:
         return nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), self.choice(FUSED)())
 
     def residual(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
-        """ResNet's block: the relu is behind the addition as well."""
+        """Return ResNet's block: the relu is behind the addition as well."""
         block = Branches(torch.add, nn.Identity(), self.same(channels))
         return nn.Sequential(block, *([nn.ReLU()] if self.chance.random() < 0.5 else [])), channels, size
 
     def inverted(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
-        """MobileNetV2's block: expand, filter by channel, project, add."""
+        """Return MobileNetV2's block: expand, filter by channel, project, add."""
         wide, active = channels * self.choice((2, 3)), self.choice((nn.ReLU6, nn.Hardswish))
         body = nn.Sequential(
             nn.Conv2d(channels, wide, 1, bias=False), self.norm(wide), active(),
@@ -146,7 +151,7 @@ class _Builder:
         return Branches(torch.add, nn.Identity(), body), channels, size
 
     def squeeze(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
-        """MobileNetV3's gate: a factor for every channel.
+        """Return MobileNetV3's gate: a factor for every channel.
 
         Of more than a half, and of a relu that lets something through: ExecuTorch lowers a hard sigmoid wrongly whose
         outputs are all less, and a layer whose inputs are all zero (docs/known_bugs.md, finds 14 and 15).
@@ -161,7 +166,7 @@ class _Builder:
         return Branches(_cat, *self.alike(channels, channels, 4)), channels + 4, size
 
     def alike(self, channels: int, *outs: int) -> tuple[nn.Module, ...]:
-        """Convolutions whose outputs share one quantisation, as what is concatenated does: all with a relu, or none.
+        """Return convolutions whose outputs share one quantisation, as for a concatenation: all with a relu, or none.
 
         A clamp before that, whose bounds are not the shared range's, executorch 1.5.1 lowers wrongly.
         """
@@ -184,7 +189,7 @@ class _Builder:
     # --- rows and sequences ----------------------------------------------------------------------------------
 
     def rows(self) -> tuple[Shape, list[nn.Module]]:
-        """An autoencoder, or the half of one."""
+        """Return an autoencoder, or one half of it."""
         widths = [self.choice((32, 64, 128)), *(self.choice((8, 16, 32, 64)) for _ in range(self.chance.randint(1, 9)))]
         layers: list[nn.Module] = []
         for inputs, outputs in itertools.pairwise(widths):
@@ -195,7 +200,7 @@ class _Builder:
         return (self.choice((1, 1, 4)), widths[0]), layers
 
     def sequences(self) -> tuple[Shape, list[nn.Module]]:
-        """Square ones, so that products of two of them are of the same shape."""
+        """Return a network on square sequences, so that products of two of them have the same shape."""
         size = self.choice((6, 8, 10))
         layers: list[nn.Module] = [Transposed(), nn.Linear(size, size)] if self.chance.random() < 0.4 else []
         for _ in range(self.chance.randint(1, 3)):
@@ -206,7 +211,10 @@ class _Builder:
         return Branches(torch.bmm, nn.Linear(size, size), nn.Linear(size, size))
 
     def extremum(self, size: int) -> nn.Module:
-        """Of rows. ExecuTorch's operators compare channels-last images in the wrong order, and builtin refuses them."""
+        """Return a maximum or minimum of two tensors of rows.
+
+        ExecuTorch's operators compare channels-last images in the wrong order, and builtin refuses them.
+        """
         return Branches(self.choice((torch.minimum, torch.maximum)), nn.Linear(size, size), nn.Linear(size, size))
 
     def feeding(self, size: int) -> nn.Module:

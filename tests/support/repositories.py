@@ -1,4 +1,4 @@
-"""Small git repositories, made anew, and what must not have changed in them."""
+"""Small git repositories for tests, and the parts of one that a search must not change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Repository:
         return self.commits[-1]
 
     def touched(self) -> dict[str, str]:
-        """All that a search must leave as it was."""
+        """Return all that a search must leave unchanged."""
         asked = {
             "status": ("status", "--porcelain=v2", "--branch", "--ignored"), "index": ("ls-files", "--stage"),
             "refs": ("for-each-ref",), "stash": ("stash", "list"), "worktrees": ("worktree", "list", "--porcelain"),
@@ -50,7 +50,7 @@ class Repository:
 
 
 def history(path: Path, commits: int, files: Callable[[int], Files]) -> Repository:
-    """Commits 0 … `commits`, whose files are those of `files`."""
+    """Make a repository with commits 0 … `commits`, whose files are those of `files`."""
     made = Repository(path)
     for number in range(commits + 1):
         made.commit(files(number), f"commit {number}")

@@ -20,5 +20,5 @@ def pytest_runtest_protocol(item, nextitem):
         item.ihook.pytest_runtest_logreport(report=report)
     return True
 """
-WITHOUT_TEARDOWN = _TEXT.format(logged="reports.index(failed) + 1")  # as versions up to 15 do
+WITHOUT_TEARDOWN = _TEXT.format(logged="reports.index(failed) + 1")  # as pytest-rerunfailures up to 15 does
 WITH_TEARDOWN = _TEXT.format(logged="")

@@ -1,4 +1,4 @@
-"""What pages show: files to write, commands to call, and what these print."""
+"""The blocks of pages: files to write, commands to call, and their output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=ind
 
 @dataclass(frozen=True)
 class Edit:
-    """Text for a file: a new one, at its end, or below the one line that is `anchor`."""
+    """An edit of a file: text for a new file, for its end, or below the one line that is `anchor`."""
 
     path: str
     text: str
@@ -58,7 +58,7 @@ class Block:
     before: str  # the last line above it that is not empty
 
     def commands(self) -> Iterator[Shown]:
-        """In `sh`, lines that end with a backslash go on, and comments are left out."""
+        """Yield the commands of a block. In `sh`, lines that end with a backslash go on, and comments are left out."""
         if self.language == "console":
             for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
                 command, *expected = part.splitlines()
@@ -69,13 +69,13 @@ class Block:
                     yield Shown(command)
 
     def edit(self) -> Edit | None:
-        """None where the line before names no file."""
+        """Return the edit that a block is; None where the line before names no file."""
         place = PLACE.fullmatch(self.before)
         return Edit(place["path"], self.text, place["new"] is not None, place["anchor"]) if place else None
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """The fenced ones, those in lists without their indentation."""
+    """Yield the fenced blocks, those in lists without their indentation."""
     for block in _BLOCK.finditer(text):
         above = text[: block.start()].strip().splitlines()
         own = re.sub(rf"^{block['indent']}", "", block["text"], flags=re.MULTILINE)
@@ -93,7 +93,7 @@ def text_of(name: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """All that users and contributors read, by path; the list of changes speaks of the past."""
+    """Return all pages that users and contributors read, by path, except the list of changes, which is of the past."""
     found = [*REPOSITORY.glob("*.md")]
     found += [page for folder in ("docs", "examples", "firmware") for page in (REPOSITORY / folder).rglob("*.md")]
     return {str(page.relative_to(REPOSITORY)): page.read_text() for page in found if page.name != "CHANGELOG.md"}
@@ -105,6 +105,6 @@ def without_code(text: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return those of a page's headings, by GitHub's rule: lower case, hyphens for spaces, no other punctuation."""
+    """Return the anchors of a page's headings, by GitHub's rule: lower case, hyphens for spaces, no punctuation."""
     headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

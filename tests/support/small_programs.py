@@ -1,4 +1,4 @@
-"""Programs for `hil launch`, without a C library: what they say goes by semihosting, or by a UART."""
+"""Programs for `hil launch`, without a C library: they print by semihosting, or by a UART."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small_program(
     folder: Path, work: str, *flags: str, cpu: str = "cortex-m3", fault: str = "end(1)", stack: str = "0x20010000",
     code: str = "0", data: str = "0x20000000", name: str = "program.elf",
 ) -> Path:  # fmt: skip
-    """The ELF of a function `work`."""
+    """Build and return the ELF of a function `work`."""
     (folder / "program.c").write_text(f"{HEAD}\n{work}\n")
     (folder / "program.ld").write_text(SCRIPT.format(code=code, data=data))
     options = [f"-mcpu={cpu}", "-mthumb", "-O1", "-ffreestanding", "-nostdlib", "-Wl,--build-id=none"]

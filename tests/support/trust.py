@@ -1,4 +1,4 @@
-"""The compiler after a test that changed it, and took back what it changed."""
+"""A way to trust the compiler again, after a test that changed it and took back what it changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cortex_m_hil.host.compiler_state.state import CompilerState, compiler_state
 
 
 def trust_again() -> None:
-    """As it is now it counts as that of its files. A test knows what it took back; outside of tests nobody does."""
+    """Let the compiler in memory count as the one in its files. Only a test knows that it took its changes back."""
     fresh = CompilerState()
     fresh._callables.record(list(sys.modules))
     fresh._compiler.update()

@@ -1,4 +1,4 @@
-"""`hil dev upstream` as a user calls it, and what its JUnit file says."""
+"""Runs of `hil dev upstream` as a user calls it, and the results in its JUnit file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE = 600.0  # seconds, for a run that may have to build runners
 
 @dataclass(frozen=True)
 class Cell:
-    """One test on one target, as the JUnit file has it.
+    """The result of one test on one target, as the JUnit file has it.
 
     `outputs` has a digest for each program that ran; `lowering` says where the last one came from.
     """
@@ -38,7 +38,7 @@ class Done:
     cells: dict[str, dict[str, Cell]]  # by test, then by target
 
     def count(self) -> dict[str, Counter[str]]:
-        """Verdicts by target."""
+        """Return the number of each verdict by target."""
         counts: dict[str, Counter[str]] = {}
         for by_target in self.cells.values():
             for cell in by_target.values():
@@ -54,7 +54,7 @@ def environment(**changes: str) -> dict[str, str]:
 def upstream(
     folder: Path, targets: str, *arguments: str, path: str = "", deadline: float = DEADLINE, backend_suite: bool = False
 ) -> Done:
-    """`hil dev upstream` in `folder`; `path` goes before PATH."""
+    """Run `hil dev upstream` in `folder`; `path` goes before PATH."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "cortex_m_hil.cli", "dev", "upstream", "-t", targets]

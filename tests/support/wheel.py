@@ -1,4 +1,4 @@
-"""What the installed executorch can lower to: 1.4.1 and 1.5.1 are both supported, and differ in that.
+"""The layouts and operators that the installed executorch has: 1.4.1 and 1.5.1 are both supported, and differ.
 
 Its files are read, not imported: a test whose program is in the cache needs no compiler.
 """
@@ -20,9 +20,9 @@ _NAMESPACE: Final = "cortex_m::"
 
 
 def require(operators: Iterable[str], *, layout: str = "channels_last", argument: str = "") -> None:
-    """Skips the test where executorch has no such layout, no such operator, or none with that argument.
+    """Skip the test where executorch has no such layout, no such operator, or no such argument of an operator.
 
-    If it has them and lowers to something else, that is for the test to find.
+    If it has them and lowers to something else, the test has to find that.
     """
     installed = f"executorch {version('executorch')}"
     if layout == "explicit" and not has_explicit_layout():
@@ -43,7 +43,7 @@ def has_explicit_layout() -> bool:
 
 @functools.cache
 def arguments_of_operators() -> dict[str, frozenset[str]]:
-    """By the operator's full name. They are declared by their schemas: `lib.define("name.overload(…) -> …")`."""
+    """Return the arguments by the operator's full name, from its schema in `lib.define("name.overload(…) -> …")`."""
     found = {}
     for call in ast.walk(ast.parse((_backend() / "ops" / "operators.py").read_text())):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "define":

@@ -18,7 +18,7 @@ from paths import IMPORT_ROOT
 
 @pytest.fixture(autouse=True)
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder for locks of this test's own."""
+    """Give the test a folder of its own for locks, and release its leases."""
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     yield
     for lease in list(leases._ours):
@@ -31,7 +31,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a Python script as a process of its own; what it prints can be read line by line."""
+    """Return a function that starts a Python script as a process of its own, whose output can be read by line."""
     children: list[subprocess.Popen[str]] = []
 
     def begin(script: str, *arguments: str) -> subprocess.Popen[str]:

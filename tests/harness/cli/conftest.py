@@ -15,7 +15,7 @@ from cortex_m_hil.targets.cpu import Isa
 
 @pytest.fixture
 def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hil:
-    """Calls the command in this process, in an empty folder."""
+    """Return a function that calls the command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
     return partial(call, capsys)

@@ -13,7 +13,7 @@ from trust import trust_again
 
 @pytest.fixture(autouse=True)
 def trusted_from_the_start() -> None:
-    """What a test before this one did to the compiler is found when somebody asks, which may be this one."""
+    """Trust the compiler again where a test before this one changed it, which is noticed only when somebody asks."""
     if compiler_state.problem():
         trust_again()
 

@@ -55,7 +55,7 @@ from planting import network
 
 
 class How(str, Enum):
-    """What has the bug."""
+    """The way in which a bug is there: in ExecuTorch itself, or planted."""
 
     REAL = "real"  # ExecuTorch itself, the installed one
     FORESEEN = "foreseen"  # the same, but what would compute wrongly is not installed: lint refuses the file for it
@@ -64,7 +64,7 @@ class How(str, Enum):
 
 @dataclass(frozen=True)
 class Shown:
-    """``right`` passes on all these targets, without a warning; ``wrong`` does on ``hidden`` alone."""
+    """A bug as shown by programs: ``right`` passes on all targets, without a warning; ``wrong`` only on ``hidden``."""
 
     how: How
     words: str
@@ -94,12 +94,12 @@ class KnownBug:
 
 
 def from_elsewhere(program: Program) -> Program:
-    """As a file that does not say what it was lowered for."""
+    """Return the program as a file that does not say what it was lowered for."""
     return replace(program, isa=None)
 
 
 def without_bias(program: Program) -> Program:
-    """Its convolution has none, as those of executorch 1.4 had."""
+    """Return the program with a convolution without bias, as executorch 1.4 made it."""
     from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary, serialize_pte_binary
     from executorch.exir.schema import EValue, Null
 
@@ -113,12 +113,12 @@ def without_bias(program: Program) -> Program:
 
 
 def contiguous_inputs(program: Program) -> Program:
-    """The same numbers, in the order of a contiguous tensor."""
+    """Return the program with inputs of the same numbers, laid out as contiguous tensors."""
     return replace(program, inputs=tuple(HostTensor.from_array(one.array()) for one in program.inputs))
 
 
 def halfway_inputs(program: Program) -> Program:
-    """In the middle between two quanta of its first instruction, as near as float32 comes."""
+    """Return the program with inputs halfway between two quanta of its first instruction, as near as float32 comes."""
     (given,), first = program.inputs, program.file.instructions[0]
     scale = np.float32(program.file.values[first.args[1]].scalar or 0)
     steps = np.arange(given.spec.numel, dtype=np.float32) % 255 + np.float32(0.5)
@@ -127,7 +127,7 @@ def halfway_inputs(program: Program) -> Program:
 
 @contextmanager
 def alpha_is_dropped() -> Iterator[None]:
-    """The pass that makes a `quantized_add` reads no `alpha`, as before #22153."""
+    """Let the pass that makes a `quantized_add` ignore `alpha`, as before #22153."""
     from executorch.backends.cortex_m.passes.aten_to_cortex_m_pass import AtenToCortexMPass
     from executorch.exir.dialects._ops import ops as exir_ops
 

@@ -1,4 +1,4 @@
-"""What this project found in ExecuTorch and CMSIS-NN, by number, as docs/known_bugs.md tells it."""
+"""The bugs of ExecuTorch and CMSIS-NN that this project found, by number, as docs/known_bugs.md describes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNTRIED: Final = frozenset({4, 15, 18, 19, 25, 29, 30, 34, 35, 36, 37, 38})
 
 
 class Find(NamedTuple):
-    """Attributes: what is wrong in one line, the file and line of the cause, and what to do about it."""
+    """A bug that this project found: what is wrong in one line, file and line of the cause, and what to do about it."""
 
     what: str
     where: str

@@ -1,4 +1,4 @@
-"""What the bugs are shown with: small modules, always with the same weights and inputs."""
+"""Small modules that show the bugs, always with the same weights and inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Sample = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 
 def sample(make: Callable[[], nn.Module], *shapes: tuple[int, ...], scale: float = 1.0) -> Callable[[], Sample]:
-    """Normally distributed inputs of these shapes, times ``scale``."""
+    """Return a function that makes the module and normally distributed inputs of these shapes, times ``scale``."""
 
     def made() -> Sample:
         torch.manual_seed(7)
@@ -25,7 +25,7 @@ def sample(make: Callable[[], nn.Module], *shapes: tuple[int, ...], scale: float
 
 
 def biased_layer() -> Sample:
-    """A fully connected layer whose outputs are almost nothing but its bias."""
+    """Return a fully connected layer whose outputs are almost nothing but its bias."""
     torch.manual_seed(7)
     return nn.Linear(512, 10), (torch.rand(1, 512) * 0.002,)
 
@@ -35,12 +35,12 @@ def transposed(kernel: int, stride: int | tuple[int, int], padding: int = 0) -> 
 
 
 def grouped() -> Sample:
-    """Two groups, no bias."""
+    """Return a convolution of two groups without bias."""
     return sample(lambda: nn.Conv2d(4, 6, 3, groups=2, bias=False), (1, 4, 6, 6))()
 
 
 def ramp() -> Sample:
-    """The grouped convolution's layer with positive weights, on a ramp: all sums are beyond what was calibrated."""
+    """Return the grouped convolution with positive weights, on a ramp: all sums are beyond what was calibrated."""
     module, _ = grouped()
     with torch.no_grad():
         for weight in module.parameters():
@@ -49,7 +49,7 @@ def ramp() -> Sample:
 
 
 def doubled(in_a_branch: bool) -> Callable[[], Sample]:
-    """A fully connected layer behind a sum, which is in the branch of a `torch.cond` that an input chooses or not."""
+    """Return a function that makes a sum and a layer; the sum may be in a branch of `torch.cond` for an input."""
 
     def work(layer: nn.Module, x: torch.Tensor, choice: torch.Tensor) -> Any:
         return layer(torch.cond(choice, lambda y: y + y, lambda y: y - y, (x,)) if in_a_branch else x + x)
@@ -66,7 +66,7 @@ def softmax_after(activation: Callable[[], nn.Module]) -> Callable[[], Sample]:
 
 
 def hard_sigmoid(bias: float) -> Callable[[], Sample]:
-    """Behind a layer whose outputs all lie below a half where ``bias`` is -1, and above where it is 1."""
+    """Return a function that makes a layer and a hard sigmoid, all below a half if ``bias`` is -1, above if it is 1."""
 
     def made() -> Sample:
         layer = nn.Conv2d(1, 1, 1)
@@ -79,7 +79,7 @@ def hard_sigmoid(bias: float) -> Callable[[], Sample]:
 
 
 def gate(bias: float) -> Callable[[], Sample]:
-    """A relu between two layers, which lets nothing through where ``bias`` is far below zero."""
+    """Return a function that makes two layers and a relu between; it passes nothing if ``bias`` is far below 0."""
 
     def made() -> Sample:
         torch.manual_seed(7)
@@ -92,12 +92,12 @@ def gate(bias: float) -> Callable[[], Sample]:
 
 
 def clamped() -> Sample:
-    """A relu, of `ordinary` values."""
+    """Return a relu, and `ordinary` values as its inputs."""
     return nn.ReLU(), ordinary()
 
 
 def far_outside() -> Sample:
-    """A relu of ordinary values and of two that are some 40,000 quanta large; calibrated with `ordinary`."""
+    """Return a relu, calibrated with `ordinary` values, and inputs of which two are some 40,000 quanta large."""
     (values,) = ordinary()
     values = values.clone()
     values[0, :2] = 157.0

@@ -1,4 +1,4 @@
-"""What lint says to do about a known bug, done: each is lowered, and lint has nothing against it any more."""
+"""The workarounds that lint names for known bugs, applied: each module is lowered, and lint accepts it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from networks import Apply
 
 @dataclass(frozen=True)
 class Step:
-    """``words`` of the hint, and what follows them; ``same``: it computes what the module with the bug does."""
+    """A step of a hint, by its ``words``, and the module that follows it; ``same``: both compute the same."""
 
     words: str
     setup: Setup
@@ -26,7 +26,7 @@ class Step:
 
 
 def foreseen() -> list[tuple[str, Shown]]:
-    """What lint refuses from the file alone, by a key: the last of its references, and the operator."""
+    """Return what lint refuses from the file alone, by a key: the last of its references, and the operator."""
     return [
         (f"{bug.upstream[-1]} {shown.caught.operator}", shown)
         for bug in BUGS
@@ -36,7 +36,7 @@ def foreseen() -> list[tuple[str, Shown]]:
 
 
 def _wider(kernel: int, stride: tuple[int, int], padding: int) -> Setup:
-    """The transposed convolution of `transposed`, without padding, and with a kernel of at least its stride."""
+    """Return the convolution of `transposed` without padding, and with a kernel of at least its stride."""
 
     def make() -> nn.Module:
         given = nn.ConvTranspose2d(3, 4, kernel, stride=stride, padding=padding)
@@ -53,7 +53,7 @@ def _wider(kernel: int, stride: tuple[int, int], padding: int) -> Setup:
 
 
 def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
-    """With so many rows and columns of zeros on each side of the kernel, and of padding."""
+    """Return the layer with so many rows and columns of zeros on each side of the kernel, and of padding."""
     theirs: Any = given.padding
     padding: Any = [one + more for one, more in zip(theirs, (rows, columns), strict=True)]
     size: Any = [one + 2 * more for one, more in zip(given.kernel_size, (rows, columns), strict=True)]
@@ -66,7 +66,7 @@ def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
 
 
 class Least(nn.Module):
-    """The smaller of the input and a constant that is kept."""
+    """A module that returns the smaller of the input and a constant of its own."""
 
     bound: torch.Tensor
 

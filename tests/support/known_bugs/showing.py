@@ -1,4 +1,4 @@
-"""How a bug is shown: what is run, on what, and which check catches it."""
+"""The way to show a bug: the program, the target, and the check that catches it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATCHES: Final = Path(__file__).parent / "patches"
 
 
 class By(str, Enum):
-    """What names the operator."""
+    """The source of the operator's name."""
 
     MESSAGE = "the message"
     KERNEL = "localize, as a wrong kernel"
@@ -60,7 +60,7 @@ class Caught:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What is run.
+    """The run that shows a bug.
 
     Attributes:
         network: makes the module and its example inputs.
@@ -93,7 +93,7 @@ class Setup:
 
 
 def judge(name: str, setup: Setup, folder: Path) -> Caught | None:
-    """What catches it on the target of that name; None where nothing does. ``folder`` is for changed firmware."""
+    """Return what catches the bug on the target of that name, None for nothing. ``folder`` is for changed firmware."""
     with _compiler(setup):
         if not setup.runs:
             target = TARGETS[name]
@@ -123,7 +123,7 @@ def _by_lint(findings: tuple[LintFinding, ...], target: Target) -> Caught | None
 
 
 def _rule(findings: tuple[LintFinding, ...], error: VerdictError) -> Rule | None:
-    """Of the finding that became the message; None where the runner itself refused the program."""
+    """Return the rule of the finding that became the message; None where the runner itself refused the program."""
     return next((one.rule for one in findings if error.message.startswith(one.message)), None)
 
 
@@ -151,7 +151,7 @@ def _by_running(dut: Dut, program: Program, setup: Setup) -> Caught | None:
 
 
 def _localised(dut: Dut, program: Program, error: Mismatch) -> tuple[str, By]:
-    """The operator that localize finds at fault; else one whose node is wrong, or may be; else that of the message."""
+    """Return the operator that localize finds at fault; else one whose node is or may be wrong, else the message's."""
     found = localize(dut, program)
     for named_by, wrong in (
         (By.KERNEL, found.at_fault),
@@ -169,5 +169,5 @@ def _namer(operator: str) -> By:
 
 
 def operator_of(text: str) -> str:
-    """`quantized_linear` of `cortex_m::quantized_linear.out (node)`."""
+    """Return `quantized_linear` for `cortex_m::quantized_linear.out (node)`."""
     return text.partition("::")[2].partition(".")[0]
