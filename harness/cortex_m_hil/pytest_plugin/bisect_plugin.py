@@ -24,4 +24,4 @@ def _step(item: pytest.Item, ended: Attempt) -> None:
     A program that faults, hangs or does not fit gets none: an error here must not hide the test's verdict.
     """
     with contextlib.suppress(HarnessError):
-        records.stepped(item, operator_outputs(ended.dut, ended.task.program, ended.task.inputs))
+        records.record_operator_outputs(item, operator_outputs(ended.dut, ended.task.program, ended.task.inputs))

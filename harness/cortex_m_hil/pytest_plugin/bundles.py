@@ -43,7 +43,7 @@ def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError |
     except Exception as problem:
         yield "replay", f"no bundle: {printable(str(problem))}"
         return
-    records.bundled(item, report, path)
+    records.record_bundle(item, report, path)
     yield "replay", printable(shlex.join(_command(item, path)))
 
 

@@ -95,16 +95,16 @@ class Hil(OpenTarget):
 
     def _watched(self, program: Program) -> WatchedMemory:
         memory = super()._watched(program)
-        records.watched(self._node, memory.nbytes)
+        records.record_watched_bytes(self._node, memory.nbytes)
         return memory
 
     def _ran(self, program: Program, result: RunResult) -> None:
         self._node.stash[LOG] = "\n".join(result.log.splitlines()[-LOG_TAIL:])
-        records.ran(self._node, program, result, self.dut.elf)
+        records.record_run(self._node, program, result, self.dut.elf)
 
     def _compared(self, checked: Checked) -> None:
         super()._compared(checked)
-        records.compared(self._node, checked.comparison)
+        records.record_comparison(self._node, checked.comparison)
         self._intermediates = ()
         wanted = not checked.comparison.ok and self._node.config.getoption("hil_localize")
         if wanted or EVERY in self._node.config.stash:
@@ -134,7 +134,7 @@ class Hil(OpenTarget):
             found = localize(self.dut, program)
         except HarnessError as error:
             return f"not localised: {error.describe()}"
-        records.localized(self._node, found)
+        records.record_localization(self._node, found)
         if EVERY in self._node.config.stash:
             self._node.config.stash[EVERY](self._node, self.dut, program, found)
         return "\n".join([*found.lines(), "", *found.plot()])
@@ -184,7 +184,7 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 @pytest.fixture
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
     """Yield the live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
-    records.runner_is_used(request.node)
+    records.record_use_of_runner(request.node)
     dut = request.config.stash[DUTS].get(target_spec, runner_elf)
     multiplier = request.config.getoption("hil_timeout_multiplier")
     multiplier *= SLOWER if runner_elf.counts else 1.0

@@ -44,9 +44,11 @@ def record(item: pytest.Item, ended: Attempt) -> None:
         return
     try:
         if fits.is_its_own(ended):
-            records.fitted(item, fits.sizes(ended.dut.resolved, replace(ended.task.program, inputs=ended.task.inputs)))
+            records.record_fit(
+                item, fits.sizes(ended.dut.resolved, replace(ended.task.program, inputs=ended.task.inputs))
+            )
     except HarnessError as error:
-        records.not_fitted(item, f"{type(error).__name__}: {error.message}")
+        records.record_missing_fit(item, f"{type(error).__name__}: {error.message}")
 
 
 class Fits:

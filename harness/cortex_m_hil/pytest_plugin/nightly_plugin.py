@@ -143,7 +143,7 @@ def pytest_runtest_makereport(
         records.record(item, {prop.CPU_SECONDS: round(time.process_time() - item.stash[_BEGAN], 3)})
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, IdentityError) and resolved_of(item) is None:
-        records.infra_without_target(report)
+        records.record_infra_without_target(report)
     return report
 
 

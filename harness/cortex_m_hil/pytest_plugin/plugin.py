@@ -241,7 +241,7 @@ def _record_identity(item: pytest.Item, resolved: Resolved) -> None:
     others = [part for part in callspec._idlist if part != resolved.name]
     base = item.nodeid.split("[")[0]
     item.stash[TEST_ID] = printable(base + (f"[{'-'.join(others)}]" if others else ""))
-    records.begin(item, item.stash[TEST_ID], resolved, item.config.getoption("hil_seed"))
+    records.record_identity(item, item.stash[TEST_ID], resolved, item.config.getoption("hil_seed"))
 
 
 def _understand(item: pytest.Item, markers_of: Callable[[], None]) -> None:
@@ -271,7 +271,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     __tracebackhide__ = True
-    records.begin_again(item)
+    records.forget_attempt(item)
     bundles.forget(item)
     if BAD_TEST in item.stash:
         raise item.stash[BAD_TEST].with_traceback(None)
@@ -293,7 +293,7 @@ def pytest_runtest_makereport(
         _without_word_on_frames(report)
     if resolved_of(item) is None:
         if report.failed and (lacks_target(item.config, error) or error is item.stash.get(BAD_TEST, _NO_ERROR)):
-            records.without_target(report)
+            records.record_missing_target(report)
         return report
     if isinstance(error, InfraError) and hasattr(report, "wasxfail"):
         # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.
@@ -303,11 +303,11 @@ def pytest_runtest_makereport(
     if known is not None and call.when != "teardown":
         _expect(item, report, error, known)
     if call.when == "setup" and (entry := quarantine.ended_entry_of(item, date.today())) is not None:
-        records.quarantine_ended(item, f"{entry.until}: {entry.reason}")
+        records.record_ended_quarantine(item, f"{entry.until}: {entry.reason}")
     verdict = _verdict(report, error)
     if verdict is not None:
         name = type(error).__name__ if error and verdict is not Verdict.SKIP else ""
-        records.end(item, report, verdict, name, error.operator if isinstance(error, HarnessError) else "")
+        records.record_verdict(item, report, verdict, name, error.operator if isinstance(error, HarnessError) else "")
     if report.failed:
         report.sections += list(_sections(item, error))
         report.sections += list(bundles.sections(item, report, _of_harness(error)))
@@ -318,7 +318,7 @@ def pytest_runtest_makereport(
 
 def _expect(item: pytest.Item, report: pytest.TestReport, error: BaseException | None, known: quarantine.Entry) -> None:
     """Turn the failure of a quarantined test into an expected one, unless it is an infra error or a ConfigError."""
-    records.quarantined(item, known.reason)
+    records.record_quarantine(item, known.reason)
     if report.failed and error is not None and not isinstance(error, (InfraError, ConfigError)):
         report.outcome = "skipped"
         report.wasxfail = f"quarantined: {known.reason}"

@@ -35,7 +35,7 @@ LARGEST: Final[Mapping[str, str]] = {
 """Figures whose largest value on each target is shown, with the names that the summary gives them."""
 
 
-def begin(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
+def record_identity(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
     """Record the properties that every report of a test on a target has."""
     found = {prop.TEST: test, prop.REQUESTED: resolved.name, prop.RAN: resolved.display_name}
     record(item, {**found, prop.SEED: seed, prop.ISA: resolved.target.isa.value})
@@ -48,12 +48,12 @@ def uses_runner(item: pytest.Item) -> bool:
     return "runner_elf" in getattr(item, "fixturenames", ())
 
 
-def runner_is_used(item: pytest.Item) -> None:
+def record_use_of_runner(item: pytest.Item) -> None:
     """Remove the property that says a test uses no runner: it may ask for one as late as in its body."""
     item.user_properties[:] = [one for one in item.user_properties if one != (prop.PREFIX + prop.RUNTIME, NO_RUNNER)]
 
 
-def begin_again(item: pytest.Item) -> None:
+def forget_attempt(item: pytest.Item) -> None:
     """Remove the properties that an earlier attempt of the same test recorded."""
     item.user_properties[:] = [
         (name, value)
@@ -62,36 +62,38 @@ def begin_again(item: pytest.Item) -> None:
     ]
 
 
-def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str, operator: str = "") -> None:
+def record_verdict(
+    item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str, operator: str = ""
+) -> None:
     """Record the verdict in the report at hand, and in those of later phases: JUnit files are made of the last one."""
     found = {prop.VERDICT: verdict.name, prop.ERROR: error, **({prop.OPERATOR: operator} if operator else {})}
     report.user_properties += _properties(found)
     record(item, found)
 
 
-def bundled(item: pytest.Item, report: pytest.TestReport, path: Path) -> None:
+def record_bundle(item: pytest.Item, report: pytest.TestReport, path: Path) -> None:
     """Record the path of the failure's bundle, below the folder as `--hil-bundles` names it."""
     report.user_properties += _properties({prop.BUNDLE: str(path)})
     record(item, {prop.BUNDLE: str(path)})
 
 
-def quarantined(item: pytest.Item, reason: str) -> None:
+def record_quarantine(item: pytest.Item, reason: str) -> None:
     """Record why a test is quarantined, once for all of its phases."""
     if prop.QUARANTINE not in dict(prop.recorded(item.user_properties)):
         record(item, {prop.QUARANTINE: reason})
 
 
-def quarantine_ended(item: pytest.Item, what: str) -> None:
+def record_ended_quarantine(item: pytest.Item, what: str) -> None:
     """Record that a test's quarantine has ended; `what` is its last day and its reason."""
     record(item, {prop.QUARANTINE_ENDED: what})
 
 
-def without_target(report: pytest.TestReport) -> None:
+def record_missing_target(report: pytest.TestReport) -> None:
     """Record the verdict ERROR for a test that no target could be given."""
     report.user_properties += _properties({prop.VERDICT: Verdict.ERROR.name})
 
 
-def infra_without_target(report: pytest.TestReport) -> None:
+def record_infra_without_target(report: pytest.TestReport) -> None:
     """Record the verdict INFRA for a failed test that uses no target: its failure says nothing about the code."""
     report.user_properties += _properties({prop.VERDICT: Verdict.INFRA.name})
 
@@ -100,7 +102,7 @@ def is_infra(report: pytest.TestReport) -> bool:
     return (prop.VERDICT, Verdict.INFRA.name) in prop.recorded(report.user_properties)
 
 
-def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> None:
+def record_run(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> None:
     seconds = program.lowering_seconds
     figures = {
         prop.ENGINE: result.ran.engine,
@@ -132,7 +134,7 @@ def _lowering(program: Program) -> str | None:
     return FOUND if program.remembered else NO_KEY + program.no_key if program.no_key else MADE
 
 
-def compared(node: pytest.Item, comparison: Comparison) -> None:
+def record_comparison(node: pytest.Item, comparison: Comparison) -> None:
     outputs = comparison.outputs
     sqnr = _of(min, (figures.sqnr_db for figures in outputs))
     figures = {
@@ -145,27 +147,27 @@ def compared(node: pytest.Item, comparison: Comparison) -> None:
     record(node, figures)
 
 
-def watched(node: pytest.Item, nbytes: int) -> None:
+def record_watched_bytes(node: pytest.Item, nbytes: int) -> None:
     """Record how many bytes of a program's memory plan no tensor owns, and are watched for writes with `--redzones`."""
     record(node, {prop.WATCHED_BYTES: nbytes})
 
 
-def fitted(node: pytest.Item, sizes: Mapping[str, int]) -> None:
+def record_fit(node: pytest.Item, sizes: Mapping[str, int]) -> None:
     """Record the least bytes that a program ran in, by region."""
     record(node, {prop.fit_bytes(region): size for region, size in sizes.items()})
 
 
-def not_fitted(node: pytest.Item, why: str) -> None:
+def record_missing_fit(node: pytest.Item, why: str) -> None:
     record(node, {prop.NOT_FITTED: why})
 
 
-def localized(node: pytest.Item, found: Localization) -> None:
+def record_localization(node: pytest.Item, found: Localization) -> None:
     """Record the operators at fault, and those in the layout of another ISA class, in the order of the program."""
     wrong = {prop.AT_FAULT: found.at_fault, prop.WRONG_LAYOUT: found.wrong_layout}
     record(node, {name: "; ".join(row.place for row in rows) or None for name, rows in wrong.items()})
 
 
-def stepped(node: pytest.Item, outputs: Sequence[OperatorOutput]) -> None:
+def record_operator_outputs(node: pytest.Item, outputs: Sequence[OperatorOutput]) -> None:
     """Record what each operator wrote, as JSON: a list of pairs of operator and digest."""
     record(node, {prop.OPERATOR_OUTPUTS: json.dumps([(one.operator, one.digest) for one in outputs])})
 

@@ -209,7 +209,7 @@ class _OwnPlans(Hil):
 
     def _watched(self, program: Program) -> WatchedMemory:
         memory = WatchedMemory(program)
-        records.watched(self._node, memory.nbytes)
+        records.record_watched_bytes(self._node, memory.nbytes)
         return memory
 
 
