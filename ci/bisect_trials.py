@@ -26,7 +26,7 @@ from cortex_m_hil.campaigns.bisection.history import Commit
 from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict
 from cortex_m_hil.campaigns.store import Run
 
-RATES: Final = ((1.0, 0.0), (0.9, 0.0), (0.33, 0.0), (0.9, 0.1), (0.7, 0.3))  # of bad and good commits
+RATES: Final = ((1.0, 0.0), (0.9, 0.0), (0.33, 0.0), (0.9, 0.1), (0.7, 0.3))  # failure rates of bad and of good commits
 COMMITS: Final = 64
 MOST_REPEATS: Final = 200
 _JEFFREYS: Final = beliefs.Rates(beliefs.FailureRatePrior(0, 0.0), beliefs.FailureRatePrior(1, 0.0))
@@ -123,7 +123,7 @@ def fewest_repeats(bad: float, good: float, accuracy: float) -> tuple[int, int]:
         good: the failure rate of good commits.
         accuracy: how often it has to be right, with as many bad commits as good ones on its way.
     """
-    steps = math.log2(COMMITS) / 2 + 1  # of each kind
+    steps = math.log2(COMMITS) / 2 + 1  # runs of bad commits, and as many of good ones
     for repeats in range(1, MOST_REPEATS):
         for enough in range(1, repeats + 1):
             right = _at_least(repeats, enough, bad) ** steps * (1 - _at_least(repeats, enough, good)) ** steps

@@ -23,7 +23,7 @@ from cortex_m_hil.flow.coverage import gcov
 from cortex_m_hil.flow.coverage.counts import Files, Share, total
 from cortex_m_hil.host import toolchain
 
-SECONDS: Final = 60.0  # for one program
+SECONDS: Final = 60.0  # limit for one program
 LEAST: Final = {"lines": 72.0, "branches": 57.0}  # percent: a little below what is reached
 
 

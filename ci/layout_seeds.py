@@ -27,7 +27,7 @@ from cortex_m_hil.maintainers.networks.network_judge import NO_SQNR
 
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 QTOL: Final = 20
-SAMPLES: Final = 8  # of calibration
+SAMPLES: Final = 8  # inputs for calibration
 DEADLINE: Final = 20.0  # a run may take this many times the ordinary time
 
 

@@ -41,11 +41,11 @@ from cortex_m_hil.lowering import named_modules as networks  # noqa: E402
 from cortex_m_hil.maintainers import executorch_suites as suite  # noqa: E402
 
 TABLES: Final = ROOT / "tests" / "nightly" / "models.md"
-PAGE: Final = ROOT / "docs" / "verification.md"  # has the summary
+PAGE: Final = ROOT / "docs" / "verification.md"  # the page with the summary
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 LONGER: Final = 40.0  # multiplier of the 30 s for a program; MobileNetV2 on a Cortex-M0 needs it
 NOT_RUN: Final = "not run"  # in place of an obstacle: the model or operator was added to the table and not run yet
-ALL: Final = "all"  # in the place of a target: what does not depend on one
+ALL: Final = "all"  # in place of a target, where a row does not depend on one
 OWNERS: Final = ("package", "suite", "model", "exporter", "quantiser", "pass", "kernel", "memory")
 COLUMNS: Final = (
     *("model", "of", "target", "lowers", "operators", "MACs", "runs", "quanta", "SQNR", "planned bytes"),

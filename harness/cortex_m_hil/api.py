@@ -553,7 +553,7 @@ def _frame(number: int, given: Any) -> Inputs:
 
 def _host(program: Program, inputs: Sequence[Any]) -> tuple[HostTensor, ...]:
     """Return inputs as host tensors, laid out for the program."""
-    torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor
+    torch = sys.modules.get("torch")  # without the module nothing can be a tensor
     values = list(inputs)
     if torch is not None:
         from cortex_m_hil.lowering.reference import to_host

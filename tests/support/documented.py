@@ -18,7 +18,7 @@ import platformdirs
 from cortex_m_hil.host.paths import cache_directory
 
 DEADLINE: Final = 600.0  # seconds for one command: a runner may have to be built
-SHARED: Final = ("lowerings", "objects", "runners", "executorch")  # what is kept by content
+SHARED: Final = ("lowerings", "objects", "runners", "executorch")  # cache folders whose entries are kept by content
 # What a shell remembers for the commands after it.
 _STATE: Final = re.compile(r"(cd|export) .*|\w+=('[^']*'|\$\(.*\)|\S*)")
 # Commands that run until they are ended, by Ctrl-C, with what they print once they work.

@@ -11,7 +11,7 @@ import typer
 
 from cortex_m_hil.cli.__main__ import load_commands
 
-_OF_VBOARD: Final = {"--name", "--baud", "--seed", "--help"}  # which typer does not know
+_OF_VBOARD: Final = {"--name", "--baud", "--seed", "--help"}  # options of an argparse program, unknown to typer
 _OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _CLAUSES: Final = re.compile(r"[;,:()]|\bor\b|\s--\s")  # behind a lone -- begins another command
 _PROGRAM: Final = re.compile(r"\b(hil|pytest|git|npm|pip|python3?|cmake)\s.*?--")

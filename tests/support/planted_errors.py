@@ -24,7 +24,7 @@ from cortex_m_hil.lowering.reference import RememberedReferences, to_torch
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
 
-Arguments = dict[str, Any]  # of one call, by their names in the schema
+Arguments = dict[str, Any]  # arguments of one call, by their names in the schema
 Error = Callable[[Arguments], Arguments]
 """What to call an operator with instead. KeyError: it has no such argument; ValueError: it would not matter."""
 

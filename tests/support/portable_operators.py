@@ -437,7 +437,7 @@ def agree(builtin: Dut, executorch: Dut, family: str, seed: int, form: Form = Fo
     lint's table they take; or does not refuse what lint says that it refuses.
     """
     as_lowered = form in (Form.CONTIGUOUS, Form.EXPORTED)
-    base = form if as_lowered else Form.CHANNELS_LAST  # of the three that are laid out anew: one lowering
+    base = form if as_lowered else Form.CHANNELS_LAST  # one lowering for the three forms that are laid out anew
     program, expected = _lowered(family, seed, base, builtin.target.isa)
     if as_lowered:
         return _agree_on(builtin, executorch, family, program, form, expected)

@@ -117,7 +117,7 @@ def _become(request: Mapping[str, Any], received: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[:0] = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    numpy.random.seed()  # those of other libraries are seeded after a fork, or always alike
+    numpy.random.seed()  # other libraries seed theirs after a fork, or always alike
     AssertionRewritingHook._warn_already_imported = lambda self, name: None  # type: ignore[method-assign]
     option, name, *arguments = request["command"]
     assert option == "-m"
@@ -137,7 +137,7 @@ def _become(request: Mapping[str, Any], received: Sequence[int]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
-        del sys.path[0]  # of this file
+        del sys.path[0]  # the folder of this file
         serve(sys.argv[2])
     else:
         sys.exit(main(sys.argv[1:]))

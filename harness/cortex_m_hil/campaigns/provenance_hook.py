@@ -37,7 +37,7 @@ def _settings() -> dict[str, Any]:
         with open(os.path.join(FOLDER, "settings.json"), encoding="utf-8") as file:
             found: dict[str, Any] = json.load(file)
             return found
-    except FileNotFoundError:  # where it is imported otherwise than from such a folder
+    except FileNotFoundError:  # imported in another way, as by tests
         return {}
 
 

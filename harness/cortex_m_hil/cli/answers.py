@@ -19,7 +19,7 @@ import typer
 
 from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError
 
-SCHEMA_VERSION: Final = 1  # of the JSON objects: higher when a field is removed, renamed, or means something else
+SCHEMA_VERSION: Final = 1  # version of the JSON objects: raised when a field is removed, renamed, or redefined
 OK, NO, CANNOT_TELL, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 
 

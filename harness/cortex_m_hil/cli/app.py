@@ -27,7 +27,7 @@ from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.host.version import __version__
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it in a later typer
+UsageError: Any = typer.BadParameter.__base__  # click's class, or that of typer's own copy of click
 
 # The commands of `hil --help`, at most 20. What is not listed here comes from other packages.
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -101,7 +101,7 @@ def _drop_output() -> None:
 class Commands(TyperGroup):
     """A group of commands that handles errors before typer answers some of them in its own way."""
 
-    def make_context(self, *arguments: Any, **options: Any) -> Any:  # where --help prints
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # --help prints within it
         with exit_statuses():
             return super().make_context(*arguments, **options)
 
@@ -156,7 +156,7 @@ class TakesPytestOptions(Command):
         try:
             return super().parse_args(ctx, args)
         except UsageError as error:
-            if type(error).__name__ == "NoSuchOption":  # of click, or of typer's copy
+            if type(error).__name__ == "NoSuchOption":  # click's class, or that of typer's copy
                 error.message += f"; pytest's own options go after --: -- {error.option_name} …"
             raise
 

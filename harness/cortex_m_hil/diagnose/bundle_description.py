@@ -16,7 +16,7 @@ from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
 
-SCHEMA_VERSION: Final = 1  # of bundle.json: higher when an older reader would not understand it
+SCHEMA_VERSION: Final = 1  # version of bundle.json: raised when an older reader would not understand it
 PASSED: Final = "pass"  # in place of the class of a verdict
 
 Line = Annotated[str, AfterValidator(printable)]

@@ -270,7 +270,7 @@ class _Stages:
     def __init__(self, takeover: _Takeover, tester: Any, run_stage: RunStage) -> None:
         self.takeover = takeover
         self.tester: Any = weakref.proxy(tester)
-        self.key: str | None = None  # of the last stage's result; None: it is known by its content only
+        self.key: str | None = None  # key of the last stage's result; None: it is known by its content only
         self.no_key = ""  # why the first stage without a key has none; the later ones have to be run
         self.seconds = 0.0
         self.is_inside = self.is_comparing = False
@@ -317,7 +317,7 @@ class _Stages:
             return one.key is not None
         torch = executorch_api().torch
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)  # what the stage makes depends on nothing but the key
+            torch.default_generator.manual_seed(0)  # the result then depends on nothing but the key
             found = stages.get(one.key)
             if found is None:
                 before, given = dict(vars(one.stage)), digest(one.args)

@@ -30,7 +30,7 @@ class _Run:
         self.file = file
         self.found = Coverage()
         self.counting: list[Counting] = []
-        self.workers: set[str] = set()  # that have not sent their counts yet
+        self.workers: set[str] = set()  # workers that have not sent their counts yet
 
 
 def prepare(config: pytest.Config, targets: list[Resolved]) -> None:

@@ -31,9 +31,9 @@ ToldOfTask = Callable[[pytest.Item, Attempt], None]
 ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
-RUNNERS: pytest.StashKey[dict[str, Elf]] = pytest.StashKey()  # by the name of the target
+RUNNERS: pytest.StashKey[dict[str, Elf]] = pytest.StashKey()  # ELFs by target name
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
-LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
+LOG: pytest.StashKey[str] = pytest.StashKey()  # the target's log of its last run
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # localisation of the last program that failed
 EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # called for every localised program, if set
 TASKS: pytest.StashKey[ToldOfTask] = pytest.StashKey()  # called for every program, passed or not, if set
@@ -91,7 +91,7 @@ class Hil(OpenTarget):
     def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:
         super().__init__(dut, redzones=redzones)
         self._node = node
-        self._intermediates: tuple[Intermediate, ...] = ()  # of the last program that was localised
+        self._intermediates: tuple[Intermediate, ...] = ()  # values of the last program that was localised
 
     def _watched(self, program: Program) -> WatchedMemory:
         memory = super()._watched(program)

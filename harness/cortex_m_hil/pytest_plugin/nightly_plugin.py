@@ -360,7 +360,7 @@ class Teller:
             yield f"{prefix}/", "python:"
         yield str(Path.home()), "~"
         with contextlib.suppress(KeyError, OSError):  # a user without a name
-            yield f"pytest-of-{getpass.getuser()}", "pytest-of-user"  # where tmp_path is
+            yield f"pytest-of-{getpass.getuser()}", "pytest-of-user"  # the name of tmp_path's folder
 
 
 def _last_attempt(phases: list[pytest.TestReport]) -> list[pytest.TestReport]:

@@ -14,7 +14,7 @@ from cortex_m_hil.errors.text import printable
 from cortex_m_hil.pytest_plugin.records import LARGEST
 from cortex_m_hil.runner.results import Verdict
 
-_OWN: Final = f"{HarnessError.__module__}."  # what a traceback puts before the names of the harness's errors
+_OWN: Final = f"{HarnessError.__module__}."  # prefix of the harness's errors in a traceback
 WORKER_CRASHED: Final = "WorkerCrashed"
 _NEEDED: Final = (prop.TEST, prop.REQUESTED, prop.RAN, prop.VERDICT, prop.ERROR)
 
@@ -31,7 +31,7 @@ class Outcomes:
         self._found: dict[str, TargetOutcome] = {}
         self._seconds: dict[str, float] = {}
         self._earlier: dict[str, tuple[str, ...]] = {}  # endings of attempts before a rerun
-        self._phase: dict[str, str] = {}  # of the last report
+        self._phase: dict[str, str] = {}  # phase of the last report
         self._repeated: dict[str, str] = {}  # endings of attempts under way that a plugin repeats; "" is not known
 
     def add(self, report: pytest.TestReport) -> None:

@@ -92,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
             coverage.prepare(config, config.stash[RESOLVED])
     except HarnessError as error:
         raise pytest.UsageError(error.describe()) from None
-    _seed(config, config.option)  # where this plugin was registered too late for the hook below
+    _seed(config, config.option)  # if this plugin was registered too late for the hook below
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -212,7 +212,7 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
     if problem := option_names.too_late(report, collector.config):
-        if not hasattr(collector.config, "workerinput"):  # where it would look like a crash
+        if not hasattr(collector.config, "workerinput"):  # in a worker it would look like a crash
             raise pytest.UsageError(problem)
         report.longrepr = problem
     return report

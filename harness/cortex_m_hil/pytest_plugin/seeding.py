@@ -20,7 +20,7 @@ from cortex_m_hil.host.random_generators import ModuleSeeder, RandomStream, seed
 from cortex_m_hil.pytest_plugin.fixtures import resolved_of
 
 HIGHEST = 2**32 - 1  # numpy's generator takes 32 bits
-_FIXTURES: pytest.StashKey[RandomStream] = pytest.StashKey()  # what the function-scoped fixtures of a test draw from
+_FIXTURES: pytest.StashKey[RandomStream] = pytest.StashKey()  # stream of a test's function-scoped fixtures
 _SEEDING: pytest.StashKey[Seeding] = pytest.StashKey()
 
 

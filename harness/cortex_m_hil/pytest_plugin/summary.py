@@ -31,7 +31,7 @@ class Summary:
         self._config = config
         self._outcomes = Outcomes()
         self._passed: dict[str, str] = {}  # reasons of quarantined tests that passed, by node id
-        self._lowered: dict[str, list[str]] = {}  # where each test's programs came from
+        self._lowered: dict[str, list[str]] = {}  # sources of each test's programs: cache or lowering
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
@@ -144,7 +144,7 @@ def _paths(config: pytest.Config) -> list[str]:
         return []
     if RERUN not in config.stash:
         return [*(["--pyargs"] if config.option.pyargs else []), *config.args]
-    folder = str(config.rootpath)  # of the suite, which hil dev upstream names where the user names nothing
+    folder = str(config.rootpath)  # the suite's folder, which hil dev upstream adds if nothing is named
     return [one.removeprefix(f"{folder}/") for one in config.args if one != folder]
 
 

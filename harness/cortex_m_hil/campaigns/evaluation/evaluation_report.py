@@ -148,7 +148,7 @@ class EvaluationReport:
     results: Results
     asked: Thresholds
     differ: bool
-    first: Results | None = None  # of the target that is named first, if this is another
+    first: Results | None = None  # the first target's results, if this is another target
     has_one_answer: bool = False
 
     @cached_property

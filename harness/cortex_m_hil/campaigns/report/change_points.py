@@ -28,8 +28,8 @@ SHORTEST: Final = 3  # nights of a level, for its end to be seen
 LONGEST: Final = 100  # nights that are looked at
 FEWEST: Final = 3  # tests of a board, at least, for a shift of all together
 ALL_PARTS: Final = "all operators"
-_WHOLE: Final = 0.5  # cycles
-_ROUNDING: Final = 1e-12  # of logarithms: a board that always takes the same cycles has no noise at all
+_WHOLE: Final = 0.5  # cycles: a smaller step of an operator is none
+_ROUNDING: Final = 1e-12  # least step of logarithms, for a board without any noise
 
 
 @dataclass(frozen=True)

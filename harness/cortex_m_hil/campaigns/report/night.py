@@ -17,7 +17,7 @@ from cortex_m_hil.targets.model import Clock
 
 Figure: TypeAlias = "int | float | str"
 TargetRuntime: TypeAlias = "tuple[str, str]"  # target, runtime
-Figures: TypeAlias = "tuple[Figure, ...]"  # of the programs of a test, in their order
+Figures: TypeAlias = "tuple[Figure, ...]"  # a value for each program of a test, in order
 FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
 PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
 WORST: Final = {

@@ -11,8 +11,8 @@ from cortex_m_hil.campaigns.report.night import WORST, Key, Night, Result, combi
 from cortex_m_hil.targets.model import Clock
 
 Value: TypeAlias = "int | float | None"
-_TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # those of a core or a model, which are no exact count
-_DIGITS: Final = 4  # of measured figures
+_TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # cycles and model ticks, which are no exact counts
+_DIGITS: Final = 4  # digits of measured figures
 
 
 def encoded(values: Sequence[Value]) -> list[Value]:

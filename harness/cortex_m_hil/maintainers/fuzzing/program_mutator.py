@@ -21,7 +21,7 @@ from cortex_m_hil.program.schema import (
     ValueKind,
 )
 
-FIELD_SHARE: Final = 0.75  # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
+FIELD_SHARE: Final = 0.75  # share of mutants that edit fields; of the rest 2/3 flip bits, 1/3 change the length
 
 
 class FieldEdit(str, Enum):

@@ -29,7 +29,7 @@ from cortex_m_hil.maintainers.networks.recipe import Recipe, RecipeStep, Shape, 
 ROUND: Final = 25  # programs in a round, after which the generator learns
 REPEATED: Final = 0.25  # share of the programs that repeat the choices of one that reached something new
 KEPT: Final = 0.85  # share of its choices that are repeated
-MOST_ELEMENTS: Final = 6000  # in a value
+MOST_ELEMENTS: Final = 6000  # elements of a value
 SEEDS: Final = 1 << 32
 
 T = TypeVar("T")

@@ -83,7 +83,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 def _explain(file: str, folder: Path, options: argparse.Namespace) -> None:
     """Raise UsageError where a missing file can be meant otherwise; pytest itself reports any other."""
     is_backend = options.hil_backend_suite
-    with contextlib.suppress(HarnessError):  # that suite is not there
+    with contextlib.suppress(HarnessError):  # the suite is not installed
         if ((suite.find_suite if is_backend else suite.find_backend_suite)() / file).exists():
             of, how = ("Cortex-M", "without") if is_backend else ("backend", "with")
             raise pytest.UsageError(f"{file} is of ExecuTorch's {of} tests: {how} --backend-suite")
