@@ -18,7 +18,7 @@ from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
 from cortex_m_hil.checks.comparison import worst
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
-from cortex_m_hil.checks.lint import LintFinding as LintFinding
+from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
 from cortex_m_hil.diagnose.bundle import BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory

@@ -57,7 +57,7 @@ RESULT_FIELDS: Final[Mapping[str, str]] = {
 def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
     """Return why lint would refuse a program that --no-lint ran; "" where it would not, or the lint was on."""
     from cortex_m_hil import flow
-    from cortex_m_hil.checks.lint import UNLINTED
+    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
 
     return "" if linted else flow.refused_by_lint(dut, program).replace(UNLINTED, "--no-lint")
 
@@ -65,7 +65,7 @@ def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
 @contextlib.contextmanager
 def no_lint_named() -> Iterator[None]:
     """Replace the argument `lint=False` by the command's option in verdicts that the block raises."""
-    from cortex_m_hil.checks.lint import UNLINTED
+    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
 
     try:
         yield

@@ -14,7 +14,8 @@ from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, FindingKind
 from cortex_m_hil.checks.inputs import require_fit
-from cortex_m_hil.checks.lint import LintFinding, explain, lint, raise_findings, would_refuse
+from cortex_m_hil.checks.lint import explain, lint, raise_findings, would_refuse
+from cortex_m_hil.checks.lint_rules.finding import LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import InfraError, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut

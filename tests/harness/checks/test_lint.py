@@ -23,7 +23,8 @@ from torch import nn
 from cortex_m_hil import errors, flow
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.inputs import input_misfits, require_fit
-from cortex_m_hil.checks.lint import NOTES, LintFinding, Rule, lint, raise_findings
+from cortex_m_hil.checks.lint import lint, raise_findings
+from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data

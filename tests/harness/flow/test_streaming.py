@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import HilWarning, OpenTarget, errors
-from cortex_m_hil.checks.lint import Rule
+from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.flow import execution
 from cortex_m_hil.flow.dut import Dut, open_dut

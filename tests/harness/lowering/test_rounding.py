@@ -12,7 +12,8 @@ from torch import nn
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison import FindingKind
-from cortex_m_hil.checks.lint import Rule, lint
+from cortex_m_hil.checks.lint import lint
+from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.random_generators import seed

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from cortex_m_hil.checks.lint import Rule, lint
+from cortex_m_hil.checks.lint import lint
+from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.lifetimes import Extent, Lifetimes

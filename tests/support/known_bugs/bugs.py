@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil.checks.comparison import FindingKind
-from cortex_m_hil.checks.lint import LintFinding, Rule
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import (
     ConfigError,

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison import Comparison, FindingKind
-from cortex_m_hil.checks.lint import LintFinding, Rule, raise_findings
+from cortex_m_hil.checks.lint import raise_findings
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.redzones import RedZones

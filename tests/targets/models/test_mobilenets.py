@@ -11,7 +11,8 @@ from typing import Any, Final
 import pytest
 
 import architectures
-from cortex_m_hil.checks.lint import Rule, lint
+from cortex_m_hil.checks.lint import lint
+from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 from cortex_m_hil.targets.load import load_targets
 

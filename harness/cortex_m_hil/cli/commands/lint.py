@@ -7,7 +7,7 @@ from typing import Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
-from cortex_m_hil.checks.lint import LintFinding, next_step
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
 from cortex_m_hil.cli.answers import NO, OK, Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Pte, RuntimeOptions, SeveralTargets

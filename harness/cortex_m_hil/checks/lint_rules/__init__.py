@@ -1,0 +1,1 @@
+"""The rules of lint, by subject: each takes a `LintSubject` and yields findings. `checks.lint` lists them."""

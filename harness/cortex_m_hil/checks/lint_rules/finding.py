@@ -1,0 +1,131 @@
+"""What each rule of lint is given, and what it yields: a subject, and findings about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from cortex_m_hil.checks import unsupported
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.program import Program, ScratchNeed
+from cortex_m_hil.program.values import Instruction
+from cortex_m_hil.targets.model import Target
+
+
+class Rule(str, Enum):
+    """The subject of a finding."""
+
+    LAYOUT = "layout"
+    ISA = "isa"
+    DTYPE = "dtype"
+    DIM_ORDER = "dim-order"
+    ARGUMENTS = "arguments"
+    OUTPUT = "output"
+    SCRATCH = "scratch"
+    SCRATCH_NOTE = "scratch-note"
+    OVERLAP = "overlap"
+    OPERATOR = "operator"
+    DELEGATE = "delegate"
+    FALLBACK_NOTE = "fallback-note"
+    FLOAT_NOTE = "float-note"
+    STATE_NOTE = "state-note"
+    PLANNED_POOL = "planned-pool"
+    PROGRAM_POOL = "program-pool"
+
+
+NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.FALLBACK_NOTE, Rule.STATE_NOTE})
+"""Rules whose findings are notes: they stop nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding:
+    """A reason why a program does not fit a target, or a note.
+
+    Attributes:
+        rule: the subject.
+        message: in words.
+        operator: its name; "" where it is not about one.
+        instruction: its number; -1 where it is not about one.
+        value: its index; -1 where it is not about one.
+        cause: why it is so; "" where that is not known.
+        hint: the next step, in place of that of its rule; "" where that applies.
+        details: further lines, each with its label.
+    """
+
+    rule: Rule
+    message: str
+    operator: str = ""
+    instruction: int = -1
+    value: int = -1
+    cause: str = ""
+    hint: str = ""
+    details: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_note(self) -> bool:
+        return self.rule in NOTES
+
+
+@dataclass(frozen=True)
+class LintSubject:
+    """A program, and what would run it.
+
+    Attributes:
+        program: the program.
+        target: the target.
+        operators: the runner's list; None if unknown.
+        scratch: from `lowering.scratch.scratch_needs` for the target's ISA class; empty where ExecuTorch is not
+            installed.
+        runtime: what will execute the program.
+    """
+
+    program: Program
+    target: Target
+    operators: Collection[str] | None
+    scratch: Sequence[ScratchNeed]
+    runtime: str
+
+    @property
+    def file(self) -> PteFile:
+        return self.program.file
+
+    def finding(
+        self, rule: Rule, text: str, instruction: Instruction, value: int = -1, *, cause: str = "", hint: str = ""
+    ) -> LintFinding:
+        """Return a finding about an instruction, whose message begins with where it is."""
+        nodes, number = self.program.nodes, instruction.index
+        node = nodes[number] if number < len(nodes) else ""
+        where = f"instruction {number}" + (f", {node}" if node else "")
+        return LintFinding(rule, f"{where}: {text}", instruction.operator, number, value, cause, hint)
+
+
+LintRule = Callable[[LintSubject], Iterable[LintFinding]]
+UNLINTED: Final = "lint=False"
+"""The way a call leaves the lint out, for hints; a command with an option for it puts that in its place."""
+IN_FLOAT: Final = "quantize=False lowers the module in float; else change the module, so that another operator is there"
+_LOWER_ANEW: Final = f"lower the module for this target's ISA class; {UNLINTED} runs this program as it is"
+HINTS: Final = {
+    Rule.LAYOUT: _LOWER_ANEW,
+    Rule.ISA: _LOWER_ANEW,
+    Rule.DTYPE: IN_FLOAT,
+    Rule.DIM_ORDER: (
+        "x.contiguous() before the operator (x.reshape(x.shape) where height and width are 1), or the module with "
+        'layout="explicit"; hil docs failures#what-the-lint-refuses'
+    ),
+    Rule.ARGUMENTS: IN_FLOAT,
+    Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",
+    Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
+    Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
+    Rule.OPERATOR: unsupported.ELSEWHERE,
+    Rule.DELEGATE: "lower the module without a partitioner for that delegate",
+    Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
+    Rule.PROGRAM_POOL: "a larger target; hil inspect size tells what its bytes are for",
+}
+"""The next step, by the rule of a finding."""
+
+
+def next_step(finding: LintFinding) -> str:
+    """Return the hint of a finding that stops something; "" for a note."""
+    return "" if finding.is_note else finding.hint or HINTS[finding.rule]

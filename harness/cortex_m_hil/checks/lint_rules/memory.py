@@ -1,0 +1,85 @@
+"""Rules on memory: views, scratch, the memory plan and the target's pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
+from cortex_m_hil.program.memory_shortage import Shortage
+
+_FILLED_UP: Final = (
+    "a kernel filled up with zeros to 3×3, and padding=1, computes the same; so does the runtime builtin"
+)
+_NO_VIEW: Final = (
+    'layout="explicit" lowers some of these rightly; a pixel shuffle can be a ConvTranspose2d whose kernel is its '
+    "stride, with one 1 in each filter"
+)
+
+
+def views(subject: LintSubject) -> Iterator[LintFinding]:
+    """Yield the views whose elements are in another order than those of the value they view.
+
+    ExecuTorch makes a view without a copy, whatever the dim orders (find 24 in docs/known_bugs.md).
+    """
+    values = subject.file.values
+    for view in dict.fromkeys(subject.program.lifetimes.views):
+        of, base = values[view.value].spec, values[view.base].spec
+        if of is None or base is None or (of.numel, of.dtype) != (base.numel, base.dtype) or base.reads_as(of):
+            continue
+        what = f"value {view.value}, {of}, is a view of value {view.base}, {base}"
+        text = f"{what}, without a copy: its elements are in another order"
+        if view.written >= 0:
+            written = subject.file.instructions[view.written]
+            yield subject.finding(Rule.DIM_ORDER, text, written, view.value, hint=_NO_VIEW)
+        else:
+            yield LintFinding(Rule.DIM_ORDER, text, value=view.value, hint=_NO_VIEW)
+
+
+def scratch(subject: LintSubject) -> Iterator[LintFinding]:
+    for need in subject.scratch:
+        if need.planned == need.required:
+            continue
+        fits = [isa.value for isa, size in need.elsewhere if size == need.planned]
+        whose = f", which is what {' or '.join(fits)} needs" if fits else ""
+        needs = f"{subject.target.isa.value} needs {need.required}"
+        sizes = f"{need.planned} bytes of scratch are planned{whose}; {needs}"
+        instruction, hint = subject.file.instructions[need.instruction], ""
+        if need.planned < need.required:
+            rule, text = Rule.SCRATCH, "the kernel would write past its buffer"
+        elif subject.runtime == "executorch":
+            rule, text = Rule.SCRATCH, "ExecuTorch's operators refuse any other size"
+            hint = "" if fits or "depthwise" not in instruction.operator else _FILLED_UP
+        else:
+            rule, text = Rule.SCRATCH_NOTE, "lowered for another ISA class?" if fits else "harmless"
+        yield subject.finding(rule, f"{sizes}: {text}", instruction, need.value, hint=hint)
+
+
+def overlaps(subject: LintSubject) -> Iterator[LintFinding]:
+    file = subject.file
+    for overlap in subject.program.lifetimes.overlaps():
+        laid, victim = (file.values[value] for value in (overlap.value, overlap.victim))
+        text = f"the memory plan lays value {laid.index}, {laid.spec}, over value {victim.index}, {victim.spec}"
+        cause = "the lifetime of the second ends too early in the plan: it is read after the first is written"
+        if overlap.value in file.dataflow.scratch:
+            cause = "the first is scratch, and the second is still needed while or after the operator works in it"
+        instruction = file.instructions[overlap.instruction]
+        yield subject.finding(Rule.OVERLAP, text, instruction, overlap.value, cause=cause)
+
+
+def pools(subject: LintSubject) -> Iterator[LintFinding]:
+    program, file, target = subject.program, subject.file, subject.target
+    planned, room = target.board.planned_room(file.size), target.board.program_room
+    for rule, region, what, requested, available in (
+        (Rule.PLANNED_POOL, "planned", "the tensors need", file.planned_bytes, planned),
+        (Rule.PROGRAM_POOL, "program", "the program needs", file.size, room),
+    ):
+        if requested > available:
+            shortage = Shortage(region, requested, available, target, file, program.named)
+            problem, hint = f"{requested - available} too many", shortage.hint()
+            if rule is Rule.PLANNED_POOL and program.size_without_redzones is not None:
+                plain = program.size_without_redzones
+                problem = f"red zones need {requested - available} bytes more; without them the plan takes {plain}"
+                hint = f"leave the red zones out (--redzones); {hint}" if plain <= available else hint
+            text = f"{what} {requested} bytes and {target.name} has {available}: {problem}"
+            yield LintFinding(rule, text, hint=hint, details=tuple(shortage.details()))
