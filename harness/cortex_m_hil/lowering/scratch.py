@@ -1,23 +1,19 @@
 """The scratch memory that CMSIS-NN needs for each instruction of a `.pte`, by the wheel's own binding.
 
-Each size function gets the dimensions that ExecuTorch's `backends/cortex_m/passes/scratch_buffer_sizes.py` gives it;
-here they are read from the file's arguments, in the order of the schema (`backends/cortex_m/ops/operators.yaml`). Needs
-executorch, not torch.
+The dimensions each size function looks at are those of upstream's `backends/cortex_m/passes/scratch_buffer_sizes.py`;
+here they are read back from the file's arguments, whose order is the schema's (`backends/cortex_m/ops/operators.yaml`).
+Needs executorch, not torch.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cortex_m_hil.errors import ProgramRejected, ToolchainError
-from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.capability import feature, require_sizes
-from cortex_m_hil.lowering.compiler_files import files_digest
-from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.values import Instruction
@@ -148,21 +144,11 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
 
 
 def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
-    """Return the scratch sizes that a program knows, else `required_scratch`, from a cache; none without the wheel."""
+    """Return the scratch sizes that a program knows, else `required_scratch`; none without the wheel."""
     if program.scratch is not None:
         return program.scratch(isa)
     with suppress(ToolchainError):
-        key = hashlib.sha256(f"{files_digest('executorch')} {isa.value}\0".encode() + program.pte).hexdigest()
-        entry = disk.get_or_make(
-            "scratch",
-            key,
-            lambda: {"needs": [astuple(need) for need in required_scratch(program.file, isa)]},
-            lambda: not compiler_state.problem(),
-        )
-        return tuple(
-            ScratchNeed(at, operator, value, required, planned, tuple((Isa(name), size) for name, size in elsewhere))
-            for at, operator, value, required, planned, elsewhere in entry["needs"]
-        )
+        return required_scratch(program.file, isa)
     return ()
 
 
@@ -183,7 +169,7 @@ def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
 def _ask(sizes: Sizes, cmsis_nn: Any, isa: Isa, call: _Call) -> list[int]:
     """Return the sizes for a call; raise ProgramRejected for arguments that the binding does not accept.
 
-    It takes 32-bit integers and lists of two; other arguments are an error of the file.
+    It takes 32-bit integers and lists of two; an argument that is none is the file's fault.
     """
     try:
         return sizes(cmsis_nn, getattr(cmsis_nn.Backend, isa.value), call)

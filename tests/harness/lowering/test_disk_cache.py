@@ -197,13 +197,11 @@ BEGIN
 import torch
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.disk_cache import disk
-from cortex_m_hil.lowering.scratch import scratch_needs
 from cortex_m_hil.targets.cpu import Isa
 torch.manual_seed(0)
 module = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.ReLU())
 program = lower(module, (torch.rand(1, 2, 5, 5),), isa=Isa.MVE)
 found = program.reference(program.inputs)
-scratch_needs(program, Isa.MVE)
 arrays = [*found.dialect, *found.quantized, *found.eager, *(one for some in found.disturbed for one in some)]
 compiler = sorted({name.partition(".")[0] for name in sys.modules} & {"executorch", "torchao"})
 print(json.dumps({
