@@ -46,13 +46,11 @@ def compare(
     is_expected = references.expected is not None
     if is_expected:
         references = References(dialect=references.expected, eager=references.eager)
-    quanta = program_file.dataflow.quantised_outputs
     compared = [
         ComparedOutput(
+            file=program_file,
             number=number,
             array=outputs[number].array(),
-            quantization=program_file.dataflow.output_quantizations[number],
-            is_quanta=number in quanta,
             tolerance=tolerance,
             is_expected=is_expected,
             dialect=_pick(references.dialect, number),
@@ -66,7 +64,7 @@ def compare(
     # Wrong outputs may be of any size; a float that overflows on the way is wrong all the same.
     with np.errstate(over="ignore", invalid="ignore"):
         results = [_compared(output) for output in compared]
-        advice = [advice_about(program_file, *one) for one in zip(compared, *zip(*results, strict=True), strict=True)]
+        advice = [advice_about(*one) for one in zip(compared, *zip(*results, strict=True), strict=True)]
     return Comparison(
         findings=tuple(finding for found, _ in results for finding in found),
         outputs=tuple(figures for _, figures in results),

@@ -12,6 +12,7 @@ from cortex_m_hil.checks.comparison import DIALECT, Finding, FindingKind
 from cortex_m_hil.checks.quanta import QUANTISED, finite, to_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.program.dataflow import OutputQuantization
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import Array
 
 UNINFORMATIVE_QUANTA: Final = 4
@@ -22,20 +23,18 @@ class ComparedOutput:
     """An output with everything it is compared with.
 
     Attributes:
+        file: the program.
         number: its number, from 0.
         array: what the target returned, in the logical shape.
-        quantization: that of the integers behind a float output; None where there are none.
-        is_quanta: whether it is integers that stand for numbers by a scale, and not choices.
         is_expected: whether ``dialect`` is what a user says it is; ``eager`` is the same where that is judged by its
             SQNR.
         disturbed: the outputs of disturbed runs of the fake-quantised module.
         unwritten: a mask of the elements that nobody wrote; None: not known.
     """
 
+    file: PteFile
     number: int
     array: Array
-    quantization: OutputQuantization | None
-    is_quanta: bool
     tolerance: Tolerance
     is_expected: bool
     dialect: Array | None
@@ -43,6 +42,16 @@ class ComparedOutput:
     eager: Array | None
     disturbed: tuple[Array, ...]
     unwritten: Array | None
+
+    @property
+    def quantization(self) -> OutputQuantization | None:
+        """Return that of the integers behind a float output; None where there are none."""
+        return self.file.dataflow.output_quantizations[self.number]
+
+    @cached_property
+    def is_quanta(self) -> bool:
+        """Tell whether it is integers that stand for numbers by a scale, and not choices."""
+        return self.number in self.file.dataflow.quantised_outputs
 
     @property
     def references(self) -> list[Array]:

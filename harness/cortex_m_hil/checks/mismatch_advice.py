@@ -14,18 +14,17 @@ from cortex_m_hil.checks.comparison import WARNINGS, Figures, Finding, FindingKi
 from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.rounding_bound import is_rounding
 from cortex_m_hil.checks.tolerance import GOOD_SQNR
-from cortex_m_hil.program.model import PteFile
 
 LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
 
 
-def advice_about(file: PteFile, output: ComparedOutput, findings: Sequence[Finding], figures: Figures) -> Advice:
+def advice_about(output: ComparedOutput, findings: Sequence[Finding], figures: Figures) -> Advice:
     kinds = {finding.kind for finding in findings} - WARNINGS
     if not kinds:
         return Advice()
     if output.dialect is None or kinds & {FindingKind.SHAPE, FindingKind.UNWRITTEN}:
         return Advice(hint=advice.READING)
-    if FindingKind.COLLAPSE in kinds and (likely := _likely_cause(file, output.number)):
+    if FindingKind.COLLAPSE in kinds and (likely := _likely_cause(output)):
         general = advice.EXPECTED.hint if output.is_expected else advice.TARGET.hint
         return Advice(likely, f"{advice.LAYOUT}; {advice.READING}" if "quantized_linear" in likely else general)
     if output.is_expected:
@@ -59,12 +58,12 @@ def _agrees_with_dialect(output: ComparedOutput) -> bool:
     return bool(np.isclose(output.array, output.dialect, rtol, atol, equal_nan=True).all())
 
 
-def _likely_cause(file: PteFile, number: int) -> str:
-    """Return the most frequent cause of a collapsed output of this program, "" where none is known."""
-    made_by = file.dataflow.computed_by[number]
+def _likely_cause(output: ComparedOutput) -> str:
+    """Return the most frequent cause of a collapsed output, "" where none is known."""
+    made_by = output.file.dataflow.computed_by[output.number]
     if made_by is None:
         return ""
-    folded = has_kernel_sum(file, made_by)
+    folded = has_kernel_sum(output.file, made_by)
     if folded is None:
         return f"{made_by.operator} (instruction {made_by.index}) {advice.FEEDS}"
     where = f"quantized_linear (instruction {made_by.index})"
