@@ -15,11 +15,10 @@ import numpy as np
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.program.dataflow import InputQuantization
-from cortex_m_hil.program.dimensions import SIZES, misfit
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
-from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.program.tensor import SIZES, Array, HostTensor, TensorSpec, misfit
 
 _QUANTA: Final = ("int8", "uint8", "int16")  # dtypes of quantised integers; others are indices and counts
 _WHOLE: Final = {ValueKind.INT: "1", ValueKind.BOOL: "True", ValueKind.DOUBLE: "1.0"}
@@ -227,6 +226,7 @@ def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tu
     for number, (index, given) in enumerate(zip(program.file.inputs, inputs, strict=True)):
         value, spec = program.file.values[index], specs[number]
         fitting = value.spec_of(given.spec.shape)
+        built_in = None if isinstance(value.scalar, str | None) else HostTensor.from_scalar(value.scalar)
         if fitting is None or not fitting.same_memory(given.spec):
             array, taken, most = given.array(), Taken.of(program.file, number), "at most " if value.is_dynamic else ""
             shown = taken if given.spec.dtype != spec.dtype else spec
@@ -234,9 +234,10 @@ def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tu
             of_one_kind = given.spec.kind is spec.kind is ValueKind.TENSOR
             yield what + (lost(taken, array) if of_one_kind else ""), _fix(fitting, taken, given, array)
             alike = False
-        elif not isinstance(own := value.scalar, str | None) and HostTensor.from_scalar(own) != given:
-            what = f"input {number} is {given.item()}, and the program was lowered with {own}, which is built into it"
-            yield what, "ExecuTorch takes no other number: lower the module with this one, or make it a tensor"
+        elif built_in is not None and built_in != given:
+            what = f"input {number} is {given.item()}, and the program was lowered with {built_in.item()}"
+            fix = "ExecuTorch takes no other number: lower the module with this one, or make it a tensor"
+            yield f"{what}, which is built into it", fix
             alike = False
         elif what := _quantised_nan(program.file, number, given):
             yield what, "inputs without NaN"

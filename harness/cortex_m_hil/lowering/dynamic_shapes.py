@@ -14,8 +14,8 @@ from unittest import mock
 from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.options import Inputs
-from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.tensor import Dimension
 
 _BOUNDS: Final = 'bounds for it: torch.export.Dim("batch", min=1, max=8)'
 _OF_EXAMPLE: Final = (

@@ -11,7 +11,7 @@ from cortex_m_hil.errors.text import shown
 from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.nested_graphs import graphs_of, without_modes
 from cortex_m_hil.lowering.options import Inputs
-from cortex_m_hil.program.dimensions import SIZES, Dimension, misfit
+from cortex_m_hil.program.tensor import SIZES, Dimension, misfit
 
 _ORIGINAL: Final = "the program that torch.export.export(module, inputs) gave"
 # Results of run_decompositions in place of operators that the Cortex-M passes expect undecomposed.

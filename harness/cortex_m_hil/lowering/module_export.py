@@ -29,8 +29,8 @@ from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.snapshot import Snapshot
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.torch_shortcuts import without_guards
-from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.program import Training
+from cortex_m_hil.program.tensor import Dimension
 
 T = TypeVar("T")
 

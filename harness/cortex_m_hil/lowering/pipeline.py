@@ -34,11 +34,10 @@ from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptio
 from cortex_m_hil.lowering.redzone_planning import RedzonePlanner, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.torch_shortcuts import bins_compared_by_numpy, operators_looked_up_once
-from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program, References
 from cortex_m_hil.program.pte import parse_pte
-from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.program.tensor import Dimension, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 
 if TYPE_CHECKING:

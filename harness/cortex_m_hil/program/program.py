@@ -9,12 +9,11 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from cortex_m_hil.errors.text import printable
-from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.partition import Partition
 from cortex_m_hil.program.pte import parse_pte
-from cortex_m_hil.program.tensor import Array, HostTensor
+from cortex_m_hil.program.tensor import Array, Dimension, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 
 _SHOWN: Final = 4  # submodules

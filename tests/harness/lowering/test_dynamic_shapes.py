@@ -15,8 +15,8 @@ import cortex_m_hil as hil
 from cortex_m_hil import lowering
 from cortex_m_hil.errors import ConfigError, LoweringError, UnsupportedOperator
 from cortex_m_hil.lowering import Exported, LoweringOptions, export, lower
-from cortex_m_hil.program.dimensions import Dimension, misfit
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import Dimension, misfit
 from cortex_m_hil.targets.cpu import Isa
 from networks import Apply
 
