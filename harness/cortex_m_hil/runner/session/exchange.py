@@ -51,19 +51,17 @@ class Exchange:
         if self.seq + count > LAST_SEQ:
             self.seq = 0
 
-    def frames(self, request: Request, payloads: Sequence[bytes]) -> list[ProtocolFrame]:
-        """Return a request for each payload, with the next seqs."""
-        first, self.seq = self.seq + 1, self.seq + len(payloads)
-        return [ProtocolFrame(request, first + place, payload) for place, payload in enumerate(payloads)]
-
-    def responses(self, requests: Sequence[ProtocolFrame], budget_of_one: Callable[[], Budget]) -> list[ProtocolFrame]:
-        """Send requests and return their responses, in the order of the requests.
+    def responses(
+        self, request: Request, payloads: Sequence[bytes], budget_of_one: Callable[[], Budget]
+    ) -> list[ProtocolFrame]:
+        """Send a request for each payload, with the next seqs, and return the responses in their order.
 
         On a lossy link several are in flight, and one that is not answered is sent again. A duplicate response shows
         that the first one was late and not lost: from then on the retransmission timeout is longer.
 
         Args:
-            requests: the frames to send.
+            request: the request.
+            payloads: a payload for each request.
             budget_of_one: makes the budget for the next response.
 
         Raises:
@@ -71,6 +69,8 @@ class Exchange:
             LinkClosed: the runner has ended.
             ProtocolError: a frame violates the specification.
         """
+        first, self.seq = self.seq + 1, self.seq + len(payloads)
+        requests = [ProtocolFrame(request, first + place, payload) for place, payload in enumerate(payloads)]
         budget = budget_of_one()
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
         found: dict[int, ProtocolFrame] = {}

@@ -351,12 +351,11 @@ class Session:
             ResponseTimeout: no response within `seconds`.
             HarnessError: the one that stands for a response's bad status, or for the runner's end.
         """
-        frames = self._exchange.frames(request, payloads)
         self._events.executing = -1
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
             limit = REQUEST_TIMEOUT if seconds is None else seconds
-            responses = self._responses(frames, lambda: self._process.budget(limit, nbytes))
+            responses = self._responses(request, payloads, lambda: self._process.budget(limit, nbytes))
             readers = [PayloadReader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
             failed = next((place for place, status in enumerate(statuses) if status is not ResponseStatus.OK), None)
@@ -365,13 +364,14 @@ class Session:
             error = self._failure(request, statuses[failed], readers[failed])
         raise error
 
-    def _responses(self, requests: Sequence[ProtocolFrame], budget_of_one: Callable[[], Budget]) -> list[ProtocolFrame]:
+    def _responses(
+        self, request: Request, payloads: Sequence[bytes], budget_of_one: Callable[[], Budget]
+    ) -> list[ProtocolFrame]:
         try:
-            return self._exchange.responses(requests, budget_of_one)
+            return self._exchange.responses(request, payloads, budget_of_one)
         except TimeoutError:
             self._exchange.log_stray_bytes()
-            asked = Request(requests[0].type)
-            raise ResponseTimeout(asked, self._executed_operator(), self.log, self.target.name) from None
+            raise ResponseTimeout(request, self._executed_operator(), self.log, self.target.name) from None
         except LinkClosed:
             raise self._ended() from None
 
