@@ -225,8 +225,7 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            operators = self.dut.session().identity.operators
-            return flow.findings(program, self.target, operators, self.dut.resolved.runtime)
+            return flow.ProgramLint(self.dut, program).findings
 
     @checked_call("hil.run")
     def run(

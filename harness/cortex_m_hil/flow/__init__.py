@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from cortex_m_hil.checks.inputs import arrange
-from cortex_m_hil.flow.checking import Checked, findings, keep, kept_input, refused_by_lint, run, stream, verify
+from cortex_m_hil.flow.checking import (
+    Checked,
+    ProgramLint,
+    findings,
+    keep,
+    kept_input,
+    refused_by_lint,
+    run,
+    stream,
+    verify,
+)
 from cortex_m_hil.flow.dut import DEFAULT_EXECUTION_SECONDS, LONGEST_EXECUTION, Dut, open_dut, operators, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.exporting import export, lower, warn_of_training
@@ -19,6 +29,7 @@ __all__ = [
     "Dut",
     "Guard",
     "Guards",
+    "ProgramLint",
     "arrange",
     "export",
     "findings",

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from cortex_m_hil.checks.advice import SIZE
@@ -63,8 +63,9 @@ def verify(
     Raises:
         InfraError, VerdictError: what `run` raises, and the verdict of the comparison.
     """
-    with lint_told(dut, program, linted):
-        result = _result(dut, program, program.inputs, linted, excluded, guards)
+    lint = ProgramLint(dut, program, linted, excluded)
+    with lint.told():
+        result = _result(dut, program, program.inputs, lint, guards)
         references = program.reference(program.inputs) if program.reference else References()
         comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
         if any(finding.kind is FindingKind.SHAPE for finding in comparison.findings):
@@ -108,23 +109,22 @@ def run(
             passes its self-test afterwards.
     """
     given = program.inputs if inputs is None else inputs
-    with lint_told(dut, program, linted):
-        result = _result(dut, program, given, linted, excluded, guards)
+    lint = ProgramLint(dut, program, linted, excluded)
+    with lint.told():
+        result = _result(dut, program, given, lint, guards)
         if complete:
             _refuse_unwritten(program, result.unwritten, dut.target.name, result.log)
     return result
 
 
 def _result(
-    dut: Dut, program: Program, inputs: tuple[HostTensor, ...], linted: bool, excluded: Sequence[str],
-    guards: Guards | None,
-) -> RunResult:  # fmt: skip
+    dut: Dut, program: Program, inputs: tuple[HostTensor, ...], lint: ProgramLint, guards: Guards | None
+) -> RunResult:
     """Return the result of a program on inputs that fit it, after the lint; raise what `run` does."""
     require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
     keep(dut, program, inputs)
     session = dut.session()
-    if linted:
-        require_lint(dut, program, excluded)
+    lint.require()
     with silence_explained(dut, program, inputs):
         result = execute(dut, session, program, inputs, guards(program) if guards else None)
     return result
@@ -134,9 +134,9 @@ def stream(
     dut: Dut, program: Program, samples: Iterable[tuple[HostTensor, ...]], *, linted: bool = True
 ) -> Iterator[tuple[HostTensor, ...]]:
     """Yield the outputs of a program for each sample; it is loaded once. Raises what `run` does."""
-    if linted:
-        require_lint(dut, program)
-    with lint_told(dut, program, linted):
+    lint = ProgramLint(dut, program, linted)
+    lint.require()
+    with lint.told():
         session, loaded = dut.session(), False
         for inputs in samples:
             require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
@@ -152,17 +152,6 @@ def stream(
 # --- lint ----------------------------------------------------------------------------------------------------
 
 
-def require_lint(dut: Dut, program: Program, excluded: Sequence[str] = ()) -> None:
-    """Lint a program for a target and its runner.
-
-    Raises:
-        LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit.
-    """
-    offered = [name for name in dut.session().identity.operators if not any(map(partial(fnmatch, name), excluded))]
-    found = findings(program, dut.target, offered, dut.resolved.runtime)
-    raise_findings(found, dut.target.name)
-
-
 def findings(
     program: Program, target: Target, operators: Sequence[str] | None, runtime: str
 ) -> tuple[LintFinding, ...]:
@@ -171,25 +160,52 @@ def findings(
     return lint(program, target, operators=operators, scratch=scratch, runtime=runtime)
 
 
-def _unasked(dut: Dut, program: Program) -> tuple[LintFinding, ...]:
-    """Return the findings of a program that is run without lint, whose runner is not asked for its operators."""
-    return findings(program, dut.target, None, dut.resolved.runtime)
+@dataclass(frozen=True)
+class ProgramLint:
+    """The lint of a program on a target, asked once: before a run, or else where the run ends with a bad verdict.
+
+    Attributes:
+        linted: False: the program is run without lint, and the runner is not asked for its operators.
+        excluded: patterns of operators that are taken for absent, though the runner has them.
+    """
+
+    dut: Dut
+    program: Program
+    linted: bool = True
+    excluded: Sequence[str] = ()
+
+    @cached_property
+    def findings(self) -> tuple[LintFinding, ...]:
+        offered = self._offered() if self.linted else None
+        return findings(self.program, self.dut.target, offered, self.dut.resolved.runtime)
+
+    def _offered(self) -> list[str]:
+        names = self.dut.session().identity.operators
+        return [name for name in names if not any(map(partial(fnmatch, name), self.excluded))]
+
+    def require(self) -> None:
+        """Refuse a program that does not fit, unless it is run without lint.
+
+        Raises:
+            LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit.
+        """
+        if self.linted:
+            raise_findings(self.findings, self.dut.target.name)
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """Add to a bad verdict of a run without lint what lint would have refused, and the next step."""
+        try:
+            yield
+        except VerdictError as error:
+            if not self.linted:
+                explain(error, self.findings)
+            raise
 
 
 def refused_by_lint(dut: Dut, program: Program) -> str:
     """Return a line with what lint refuses of a program that is run without it; "" where it fits."""
-    return would_refuse(_unasked(dut, program))
-
-
-@contextlib.contextmanager
-def lint_told(dut: Dut, program: Program, linted: bool) -> Iterator[None]:
-    """Add to a bad verdict of a run without lint what lint would have refused, and the next step."""
-    try:
-        yield
-    except VerdictError as error:
-        if not linted:
-            explain(error, _unasked(dut, program))
-        raise
+    return would_refuse(ProgramLint(dut, program, linted=False).findings)
 
 
 # --- what the sequence needs ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, Mismatch
-from cortex_m_hil.flow.checking import lint_told, require_lint
+from cortex_m_hil.flow.checking import ProgramLint
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
 from cortex_m_hil.flow.hang import silence_explained
@@ -66,9 +66,9 @@ def stream_frames(
             error.message = f"frame {number}: {error.message}"
             raise
     first = program.file.initial_state() if state is None else require_state(program.file, state, program.name)
-    if linted:
-        require_lint(dut, program)
-    with lint_told(dut, program, linted):
+    lint = ProgramLint(dut, program, linted)
+    lint.require()
+    with lint.told():
         stepped = program.stream(frames, first, not _is_quantised(program.file)) if program.stream is not None else ()
         guard = guards(program) if guards else None
         one = _Stream(dut, dut.session(), program, stepped, tolerance, guard)

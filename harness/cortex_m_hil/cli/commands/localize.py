@@ -12,7 +12,6 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
-from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.cli.answers import (
     CANNOT_TELL,
     NO,
@@ -121,8 +120,7 @@ def _require_fit(bundle: Bundle, dut: Dut) -> None:
     A program of another class gives other values on every kernel: that is no finding.
     """
     if bundle.task.linted or dut.target.isa is not bundle.description.program.scratch_isa:
-        operators = dut.session().identity.operators
-        raise_findings(flow.findings(bundle.task.program, dut.target, operators, dut.resolved.runtime), dut.target.name)
+        flow.ProgramLint(dut, bundle.task.program).require()
 
 
 def _answer(head: dict[str, Any], fields: dict[str, Any], lines: Sequence[str], *, is_wrong: bool) -> Answer:

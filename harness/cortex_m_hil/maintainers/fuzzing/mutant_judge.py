@@ -129,7 +129,7 @@ class Fuzzer:
         began = time.process_time()
         try:
             program = Program.from_bytes(data, "mutant.pte")
-            flow.findings(program, self.dut.target, self.dut.session().identity.operators, self.dut.resolved.runtime)
+            _ = flow.ProgramLint(self.dut, program).findings
             program.file.input_specs()
             program.file.output_specs()
             _ = program.file.dataflow.output_quantizations
