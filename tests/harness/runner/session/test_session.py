@@ -263,9 +263,11 @@ def test_transfers_around_the_size_of_a_chunk(session: Session, chunks: int, bey
 
 
 def test_a_read_of_more_chunks_than_there_are_seqs(native: Dut, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(_: Exchange, requests: Sequence[ProtocolFrame], budget: object) -> list[ProtocolFrame]:
-        assert all(encode(one) for one in requests)
-        return [ProtocolFrame(one.type | RESPONSE, one.seq, b"\0\0" + one.payload[-12:-11]) for one in requests]
+    def answers(exchange: Exchange, request: Request, payloads: Sequence[bytes], budget: object) -> list[ProtocolFrame]:
+        first, exchange.seq = exchange.seq + 1, exchange.seq + len(payloads)
+        assert exchange.seq <= LAST_SEQ
+        contents = [b"\0\0" + payload[-12:-11] for payload in payloads]
+        return [ProtocolFrame(request | RESPONSE, first + at, content) for at, content in enumerate(contents)]
 
     session = native.session()
     monkeypatch.setattr(Exchange, "responses", answers)
