@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 import torch
@@ -18,35 +20,33 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import operator_at
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from misbehaving import OPTIONS, spaced
 
 TARGETS = ("native", "m4-qemu", "m55-qemu", "m0-qemu")
 LENGTH = 8  # instructions of a chain
+AT: Final = 0x5EED_0BAD_5EED  # stands in a lowered program for how many bytes behind its input a peek reads
 
 
 class Peeking(nn.Module):
-    """Three copies, the last of which takes a byte from `at` bytes behind its input."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at = at
+    """Three copies, the last of which takes a byte from behind its input."""
 
     def forward(self, x: Any) -> Any:
-        return torch.ops.hil_test.peek(torch.clone(torch.clone(x) + 1.0), self.at)
+        return torch.ops.hil_test.peek(torch.clone(torch.clone(x) + 1.0), AT)
 
 
 class Chain(nn.Module):
-    """Copies of copies; the one at `reader` takes a byte from `at` bytes behind its input."""
+    """Copies of copies; the one at `reader` takes a byte from behind its input."""
 
-    def __init__(self, reader: int, at: int) -> None:
+    def __init__(self, reader: int) -> None:
         super().__init__()
-        self.reader, self.at = reader, at
+        self.reader = reader
 
     def forward(self, x: Any) -> Any:
         for position in range(LENGTH):
-            x = torch.ops.hil_test.peek(x, self.at) if position == self.reader else torch.clone(x)
+            x = torch.ops.hil_test.peek(x, AT) if position == self.reader else torch.clone(x)
         return x
 
 
@@ -57,40 +57,48 @@ def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
 
 
 @functools.cache
-def chain(reader: int, dead: int) -> tuple[Program, int]:
-    """One whose instruction `reader` reads what `dead` wrote, or the input (-1), at a time when nobody needs it any
-    more; and the index of that value."""
-    plain = spaced(Chain(reader, 0)).file
-    value = plain.inputs[0] if dead < 0 else plain.instructions[dead].args[-1]
-    own = plain.instructions[reader].args[0]
-    extents = [Lifetimes(plain).extent(one) for one in (value, own)]
+def chain(reader: int) -> Program:
+    return spaced(Chain(reader))
+
+
+@functools.cache
+def peeking() -> Program:
+    return spaced(Peeking())
+
+
+def at(lowered: Program, bytes_behind: int) -> Program:
+    """The program with this in the place of AT: to lower it again takes a hundred times as long."""
+    assert lowered.pte.count(struct.pack("<q", AT)) == 1
+    pte = lowered.pte.replace(struct.pack("<q", AT), struct.pack("<q", bytes_behind))
+    return replace(lowered, pte=pte, file=parse_pte(pte))
+
+
+def distance(lowered: Program, value: int, own: int) -> int:
+    """In the planned memory, from the input of the peek to another value."""
+    extents = [Lifetimes(lowered.file).extent(one) for one in (value, own)]
     assert extents[0] is not None and extents[1] is not None
-    return spaced(Chain(reader, extents[0].begin - extents[1].begin)), value
+    return extents[0].begin - extents[1].begin
 
 
 PLANTED = [(reader, dead) for reader in range(1, LENGTH) for dead in range(-1, reader - 1)]
 
 
-def peeking(behind: int) -> Program:
-    """At what an earlier instruction wrote, which nobody reads any more."""
-    plain = spaced(Peeking(0)).file
-    extents = [Lifetimes(plain).extent(plain.instructions[at].args[-1]) for at in (behind, len(plain.instructions) - 2)]
-    assert extents[0] is not None and extents[1] is not None
-    return spaced(Peeking(extents[0].begin - extents[1].begin))
-
-
 def test_a_read_of_what_is_dead_is_named(dut: Dut) -> None:
-    program = peeking(0)
+    first, *_, last, _ = peeking().file.instructions  # what the first wrote nobody reads any more
+    program = at(peeking(), distance(peeking(), first.args[-1], last.args[-1]))
     with pytest.raises(LifetimeViolation) as raised:
         flow.run(dut, program, guards=WatchedMemory)
     assert "hil_test::peek.out" in raised.value.operator
     assert "reads intermediate" in str(raised.value) and "whose lifetime is over" in str(raised.value)
 
 
+@pytest.mark.first_only
 def test_each_planted_read_of_what_is_dead_is_found_with_reader_and_tensor(dut: Dut) -> None:
     assert len(PLANTED) >= 20
     for reader, dead in PLANTED:
-        program, value = chain(reader, dead)
+        instructions = chain(reader).file.instructions
+        value = chain(reader).file.inputs[0] if dead < 0 else instructions[dead].args[-1]
+        program = at(chain(reader), distance(chain(reader), value, instructions[reader].args[0]))
         with pytest.raises(LifetimeViolation) as raised:
             flow.run(dut, program, guards=WatchedMemory)
         assert raised.value.operator == operator_at(program, reader)
@@ -99,8 +107,8 @@ def test_each_planted_read_of_what_is_dead_is_found_with_reader_and_tensor(dut: 
 
 def test_a_read_of_what_belongs_to_nobody_is_named(dut: Dut) -> None:
     with pytest.raises(LifetimeViolation, match="reads memory that holds no tensor"):
-        flow.run(dut, spaced(Peeking(64)), guards=WatchedMemory)
+        flow.run(dut, at(peeking(), 64), guards=WatchedMemory)
 
 
 def test_a_read_of_ones_own_is_none(dut: Dut) -> None:
-    assert flow.run(dut, spaced(Peeking(8)), guards=WatchedMemory).outputs
+    assert flow.run(dut, at(peeking(), 8), guards=WatchedMemory).outputs
