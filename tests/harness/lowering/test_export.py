@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,15 @@ MODULES = {"normalized": normalized, "network": network}
     ("layout", "quantize"), [("channels_last", True), ("channels_last", False), ("explicit", True)]
 )
 @pytest.mark.parametrize("name", MODULES)
-def test_programs_and_references_are_those_of_the_module(name: str, layout: Layout, quantize: bool) -> None:
+@pytest.mark.parametrize("classes", [(Isa.MVE, Isa.DSP), tuple(Isa)], ids=["two", "all"])
+def test_programs_and_references_are_those_of_the_module(
+    name: str, layout: Layout, quantize: bool, classes: tuple[Isa, ...]
+) -> None:
     """For each class, though an earlier lowering has worked with the same export."""
     module, options = MODULES[name](), LoweringOptions(layout=layout, quantize=quantize)
     exported = export(module, IMAGE, layout)
     content = digest(exported.program)
-    for isa in Isa:
+    for isa in classes:
         clear_cache()
         one = lower(exported, isa=isa, options=options)
         clear_cache()
@@ -89,6 +93,7 @@ def prepared() -> tuple[Any, tuple[torch.Tensor]]:
     return graph, inputs
 
 
+@functools.cache
 def converted() -> tuple[Any, tuple[torch.Tensor]]:
     graph, inputs = prepared()
     return convert_pt2e(graph), inputs
@@ -131,12 +136,12 @@ def test_what_pt2e_converted_is_not_quantised_twice(wrap: Any) -> None:
         assert "GraphModule" not in raised.value.message
 
 
-@pytest.mark.parametrize("quantize", [True, False])
-def test_what_is_still_to_be_converted(quantize: bool) -> None:
+def test_what_is_still_to_be_converted() -> None:
     graph, inputs = prepared()
-    with pytest.raises(ConfigError, match=r"Sequential: .*not converted: it has a HistogramObserver") as raised:
-        lower(graph, inputs, isa=Isa.DSP, options=LoweringOptions(quantize=quantize))
-    assert "convert_pt2e(prepared)" in raised.value.hint
+    for quantize in (True, False):
+        with pytest.raises(ConfigError, match=r"Sequential: .*not converted: it has a HistogramObserver") as raised:
+            lower(graph, inputs, isa=Isa.DSP, options=LoweringOptions(quantize=quantize))
+        assert "convert_pt2e(prepared)" in raised.value.hint
 
 
 @pytest.mark.slow
@@ -158,6 +163,16 @@ def named() -> Any:
     return torch.export.export(nn.Linear(4, 2), (), {"input": torch.rand(3, 4)})
 
 
+@functools.cache
+def edge() -> Any:
+    return to_edge(linear())
+
+
+@functools.cache
+def executorch() -> Any:
+    return to_edge(linear()).to_executorch()
+
+
 def without_inputs() -> Any:
     program = torch.export.export(nn.Linear(4, 2), (torch.rand(3, 4),))
     program.example_inputs = None
@@ -168,10 +183,10 @@ def without_inputs() -> Any:
     ("make", "said"),
     [
         (lambda: linear().run_decompositions(), r"is decomposed \(aten.addmm.default\)"),
-        (lambda: to_edge(linear()).exported_program(), "is one of to_edge or to_executorch"),
-        (lambda: to_edge(linear()).to_executorch().exported_program(), "is one of to_edge or to_executorch"),
-        (lambda: to_edge(linear()), "ExportedProgram, not a EdgeProgramManager"),
-        (lambda: to_edge(linear()).to_executorch(), "ExportedProgram, not a ExecutorchProgramManager"),
+        (lambda: edge().exported_program(), "is one of to_edge or to_executorch"),
+        (lambda: executorch().exported_program(), "is one of to_edge or to_executorch"),
+        (edge, "ExportedProgram, not a EdgeProgramManager"),
+        (executorch, "ExportedProgram, not a ExecutorchProgramManager"),
         (named, "takes keyword arguments: input"),
         (without_inputs, "has no example inputs"),
     ],
@@ -219,9 +234,10 @@ def test_other_inputs_for_the_same_export(layout: Layout) -> None:
     """The program and references are those of the module with these inputs, which calibrate it."""
     others, options = (IMAGE[0] * 3 + 1,), LoweringOptions(layout=layout)
     module = normalized()
+    other = lower(module, others, isa=Isa.DSP, options=options)
     for given in (module, torch.export.export(module.eval(), IMAGE)):
         exported = export(given, IMAGE if given is module else None, layout)
-        one, other = (lower(it, others, isa=Isa.DSP, options=options) for it in (exported, module))
+        one = lower(exported, others, isa=Isa.DSP, options=options)
         assert one.pte == other.pte and one.inputs[0].data == other.inputs[0].data
         assert one.reference is not None and other.reference is not None
         some, more = (program.reference(program.inputs).eager for program in (one, other))  # type: ignore[misc]
@@ -232,6 +248,11 @@ def test_the_layout_is_that_of_the_export() -> None:
     exported = export(normalized(), IMAGE, "explicit")
     operators = [one.operator for one in lower(exported, isa=Isa.DSP).file.instructions]
     assert "cortex_m::quantized_conv2d_nhwc.out" in operators
+
+
+@pytest.fixture(scope="module")
+def exported() -> Exported:
+    return export(normalized(), IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -257,9 +278,9 @@ def test_the_layout_is_that_of_the_export() -> None:
         (lambda exported: export(exported, IMAGE), "it is exported already"),
     ],
 )
-def test_a_call_that_does_not_fit(call: Any, said: str) -> None:
+def test_a_call_that_does_not_fit(exported: Exported, call: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        call(export(normalized(), IMAGE))
+        call(exported)
 
 
 def test_a_lowering_works_on_a_copy() -> None:
