@@ -34,7 +34,11 @@ pytest_plugins = ["pytester"]
 
 NATIVE = resolve("native", load_targets())
 # Other values, an output that is not written, and what the test of the plugin plants too: each is a build.
-HERE = ("bias_dropped", "last_output_row_unwritten", "zero_point_ignored_in_padding")
+HERE = (
+    pytest.param("bias_dropped", marks=pytest.mark.slow),
+    "last_output_row_unwritten",
+    "zero_point_ignored_in_padding",
+)
 
 
 @functools.cache
@@ -179,6 +183,7 @@ def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
     assert [(cause, row.module) for cause, row in found.causes] == [(Cause.QUANTISATION, "second")]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("factor", [0.01, 100.0])
 def test_calibration_of_another_range_is_named_at_the_input(native: Dut, factor: float) -> None:
     """The float input is exact: what the first operator leaves of it is its own loss."""
