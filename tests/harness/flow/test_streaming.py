@@ -33,7 +33,8 @@ from networks import listener
 from planting import FOLDER, plant
 
 TARGETS = load_targets()
-NAMES = ["native", "m4-qemu", "m55-qemu", "m0-qemu"]
+# State is kept by the host and by code that all classes share; tests/targets/test_state.py runs on the others.
+NAMES = ["native", "m4-qemu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m55-qemu", "m0-qemu"))]
 FRAMES = 24
 PLANTED = sorted((FOLDER / "state").glob("*.patch"))
 

@@ -64,7 +64,11 @@ def duts() -> Iterator[dict[str, Dut]]:
         dut.close()
 
 
-@pytest.fixture(scope="module", params=NAMES)
+# What refuses a program knows nothing of the core: one of them in `make test`.
+REFUSING = [*NAMES[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[2:])]
+
+
+@pytest.fixture(scope="module", params=REFUSING)
 def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
     """With the operators of every day."""
     with flow.open_dut(resolve(request.param, TARGETS)) as opened:
