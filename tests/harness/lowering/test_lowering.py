@@ -86,6 +86,7 @@ class Matmul(nn.Module):  # type: ignore[misc, unused-ignore]
         return torch.bmm(left, right)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("isa", Isa)
 def test_the_deep_autoencoder_lowers_for_every_class(isa: Isa) -> None:
     module, inputs = autoencoder()
@@ -115,6 +116,7 @@ def test_ds_cnn_lowers_in_the_explicit_layout() -> None:
     assert compare(program.file, dialect_outputs(program), references(program), Tolerance(qtol=1)).ok
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])
 def test_scratch_is_what_the_class_needs_and_no_other(layout: Layout) -> None:
     module, inputs = small_net()

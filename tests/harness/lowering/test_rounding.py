@@ -174,6 +174,7 @@ def test_a_bias_beyond_int32_is_caught() -> None:
     assert "calibrate with inputs of the range that is run" in found.advice[0].hint
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("module", CLAMPS.values(), ids=CLAMPS)
 def test_a_clamp_of_integers_that_ignores_their_zero_point_is_caught(module: nn.Module) -> None:
     """docs/known_bugs.md, find 16. By fake-quant; and before it runs, on either runtime."""
