@@ -62,7 +62,9 @@ def hardswish() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8, bias=False), nn.Hardswish())
 
 
-@pytest.mark.parametrize("name", ("native", "m0-qemu", "m4-qemu", "m55-qemu"))
+@pytest.mark.parametrize(
+    "name", ("native", "m4-qemu", *(pytest.param(one, marks=pytest.mark.slow) for one in ("m0-qemu", "m55-qemu")))
+)
 def test_a_hardswish_of_tiny_values_is_refused_on_dsp_alone(name: str) -> None:
     """docs/known_bugs.md, find 20: CMSIS-NN has 16 bits there for a zero point of -111,567."""
     given = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
@@ -79,7 +81,8 @@ def test_a_hardswish_of_tiny_values_is_refused_on_dsp_alone(name: str) -> None:
             flow.run(dut, tiny, linted=False)
 
 
-@pytest.mark.parametrize("isa", Isa)
+@pytest.mark.first_only
+@pytest.mark.parametrize("isa", [Isa.SCALAR, Isa.DSP, Isa.MVE])
 def test_a_factor_that_leaves_int32_is_refused_everywhere(native: Dut, isa: Isa) -> None:
     """Behind a layer that gets nothing but zeros, since the bias lets nothing through the relu."""
     torch.manual_seed(0)
@@ -96,7 +99,8 @@ def test_a_factor_that_leaves_int32_is_refused_everywhere(native: Dut, isa: Isa)
             flow.run(native, program, linted=False)
 
 
-@pytest.mark.parametrize("isa", Isa)
+@pytest.mark.first_only
+@pytest.mark.parametrize("isa", [Isa.SCALAR, Isa.DSP, Isa.MVE])
 def test_a_bias_that_is_cut_off_makes_sums_leave_int32(native: Dut, isa: Isa) -> None:
     """docs/known_bugs.md, find 34."""
     torch.manual_seed(0)
