@@ -38,7 +38,8 @@ def run(command: str, folder: Path, path: str) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-LONG: Final = ("evaluate",)  # trains a network and streams a data set to three ISAs
+# `evaluate` trains a network; `model_tests` runs pytest as `own_board` does, and the script is run by the test below.
+LONG: Final = ("evaluate", "model_tests", "script")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in NAMES])
