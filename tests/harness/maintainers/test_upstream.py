@@ -52,8 +52,8 @@ def test_a_sample_gives_what_upstream_expects_with_and_without_workers(tmp_path:
 
 def test_what_changes_its_inputs_in_place_has_the_same_for_every_target(tmp_path: Path) -> None:
     """Upstream's inputs are made once, with the test's parameters."""
-    done = upstream(tmp_path, "native,m4-qemu,m0-qemu", "-k", "inplace", *files("ops/test_sub.py"))
-    assert done.count() == {name: {"PASS": 1} for name in ("native", "m4-qemu", "m0-qemu")}, done.text
+    done = upstream(tmp_path, "native,m4-qemu", "-k", "inplace", *files("ops/test_sub.py"))
+    assert done.count() == {name: {"PASS": 1} for name in ("native", "m4-qemu")}, done.text
     (cells,) = done.cells.values()
     assert len({cell.outputs for cell in cells.values()}) == 1
 
@@ -80,11 +80,11 @@ def test_what_is_in_the_cache_is_not_lowered_again(tmp_path: Path) -> None:
     (tmp_path / "ran.py").write_text(RAN)
     ran = tmp_path / "ran.txt"
     tests = ("-k", "linear_rank2 or broadcast_1", *files("ops/test_linear.py", "ops/test_add.py"))
-    made = upstream(tmp_path, "native,m4-qemu", "-p", "ran", *tests)
+    made = upstream(tmp_path, "native", "-p", "ran", *tests)
     ran.unlink(missing_ok=True)  # somebody may have lowered them before
-    found = upstream(tmp_path, "native,m4-qemu", "-p", "ran", *tests)
+    found = upstream(tmp_path, "native", "-p", "ran", *tests)
     assert not ran.exists(), ran.read_text()
-    assert found.count() == {"native": {"PASS": 2}, "m4-qemu": {"PASS": 2}} and found.cells == made.cells, found.text
+    assert found.count() == {"native": {"PASS": 2}} and found.cells == made.cells, found.text
     assert {cell.lowering for cells in found.cells.values() for cell in cells.values()} == {"found"}
     (tmp_path / "unknown.py").write_text(
         "from cortex_m_hil.maintainers import executorch_suites as suite\n"
@@ -153,10 +153,9 @@ def sabotage(request, monkeypatch):
 
 def test_a_hang_and_a_crash_cost_only_themselves(tmp_path: Path) -> None:
     (tmp_path / "sabotage.py").write_text(SABOTAGE)
-    done = upstream(
-        tmp_path, "m4-qemu", "-p", "sabotage", "--timeout-multiplier=0.1", "-k", "not int16", *files("ops/test_div.py")
-    )
-    assert done.count() == {"m4-qemu": {"PASS": 4, "FAIL": 2, "XFAIL": 2}}, done.text
+    chosen = ("-k", "not int16 and (self_rank or tensor_pos or broadcast_1)", *files("ops/test_div.py"))
+    done = upstream(tmp_path, "m4-qemu", "-p", "sabotage", "--timeout-multiplier=0.1", *chosen)
+    assert done.count() == {"m4-qemu": {"PASS": 1, "FAIL": 2, "XFAIL": 1}}, done.text
     assert done.cells[f"{DIVISION}[self_rank_1]"]["m4-qemu"].error == "TargetHang"
     assert done.cells[f"{DIVISION}[self_rank_4]"]["m4-qemu"].error == "TargetFault"
     assert "rerun: hil dev upstream --target=m4-qemu -- " in done.text
@@ -289,6 +288,7 @@ def test_the_cortex_m_flow_of_the_backend_suite_runs(tmp_path: Path, workers: li
     assert "rerun: hil dev upstream --backend-suite --target=native -- " in done.text
 
 
+@pytest.mark.slow
 def test_what_its_flow_expects_to_fail_lacks_the_operators_that_upstream_lacks(tmp_path: Path) -> None:
     (tmp_path / "strict.py").write_text(STRICT)
     done = upstream(tmp_path, "native", "-p", "strict", OPERATORS[0], backend_suite=True)
@@ -296,6 +296,7 @@ def test_what_its_flow_expects_to_fail_lacks_the_operators_that_upstream_lacks(t
     assert done.status == 0 and (cells["native"].verdict, cells["native"].error) == ("XFAIL", "UnsupportedOperator")
 
 
+@pytest.mark.slow
 def test_one_quantum_off_the_dialect_is_a_mismatch_though_its_flow_tolerates_a_tenth(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
     done = upstream(tmp_path, "native", "-p", "wrong", OPERATORS[2], backend_suite=True)
