@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -400,6 +401,7 @@ def native() -> Iterator[Dut]:
         yield dut
 
 
+@cache
 def dim_orders(pte: bytes) -> list[list[Site]]:
     """The bytes of each tensor's dim order."""
     items = sorted((site for site in sites(pte) if site.kind is FieldEdit.DIM_ORDER), key=lambda site: site.at)
@@ -407,6 +409,7 @@ def dim_orders(pte: bytes) -> list[list[Site]]:
     return [run for run in ([site for _, site in group] for _, group in runs) if len(run) > 1]
 
 
+@cache
 def dtype_sites(pte: bytes) -> list[Site]:
     return [site for site in sites(pte) if site.kind is FieldEdit.DTYPE]
 
@@ -755,6 +758,7 @@ def test_what_a_runtime_gets_wrong(name: str, runtime: str) -> None:
             raise_findings(found, "x")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("shuffle", [nn.PixelShuffle(2), nn.ChannelShuffle(2)], ids=lambda one: type(one).__name__)
 def test_a_view_of_a_channels_last_tensor_that_reads_another_order(shuffle: nn.Module) -> None:
     """docs/known_bugs.md, find 24. In the explicit layout, and of a flattened image, the order is right.
@@ -819,7 +823,15 @@ def test_lint_refuses_the_dtypes_and_dim_orders_that_the_runner_refuses(native: 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "fits"), [("uint8", True), ("int16", True), ("int32", True), ("int8", False), ("float16", False)]
+    ("dtype", "fits"),
+    [
+        ("uint8", True),
+        ("int8", False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("int16", True), ("int32", True), ("float16", False))
+        ),
+    ],
 )
 def test_what_builtin_converts_lint_knows(native: Dut, dtype: str, fits: bool) -> None:
     """Pixels and samples of sound become floats; whatever lint refuses the runner does."""
@@ -852,6 +864,7 @@ def test_a_pool_with_a_window_in_the_padding_alone_is_refused(native: Dut) -> No
     flow.run(native, fits, linted=False)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("joined", "name"), ((torch.cat, "cat"), (lambda pair: torch.minimum(*pair), "minimum")))
 def test_why_a_layer_is_not_replaced_whose_neighbour_has_another_activation(joined: Any, name: str) -> None:
     layers = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
