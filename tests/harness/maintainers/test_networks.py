@@ -82,7 +82,7 @@ def test_a_recipe_survives_json() -> None:
         )
 
 
-@pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [30, pytest.param(400, marks=pytest.mark.slow)])
 def test_every_recipe_is_a_module_that_runs(count: int) -> None:
     for recipe in drawn(SEED, count):
         made = part_of(recipe)
@@ -219,6 +219,7 @@ def test_lines_of_kernels_follow_from_the_program_alone() -> None:
 IMAGE = torch.linspace(-1, 1, 1 * 3 * 5 * 6).reshape(1, 3, 5, 6)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("relation", "module"),
     (
@@ -276,16 +277,21 @@ def test_a_part_that_is_not_lowered_is_refused_with_a_reason(native: Dut) -> Non
 
 
 @pytest.mark.parametrize(
-    "bug", ("multiplier_of_another_channel", pytest.param("zero_point_ignored_in_padding", marks=pytest.mark.slow))
+    ("bug", "budget"),
+    (
+        ("multiplier_of_another_channel", 10.0),
+        pytest.param("multiplier_of_another_channel", 120.0, marks=pytest.mark.slow),
+        pytest.param("zero_point_ignored_in_padding", 120.0, marks=pytest.mark.slow),
+    ),
 )
-def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, tmp_path: Path) -> None:
+def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, budget: float, tmp_path: Path) -> None:
     """The test fails with the bug, and passes without."""
     firmware = BUGS[bug].plant(tmp_path)
     with flow.open_dut(resolve("native", load_targets()), firmware=firmware) as dut:
         recipe, failure = _first_failure(dut)
         assert failure.operator.partition("::")[2].partition(".")[0].removesuffix("_nhwc") in BUGS[bug].operators
         found = write_shrunk(
-            [dut], recipe, failure, tmp_path / "out", 120.0, "hil dev fuzz --models -t native --seed 7"
+            [dut], recipe, failure, tmp_path / "out", budget, "hil dev fuzz --models -t native --seed 7"
         )
         test = _module(Path(found["fails"]))
         assert "hil dev fuzz --models -t native --seed 7" in test.__doc__
@@ -360,13 +366,13 @@ def hil(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_small_campaign_on_two_targets_and_what_goes_on_is_the_same(tmp_path: Path) -> None:
-    arguments = ["--models", "-t", "native,m4-qemu", "--count", "6", "--seed", "3", "--json"]
+    arguments = ["--models", "-t", "native,m4-qemu", "--count", "4", "--seed", "3", "--json"]
     first = hil(tmp_path, *arguments, "--store", "one", "-n", "2")
     assert first.returncode == OK, first.stderr
     told = json.loads(first.stdout)
-    assert told["programs"] == 6
+    assert told["programs"] == 4
     assert told["defects"] == []
-    assert told["outcomes"]["passed"] >= 4
+    assert told["outcomes"]["passed"] >= 3
     assert set(told["runs"]) == {"native builtin", "m4-qemu builtin"}
     for first_of_names in ("aten_to_cortex_m_pass.py", "DSP ", "SCALAR (host) "):
         files = [one for name, one in told["reached"]["files"].items() if name.startswith(first_of_names)]
