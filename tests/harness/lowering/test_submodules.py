@@ -27,7 +27,7 @@ class Net(nn.Module):
         return self.head(x) * scale, one
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def whole() -> ModulePart:
     torch.manual_seed(0)
     inputs = (torch.rand(1, 3, 8, 8), torch.rand(5))
