@@ -8,10 +8,10 @@ import site
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from paths import REPOSITORY
@@ -51,18 +51,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return an interpreter that has imported torch, ExecuTorch and this package already."""
-    folder = tmp_path_factory.mktemp("preloaded")
-    write_interpreter(folder / "python", folder / "socket")
-    with subprocess.Popen(
-        [sys.executable, preloaded_program, "--serve", folder / "socket"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-    ) as server:  # fmt: skip
-        assert server.stdin and server.stdout
-        assert server.stdout.readline() == b"ready\n"
-        yield str(folder / "python")
-        server.stdin.close()
+def preloaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return an interpreter that has imported torch, ExecuTorch and this package: one for all workers of a run."""
+    folder, owner = tmp_path_factory.getbasetemp(), os.getpid()
+    if hasattr(request.config, "workerinput"):
+        folder, owner = folder.parent, os.getppid()
+    python, address = folder / "python", folder / "socket"
+    with FileLock(folder / "preloaded.lock"):
+        if not python.exists():
+            server = subprocess.Popen(
+                [sys.executable, preloaded_program, "--serve", address, str(owner)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            assert server.stdout
+            with server.stdout as said:
+                assert said.readline() == b"ready\n"
+            write_interpreter(python, address)
+    return str(python)
 
 
 @pytest.fixture

@@ -54,10 +54,11 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def serve(path: str) -> None:
-    """Run as the server, which ends with its standard input; return in each forked process, too, when it is done."""
+def serve(path: str, owner: int) -> None:
+    """Run as the server, which ends with its owner; return in each forked process, too, when it is done."""
     from importlib import import_module
 
+    owner_ended = os.pidfd_open(owner)
     import_module("cortex_m_hil.pytest_plugin.plugin")  # records what of torch and ExecuTorch is imported later
     import_module("torch.export._trace")
     import_module("cortex_m_hil.lowering.capability").executorch_api()
@@ -66,7 +67,7 @@ def serve(path: str) -> None:
         listener.listen()
         print("ready", flush=True)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forked processes
-        while select.select([listener.fileno(), 0], [], [])[0] == [listener.fileno()]:
+        while select.select([listener.fileno(), owner_ended], [], [])[0] == [listener.fileno()]:
             connection, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
@@ -138,6 +139,6 @@ def _become(request: Mapping[str, Any], received: Sequence[int]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
         del sys.path[0]  # the folder of this file
-        serve(sys.argv[2])
+        serve(sys.argv[2], int(sys.argv[3]))
     else:
         sys.exit(main(sys.argv[1:]))
