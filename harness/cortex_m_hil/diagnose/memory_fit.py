@@ -121,7 +121,7 @@ class Fitting:
         self._resolved, self._multiplier, self._changed = resolved, multiplier, changed or {}
         self._folder = TemporaryFolder("hil-fit-")
         try:
-            self._tree = BuildTree(target, self._folder.path, resolved.runtime)
+            self._tree = BuildTree(target, self._folder.path, resolved.runtime, lenient=bool(changed))
         except BaseException:
             self._folder.remove()
             raise

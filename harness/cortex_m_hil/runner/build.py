@@ -299,13 +299,19 @@ class BuildTree:
     cached: they are for simulators only, since a board that has one of them would not be flashed with another.
     """
 
-    def __init__(self, target: Target, folder: Path, runtime: str = "builtin") -> None:
-        """Configure a copy of the sources without compiling anything; compiler warnings are not errors.
+    def __init__(self, target: Target, folder: Path, runtime: str = "builtin", *, lenient: bool = False) -> None:
+        """Configure a copy of the sources without compiling anything. Raises what `build_runner` does.
 
-        Raises what `build_runner` does.
+        Args:
+            target: what the runner is for.
+            folder: where the copy and the objects go.
+            runtime: what executes programs in the runner.
+            lenient: compiler warnings are not errors: for files that a program changes. ccache then has none of the
+                objects that `build_runner` has compiled.
         """
         self._folder = folder
-        self._recipe = _Recipe.of(target, runtime, package_data("firmware"), {"HIL_WERROR": "OFF"})
+        options = {"HIL_WERROR": "OFF"} if lenient else {}
+        self._recipe = _Recipe.of(target, runtime, package_data("firmware"), options)
         self._recipe.copy(folder)
         self._changed: frozenset[str] = frozenset()
         self._configure()

@@ -107,7 +107,9 @@ class MutatedTarget:
         self._resolved, self._kernels = resolved, kernels
         self._programs = list(programs)
         builtin = resolved.runtime == "builtin"
-        self._tree = BuildTree(resolved.target, folder) if builtin else SourceTree(resolved.target, folder)
+        self._tree = (
+            BuildTree(resolved.target, folder, lenient=True) if builtin else SourceTree(resolved.target, folder)
+        )
         elf = self._tree.build({})
         self._digest = executed_digest(elf.path)
         copy = Path(shutil.copy2(elf.path, folder / "unmutated.elf"))
