@@ -600,12 +600,12 @@ def slow(*names: str) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("name", ["m55-scalar-qemu", *slow("m33-scalar-qemu", "m3-qemu")])
+@pytest.mark.parametrize("name", ["m0-qemu", *slow("m55-scalar-qemu", "m33-scalar-qemu", "m3-qemu")])
 def test_scalar_runners_have_no_dsp_instructions(name: str) -> None:
     assert dsp_instructions(build_runner(TARGETS[name])) == []
 
 
-@pytest.mark.parametrize("name", ["m55-scalar-qemu", *slow("m33-qemu", "m55-dsp-qemu")])
+@pytest.mark.parametrize("name", ["m4-qemu", *slow("m33-qemu", "m55-dsp-qemu", "m55-scalar-qemu")])
 def test_dsp_and_scalar_runners_have_no_mve_instructions(name: str) -> None:
     assert mve_instructions(build_runner(TARGETS[name])) == []
 
