@@ -386,7 +386,9 @@ class Sums(nn.Module):
 # --- its sources, for every ISA class ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize(
+    "name", ["m0-qemu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m4-qemu", "m55-qemu"))]
+)
 @pytest.mark.parametrize(
     "source",
     ["runtime.cpp", "pal.cpp", "memory.cpp", "portable_operators.cpp", "printf.cpp", "method_access_check.cpp"],
