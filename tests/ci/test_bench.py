@@ -78,12 +78,15 @@ def test_ratios_are_medians_of_pairs() -> None:
     ("arguments", "message"),
     [
         (["lowering", "a.pte"], "ConfigError: no network 'a.pte'"),
-        (["lowering", "no_such_module:make", "-n", "1"], "ToolchainError: the lowering ended with status 1"),
+        pytest.param(
+            ["lowering", "no_such_module:make", "-n", "1"], "ToolchainError: the lowering ended with status 1",
+            marks=pytest.mark.slow,
+        ),
         (["matrix", "nowhere.py", "-t", "native"], "ConfigError: nowhere.py: there is no such file or folder"),
         (["matrix", "--upstream", "-t", "native"], "not on QEMU"),
         (["matrix", "--upstream", "test_it.py", "-t", "m4-qemu"], "--upstream has its own tests"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_measured_is_an_error(arguments: list[str], message: str) -> None:
     done = bench(*arguments)
     assert done.status == CANNOT_TELL and message in done.err

@@ -170,6 +170,7 @@ def everything_undone() -> Any:
         UNDO.pop()()
 
 
+@pytest.mark.slow
 def test_what_is_warned_of_at_an_import_is_no_error_of_the_users() -> None:
     """Of ExecuTorch 1.5 on Python 3.11 or 3.12: it reads a resource in a way that is deprecated there."""
     code = "import cortex_m_hil, executorch.exir, warnings; warnings.warn('the user is warned as ever')"
