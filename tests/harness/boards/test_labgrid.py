@@ -83,7 +83,7 @@ class Lab:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def begin(self, spare: str) -> None:
-        """`spare` is the terminal of a second place."""
+        """`spare` is the terminal of resources that no place has yet."""
         terminal = os.path.realpath(virtual_directory(self.board) / "port")
         switch = f"http://127.0.0.1:{self.switch.server_port}/{{index}}"
         resources = {
@@ -97,11 +97,13 @@ class Lab:
         self._start(
             "labgrid-exporter", "-c", self.address, "-n", "exp1", "--hostname", "127.0.0.1", "exporter.yaml"
         )  # fmt: skip
-        for place, match, tags in (("b1", "bench", ("board=f405", "pool=both")), ("b2", "spare", ("pool=both",))):
-            self.farm.call("-p", place, "create")
-            self.farm.call("-p", place, "add-match", f"exp1/{match}/*")
-            self.farm.call("-p", place, "set-tags", *tags)
-            self._until("resources", says=f"exp1/{match}/NetworkSerialPort")
+        self.add_place("b1", "bench", "board=f405", "pool=both")
+
+    def add_place(self, place: str, match: str, *tags: str) -> None:
+        self.farm.call("-p", place, "create")
+        self.farm.call("-p", place, "add-match", f"exp1/{match}/*")
+        self.farm.call("-p", place, "set-tags", *tags)
+        self._until("resources", says=f"exp1/{match}/NetworkSerialPort")
 
     def _start(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
@@ -214,6 +216,7 @@ def test_a_place_that_is_wedged_is_refused_and_given_back(lab: Lab) -> None:
 @pytest.mark.slow
 def test_a_place_that_is_wedged_is_passed_over(lab: Lab) -> None:
     """With both wedged there is none; with one, it is the one that the coordinator chooses first."""
+    lab.add_place("b2", "spare", "pool=both")
     url = f"labgrid://{lab.address}/?pool=both"
     assert Farm(lab.address, ("pool=both",)).places() == {"b1", "b2"}
     assert Farm(lab.address, ("name=b1",)).places() == lab.farm.places() == {"b1"}
