@@ -871,8 +871,15 @@ def test_waits(hil_dut):
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
+@pytest.mark.parametrize(
+    ("workers", "how"),
+    [
+        pytest.param([], signal.SIGINT, id="single-ctrl-c"),
+        pytest.param(["-n1"], signal.SIGKILL, id="xdist-kill-9"),
+        pytest.param([], signal.SIGKILL, id="single-kill-9", marks=pytest.mark.slow),
+        pytest.param(["-n1"], signal.SIGINT, id="xdist-ctrl-c", marks=pytest.mark.slow),
+    ],
+)
 def test_no_simulator_survives(pytester: pytest.Pytester, how: signal.Signals, workers: list[str]) -> None:
     pytester.makepyfile(WAITING)
     command = [sys.executable, "-m", "pytest", "--target=m4-qemu", *workers]
@@ -915,6 +922,7 @@ def test_theirs(hil_dut, pytestconfig):
 """
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("file", "load", "owner"),
     [
