@@ -72,23 +72,24 @@ def load_targets(file: Path | str | None = None) -> dict[str, Target]:
 
 
 @checked_call("hil.load_program")
-def load_program(source: Path | str | bytes) -> Program:
+def load_program(source: Path | str | bytes, *, method: str = "") -> Program:
     """Load a program from a `.pte` or `.bpte` file, or from its bytes.
 
-    A program from a `.pte` has no example inputs and no references. One from a `.bpte` has those of its first test
-    case, and all test cases in `cases`, a tuple of programs: `verify` runs one of them and compares its outputs with
-    those that the file expects.
+    A program from a `.pte` has no example inputs and no references. One from a `.bpte` has those of its method's first
+    test case, and all of its method's in `cases`, a tuple of programs: `verify` runs one of them and compares its
+    outputs with those that the file expects.
 
     Args:
         source: the path of the file, or the bytes of a program.
+        method: the name of the method; "" for `forward`, or the only one that computes.
 
     Raises:
         ProgramRejected: the bytes are not a valid program.
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read; there is no such method, or `method` has to say which.
     """
     if isinstance(source, bytes):
-        return read_program(source, "program.pte")
-    return read_program(files.read(Path(source), files.PROGRAM_LIMIT), str(source))
+        return read_program(source, "program.pte", method)
+    return read_program(files.read(Path(source), files.PROGRAM_LIMIT), str(source), method)
 
 
 @checked_call("hil.open")

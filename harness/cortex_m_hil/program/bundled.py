@@ -6,14 +6,17 @@ be as long as its shape says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cortex_m_hil.errors.text import counted
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
-from cortex_m_hil.program.model import MAX_RANK
+from cortex_m_hil.program.methods import choose_method, listed
+from cortex_m_hil.program.model import MAX_RANK, PteFile
 from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.program.pte import read_methods
 from cortex_m_hil.program.schema import BUNDLED_IDENTIFIER, BUNDLED_VALUES, DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, HostTensor, TensorSpec
 
@@ -31,22 +34,30 @@ class BundledCase:
     expected: tuple[HostTensor, ...]
 
 
-def read_program(data: bytes, source: str = "") -> Program:
-    """Read a `.pte`, or a `.bpte` with its test cases. Arbitrary bytes raise ProgramRejected and nothing else.
+def read_program(data: bytes, source: str = "", method: str = "") -> Program:
+    """Read a `.pte`, or a `.bpte` with its test cases.
 
     Args:
-        data: the content of the file.
+        data: the content of the file. Bytes that are no program raise ProgramRejected and nothing else.
         source: the file's name, for messages.
+        method: the name of the method; "" for `forward`, or the only one that computes.
+
+    Raises:
+        ProgramRejected: the bytes are no program that is supported, or a test case does not fit its method.
+        ConfigError: there is no such method, or `method` has to say which.
     """
     if data[4:6] != BUNDLED_IDENTIFIER[:2]:
-        return Program.from_bytes(data, source)
+        return Program.from_bytes(data, source, method)
+    source = printable(source)
     pte, cases = parse_bpte(data, source)
-    program = Program.from_bytes(pte, source)
+    files = {file.method: file for file in read_methods(pte, source)}
     reader = FlatbufferReader(data, len(data), source)
     for number, case in enumerate(cases):
-        for problem in _misfits(program, case):
+        for problem in _misfits(files, case):
             raise reader.fail(f"test case {number} {problem}", hint=_AGAIN)
-    return program.with_cases([_case(program, number, case) for number, case in enumerate(cases)])
+    numbers = {name: itertools.count() for name in files}
+    made = [_case(Program.from_file(files[one.method]), next(numbers[one.method]), one) for one in cases]
+    return Program.from_file(choose_method([*files.values()], source, method)).with_cases(made)
 
 
 def parse_bpte(data: bytes, source: str = "") -> tuple[bytes, tuple[BundledCase, ...]]:
@@ -108,11 +119,12 @@ def _tensor(body: Table, where: str) -> HostTensor:
     return HostTensor(spec, data)
 
 
-def _misfits(program: Program, case: BundledCase) -> Iterator[str]:
-    """Yield how a test case does not fit the program: by its method, or the number, kind, dtype or shape of values."""
-    file = program.file
-    if case.method != file.method:
-        yield f"is for method {case.method!r}, and the program's is {file.method!r}"
+def _misfits(files: Mapping[str, PteFile], case: BundledCase) -> Iterator[str]:
+    """Yield how a test case does not fit: by its method, or the number, kind, dtype or shape of values."""
+    if case.method not in files:
+        yield f"is for method {case.method!r}, and the program has {listed([*files])}"
+        return
+    file = files[case.method]
     yield from _unlike("input", file.input_specs(), case.inputs)
     if case.expected:
         yield from _unlike("output", file.output_specs(), case.expected)

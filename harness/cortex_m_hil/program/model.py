@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -13,11 +14,16 @@ from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.program.values import Instruction, Value
 
 MAX_RANK: Final = 16  # kTensorDimensionLimit of ExecuTorch's runtime
+MAX_METHOD_NAME: Final = 128  # bytes: LOAD, which names the method, is a short frame on a UART too
+
+Plain = int | float | bool | str | HostTensor
+Constant = Plain | tuple[Plain, ...]
+"""What a method without instructions returns: a value, or a tuple where it returned a list or another container."""
 
 
 @dataclass(frozen=True, eq=False)
 class PteFile:
-    """The content of a `.pte`, checked: every index and every offset in here is in range."""
+    """The content of a `.pte`, checked, with one of its methods: every index and every offset in here is in range."""
 
     data: bytes = field(repr=False)
     source: str
@@ -32,6 +38,10 @@ class PteFile:
     """Bytes of each planned buffer; entry 0 is a placeholder, as in the file."""
     states: tuple[int, ...] = ()
     """Values that a program keeps from one call to the next, in the order of the file."""
+    methods: tuple[str, ...] = ()
+    """Names of all methods that compute, in the order of the file; `method` is one of them."""
+    constants: Mapping[str, Constant] = field(default_factory=dict, repr=False)
+    """What the other methods return, by name, in the order of the file."""
 
     @cached_property
     def dataflow(self) -> Dataflow:
@@ -66,7 +76,7 @@ class PteFile:
         """
         for index in self.inputs:
             if self.values[index].constant is not None:
-                raise ProgramRejected(f"{self.source or 'program'}: input value {index} is a constant")
+                raise ProgramRejected(f"{self.label}: input value {index} is a constant")
         return tuple(self._spec(index, "input") for index in self.inputs)
 
     def output_specs(self) -> tuple[TensorSpec, ...]:
@@ -89,7 +99,7 @@ class PteFile:
     def _spec(self, index: int, role: str) -> TensorSpec:
         value = self.values[index]
         if value.spec is None:
-            problem = f"{self.source or 'program'}: {role} value {index} is a {value.kind.value}"
+            problem = f"{self.label}: {role} value {index} is a {value.kind.value}"
             raise ProgramRejected(problem, hint="inputs and outputs are tensors and numbers: leave out what is None")
         return value.spec
 
@@ -97,6 +107,12 @@ class PteFile:
         """Return the constant tensor at a value index, or None where the value is none."""
         value = self.values[index]
         return self._held(value, value.constant)
+
+    @property
+    def label(self) -> str:
+        """Return the name of the file for messages, with the method's where the file has several that compute."""
+        source = self.source or "program"
+        return source if len(self.methods) < 2 else f"{source}, method {self.method}"
 
     def initial_state(self) -> tuple[HostTensor, ...]:
         """Return what each state begins with: what the file says, else zeros, though ExecuTorch promises nothing."""

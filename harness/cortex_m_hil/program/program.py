@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.model import Constant, PteFile
 from cortex_m_hil.program.partition import Partition
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.tensor import Array, Dimension, HostTensor
@@ -104,7 +104,9 @@ class Program:
         remembered: whether it was found in the cache of lowerings.
         no_key: why it cannot be cached; "" where it can.
         undisturbed: returns references for many inputs, without disturbed runs, and caches nothing on disk.
-        cases: the test cases of a bundled program: the same program, each with inputs and a reference of its own.
+        cases: the test cases of its method in a bundled program: the same program, each with inputs and a reference of
+            its own.
+        bundled: those of all methods.
         scratch: returns what CMSIS-NN needs on an ISA class, where that is known; None: an installed ExecuTorch is
             asked.
         state_names: the buffers of the states that the program keeps, in the order of `PteFile.states`.
@@ -131,6 +133,7 @@ class Program:
     no_key: str = ""
     undisturbed: ManyReferences | None = field(default=None, repr=False)
     cases: tuple[Program, ...] = field(default=(), repr=False)
+    bundled: tuple[Program, ...] = field(default=(), repr=False)
     scratch: Callable[[Isa], tuple[ScratchNeed, ...]] | None = field(default=None, repr=False)
     state_names: tuple[str, ...] = ()
     stream: StreamReference | None = field(default=None, repr=False)
@@ -155,26 +158,59 @@ class Program:
         return ", ".join(filter(None, (self.file.instructions[instruction].name, *known)))
 
     @classmethod
-    def from_bytes(cls, data: bytes, source: str = "") -> Program:
+    def from_bytes(cls, data: bytes, source: str = "", method: str = "") -> Program:
         """Make a program of a `.pte` alone.
 
         Args:
             data: the content of a `.pte`.
             source: the file's name, for messages.
+            method: the name of the method that is run; "" for `forward`, or the only one that computes.
 
         Raises:
             ProgramRejected: the bytes are no program that is supported.
+            ConfigError: there is no such method, or `method` has to say which.
         """
-        source = printable(source)
-        file = parse_pte(data, source)
-        name = PurePath(source).stem or file.method
-        return cls(data, file, None, ("",) * len(file.instructions), name)
+        return cls.from_file(parse_pte(data, printable(source), method))
+
+    @classmethod
+    def from_file(cls, file: PteFile) -> Program:
+        """Make a program of which nothing but what a `.pte` says of a method is known."""
+        name = PurePath(file.source).stem or file.method
+        if len(file.methods) > 1:
+            name = f"{name}, method {file.method}"
+        return cls(file.data, file, None, ("",) * len(file.instructions), name)
+
+    @property
+    def constants(self) -> Mapping[str, Constant]:
+        """Return what the file's constant methods return, by their names: numbers, text, `HostTensor`s; or tuples."""
+        return self.file.constants
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Return the names of the methods that compute, in the file's order."""
+        return self.file.methods
+
+    def method(self, name: str) -> Program:
+        """Return the program with another of its methods, and the test cases of that one.
+
+        Args:
+            name: of a method that computes.
+
+        Raises:
+            ConfigError: there is no such method.
+        """
+        if name == self.file.method:
+            return self
+        return Program.from_bytes(self.pte, self.file.source, name).with_cases(self.bundled)
 
     def with_cases(self, cases: Sequence[Program]) -> Program:
-        """Return the program with test cases; the first one's inputs and reference become its own, too."""
-        if not cases:
-            return self
-        return replace(self, inputs=cases[0].inputs, reference=cases[0].reference, cases=tuple(cases))
+        """Return the program with the test cases of a file, of any of its methods.
+
+        Those of its own method become its `cases`, and the first one's inputs and reference its own.
+        """
+        own = tuple(case for case in cases if case.file.method == self.file.method)
+        program = replace(self, cases=own, bundled=tuple(cases))
+        return replace(program, inputs=own[0].inputs, reference=own[0].reference) if own else program
 
 
 @dataclass(frozen=True, slots=True)

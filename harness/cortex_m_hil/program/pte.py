@@ -5,11 +5,14 @@ ProgramRejected names what is damaged.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.dataflow import states
 from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
-from cortex_m_hil.program.model import MAX_RANK, PteFile
+from cortex_m_hil.program.methods import choose_method, constant_value
+from cortex_m_hil.program.model import MAX_METHOD_NAME, MAX_RANK, Constant, PteFile
 from cortex_m_hil.program.schema import (
     DTYPES,
     DYNAMIC_UNBOUND,
@@ -29,6 +32,8 @@ from cortex_m_hil.program.schema import (
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.program.values import Instruction, Planned, Value
 
+_LEAF: Final = '[1, {"type": null,'  # what `encoded_out_str` begins with where a method returned no container
+
 
 class Layout(NamedTuple):
     """The extended header: bytes of the FlatBuffer, and where segments begin and end in the file."""
@@ -45,22 +50,62 @@ class _Areas(NamedTuple):
     states: tuple[tuple[int, int], ...]
 
 
-def parse_pte(data: bytes, source: str = "") -> PteFile:
-    """Read a `.pte`. Arbitrary bytes raise ProgramRejected and nothing else, in time linear in their number.
+def parse_pte(data: bytes, source: str = "", method: str = "") -> PteFile:
+    """Read a `.pte`, and return a method of it, in time linear in the number of bytes.
 
     Args:
-        data: the content of the file.
+        data: the content of the file. Bytes that are no program raise ProgramRejected and nothing else.
         source: the file's name, for messages.
+        method: the method's name; "" for `forward`, or the only one that computes.
+
+    Raises:
+        ProgramRejected: the bytes are no program that is supported. All methods are read, whichever is asked for.
+        ConfigError: there is no such method, or `method` has to say which.
+    """
+    return choose_method(read_methods(data, source), source, method)
+
+
+def read_methods(data: bytes, source: str = "") -> tuple[PteFile, ...]:
+    """Return all methods of a `.pte` that compute, in the file's order.
+
+    Raises:
+        ProgramRejected: the bytes are no program that is supported.
+    """
+    found = read_all_methods(data, source)
+    constants = {file.method: value for file, value in found if value is not None}
+    computing = [file for file, value in found if value is None]
+    if not computing:
+        problem = f"none of the program's {counted(len(constants), 'method')} computes anything"
+        raise FlatbufferReader(data, len(data), source).fail(problem)
+    names = tuple(file.method for file in computing)
+    return tuple(replace(file, methods=names, constants=constants) for file in computing)
+
+
+def read_all_methods(data: bytes, source: str) -> list[tuple[PteFile, Constant | None]]:
+    """Return all methods of a `.pte` in the file's order, with what those return that do not compute.
+
+    Raises:
+        ProgramRejected: the bytes are no program that is supported, or two of its methods have one name.
     """
     layout = read_header(data, source)
     reader = FlatbufferReader(data, layout.program_size, source)
     program = Table(reader, reader.integer(0, "I", "root offset"), "Program")
-    plans = list(program.children("execution_plan", "ExecutionPlan"))
-    if len(plans) != 1:
-        raise reader.fail(f"the program has {len(plans)} methods; one is supported")
-    plan = plans[0]
-    planned_sizes = _read_planned_sizes(plan)
     areas = _Areas(_constant_areas(program, layout), _state_areas(program, layout))
+    found: dict[str, tuple[PteFile, Constant | None]] = {}
+    for number, plan in enumerate(program.children("execution_plan", "ExecutionPlan")):
+        file = _read_method(plan, number, areas)
+        if file.method in found:
+            raise reader.fail(f"two methods are called {file.method!r}")
+        found[file.method] = file, constant_value(file, is_list=_is_list(plan))
+    return [*found.values()]
+
+
+def _read_method(plan: Table, number: int, areas: _Areas) -> PteFile:
+    name = plan.text("name")
+    if not 0 < len(name.encode()) <= MAX_METHOD_NAME:
+        problem = f"the name of method {number} has {len(name.encode())} bytes; 1 to {MAX_METHOD_NAME} are supported"
+        raise plan.reader.fail(problem)
+    planned_sizes = _read_planned_sizes(plan)
     tables = list(plan.children("values", "EValue"))
     values = tuple(_read_value(table, index, len(tables), areas, planned_sizes) for index, table in enumerate(tables))
     operators = tuple(_operator_name(table) for table in plan.children("operators", "Operator"))
@@ -68,9 +113,9 @@ def parse_pte(data: bytes, source: str = "") -> PteFile:
     inputs = _value_indices(plan, "inputs", len(values))
     instructions = _read_instructions(plan, operators, delegates, len(values))
     return PteFile(
-        data=data,
-        source=source,
-        method=plan.text("name"),
+        data=plan.reader.data,
+        source=plan.reader.source,
+        method=name,
         values=values,
         inputs=inputs,
         outputs=_value_indices(plan, "outputs", len(values)),
@@ -80,6 +125,13 @@ def parse_pte(data: bytes, source: str = "") -> PteFile:
         planned_sizes=planned_sizes,
         states=states(values, inputs, instructions),
     )
+
+
+def _is_list(plan: Table) -> bool:
+    """Tell whether a method returned a list, tuple or dict in Python: a file says this in torch's text of the tree."""
+    structure = plan.child("container_meta_type", "ContainerMetadata")
+    text = "" if structure is None else structure.text("encoded_out_str")
+    return bool(text) and not text.startswith(_LEAF)
 
 
 def read_header(data: bytes, source: str) -> Layout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
@@ -13,7 +13,7 @@ from typing import Final
 
 from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
 from cortex_m_hil.program.model import PteFile
-from cortex_m_hil.program.pte import Layout, read_header
+from cortex_m_hil.program.pte import Layout, read_all_methods, read_header
 from cortex_m_hil.program.schema import (
     FIELDS,
     HEADER_AT,
@@ -50,7 +50,8 @@ class PtePart:
     Attributes:
         what: a table's name with what belongs to it; of a constant its value, dtype and shape.
         count: how many of them there are; of a constant, how many values share it.
-        value: of a constant, its number; -1 elsewhere.
+        method: of a constant, the first method that has it; "" elsewhere.
+        value: of a constant, its number in that method; -1 elsewhere.
         operator, instruction, argument: the first use of a constant: `ns::name.overload`, its number, and the
             argument's number in the schema; "", -1 and -1 elsewhere, and where no instruction takes it.
     """
@@ -59,6 +60,7 @@ class PtePart:
     what: str
     nbytes: int
     count: int = 1
+    method: str = ""
     value: int = -1
     operator: str = ""
     instruction: int = -1
@@ -116,19 +118,20 @@ _SECTIONS: Final = {
 
 
 def measure_pte(file: PteFile) -> PteSize:
-    """Return the parts of a file.
+    """Return the parts of a file, whichever of its methods is given.
 
     Raises:
         ProgramRejected: it refers to more than it can hold, or to what lies outside of it.
     """
     layout = read_header(file.data, file.source)
     claims = _Claims(FlatbufferReader(file.data, len(file.data), file.source))
-    for part, begin in _constants(file):
+    methods = [method for method, _ in read_all_methods(file.data, file.source)]
+    for part, begin in _constants(methods):
         claims.add(part, begin, part.nbytes, part.count)
     program = Table(claims.reader, claims.reader.integer(0, "I", "root offset"), "Program")
     claims.add(PtePart(PteSection.HEADER, "header", 0), 0, _header_bytes(file.data))
     _Walk(claims).table(program, PteSection.TABLES)
-    for part, begin in _segments(program, layout, file):
+    for part, begin in _segments(program, layout, methods):
         claims.add(part, begin, part.nbytes)
     order = list(PteSection)
     return PteSize(tuple(sorted(claims.parts(), key=lambda part: (order.index(part.section), -part.nbytes, part.what))))
@@ -251,19 +254,22 @@ def _header_bytes(data: bytes) -> int:
     return HEADER_AT + int.from_bytes(data[HEADER_AT + 4 : HEADER_AT + 8], "little") if extended else HEADER_AT
 
 
-def _constants(file: PteFile) -> Iterator[tuple[PtePart, int]]:
+def _constants(methods: Sequence[PteFile]) -> Iterator[tuple[PtePart, int]]:
     """Yield each constant with the place of its bytes; values that share them are one."""
-    uses = _first_uses(file)
-    places: dict[tuple[int, int], list[Value]] = {}
-    for value in file.values:
-        if value.constant is not None and value.constant[1]:
-            places.setdefault(value.constant, []).append(value)
-    for (begin, nbytes), values in places.items():
-        first = next((value for value in values if value.index in uses), values[0])
-        use = uses.get(first.index, ("", -1, -1))
-        is_used = any(value.index in uses or value.index in file.outputs for value in values)
+    places: dict[tuple[int, int], list[tuple[PteFile, Value]]] = {}
+    uses = {method.method: _first_uses(method) for method in methods}
+    for method in methods:
+        for value in method.values:
+            if value.constant is not None and value.constant[1]:
+                places.setdefault(value.constant, []).append((method, value))
+    for (begin, nbytes), holders in places.items():
+        taken = [(method, value) for method, value in holders if value.index in uses[method.method]]
+        method, value = (taken or holders)[0]
+        use = uses[method.method].get(value.index, ("", -1, -1))
+        is_used = taken or any(value.index in method.outputs for method, value in holders)
         section = PteSection.CONSTANTS if is_used else PteSection.UNUSED
-        yield PtePart(section, f"value {first.index}, {first.spec}", nbytes, len(values), first.index, *use), begin
+        what = f"value {value.index}, {value.spec}" + (f", method {method.method}" if len(methods) > 1 else "")
+        yield PtePart(section, what, nbytes, len(holders), method.method, value.index, *use), begin
 
 
 def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
@@ -277,12 +283,12 @@ def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
     return found
 
 
-def _segments(program: Table, layout: Layout, file: PteFile) -> Iterator[tuple[PtePart, int]]:
+def _segments(program: Table, layout: Layout, methods: Sequence[PteFile]) -> Iterator[tuple[PtePart, int]]:
     """Yield the parts of segments that no value refers to: constants, and whole segments of other data."""
     held = program.child("constant_segment", "SubsegmentOffsets")
     offsets = held.integers("offsets", "Q") if held is not None else ()
     constants = held.integer("segment_index", "I") if held is not None and offsets else -1
-    used = {value.constant[0] for value in file.values if value.constant is not None}
+    used = {value.constant[0] for method in methods for value in method.values if value.constant is not None}
     for number, table in enumerate(program.children("segments", "DataSegment")):
         begin, nbytes = layout.segments_begin + table.integer("offset", "Q"), table.integer("size", "Q")
         if number != constants:

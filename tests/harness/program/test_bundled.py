@@ -100,7 +100,7 @@ def test_an_input_is_laid_out_as_the_program_takes_it() -> None:
 @pytest.mark.parametrize(
     ("cases", "method", "said"),
     [
-        ([((INPUT,), (EXPECTED,))], "backward", "test case 0 is for method 'backward', and the program's is 'forward'"),
+        ([((INPUT,), (EXPECTED,))], "backward", "test case 0 is for method 'backward', and the program has forward"),
         ([((INPUT, INPUT), None)], "forward", "test case 0 has 2 inputs, the program 1"),
         ([((INPUT,), None), ((), None)], "forward", "test case 1 has 0 inputs, the program 1"),
         ([((INPUT[:, :8],), None)], "forward", "has float32[1, 8] for input 0, the program float32[1, 16]"),

@@ -22,6 +22,7 @@ from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.size import PtePart, PteSection, PteSize, measure_pte
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
+from several_methods import made, modules
 
 EXECUTORCH = "1.5.1"
 SIZES = {
@@ -106,6 +107,21 @@ def test_what_nothing_refers_to_is_padding_or_unknown() -> None:
     before = measure_pte(parse_pte(FILES["linear"])).sections
     after = measure_pte(parse_pte(FILES["linear"] + bytes(7) + b"\1\0\2")).sections
     assert after == {**before, PteSection.PADDING: before[PteSection.PADDING] + 8, PteSection.UNKNOWN: 2}
+
+
+def test_constants_of_all_methods_are_counted_once() -> None:
+    """The encoder and the decoder share their weights, and a constant method has a tensor."""
+    methods = {name: one for name, one in modules().items() if name != "reset"}
+    pte = made(methods, {"table": torch.arange(100)})
+    weight = measure_pte(parse_pte(pte, method="encode"))
+    assert weight.nbytes == len(pte)
+    unused = [(part.method, part.what) for part in weight.parts if part.section is PteSection.UNUSED]
+    assert unused == [("decode", "value 1, float32[1, 4], method decode")]  # the state, which only encode takes
+    found = {(part.method, part.nbytes): part for part in constants(weight)}
+    weights, table = found["decode", 64], found["table", 800]
+    assert (weights.operator, weights.count) == ("aten::permute_copy.out", 2)
+    assert weights.what == f"value {weights.value}, float32[4, 4], method decode"
+    assert (table.operator, table.section) == ("", PteSection.CONSTANTS)
 
 
 # --- sizes ---------------------------------------------------------------------------------------------------
