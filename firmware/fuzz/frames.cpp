@@ -17,7 +17,7 @@ namespace {
 constexpr uint8_t kLoad = 0x06;
 constexpr uint8_t kExecute = 0x08;
 constexpr uint8_t kStep = 0x09;
-constexpr size_t kLoadSize = 8;  // size, CRC
+constexpr size_t kLoadSize = 8;  // size, CRC; then the name of the method
 constexpr size_t kRecord = 4;    // type, seq, length
 
 uint8_t encoded[hil::encoded_bound(hil::kMaxPayload)];
@@ -50,7 +50,7 @@ void round_trip(const hil::Frame& sent) {
 
 // No fuzzer guesses a CRC-32, and a program may jump in circles for ever.
 void adjust(uint8_t type, size_t size) {
-  if (type == kLoad && size == kLoadSize) {
+  if (type == kLoad && size >= kLoadSize) {
     uint32_t length = 0;
     std::memcpy(&length, payload, sizeof length);
     const uint32_t most = static_cast<uint32_t>(hil::program_pool().size);

@@ -1,6 +1,7 @@
-// libFuzzer: bytes as a program. Load, inputs to zero, a bounded number of steps, read every value.
-// The program lies in a block of its own size and the rest of the planned pool is poisoned, so a
-// byte too far is a report here, which between the runner's static pools it would not be.
+// libFuzzer: bytes as a program. Load a method, inputs to zero, a bounded number of steps, read
+// every value; then another one. The program lies in a block of its own size and the rest of the
+// planned pool is poisoned, so a byte too far is a report here, which between the runner's static
+// pools it would not be.
 #include <sanitizer/asan_interface.h>
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace {
 constexpr size_t kAlignment = 16;
 constexpr size_t kPlannedPool = 1 << 16;
 constexpr size_t kMethodPool = 1 << 16;
-constexpr int kMaxSteps = 256;  // a program may jump in circles for ever
+constexpr const char* kMethods[] = {"", "encode"};  // the first, and one that a seed has besides
+constexpr int kMaxSteps = 256;                      // a program may jump in circles for ever
 
 alignas(kAlignment) uint8_t planned_pool[kPlannedPool];
 alignas(kAlignment) uint8_t method_pool[kMethodPool];
@@ -73,7 +75,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 0) std::memcpy(program, data, size);
   hil::Runtime& runtime = hil::runtime();
   runtime.init({planned_pool, kPlannedPool}, {method_pool, kMethodPool});
-  if (runtime.load({program, size})) use(runtime);
+  for (const char* method : kMethods) {
+    if (runtime.load({program, size}, method)) use(runtime);
+  }
   runtime.unload();
   std::free(program);
   return 0;

@@ -7,9 +7,10 @@
 
 namespace hil {
 
-constexpr uint8_t kProtocolVersion = 1;
+constexpr uint8_t kProtocolVersion = 2;
 constexpr uint8_t kResponseBit = 0x80;  // in the type of a frame
 constexpr uint8_t kFirstEvent = 0x40;
+constexpr size_t kMaxMethodName = 128;  // bytes
 
 enum class Request : uint8_t {
   kHello = 0x01,

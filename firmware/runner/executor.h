@@ -19,9 +19,9 @@ using BeforeInstruction = void (*)(uint32_t instruction);
 
 void init_runtime();
 
-// `program` lies in the program pool, from its start, or in the resident area. false:
-// runtime().failure() says why.
-bool load_program(Span<const uint8_t> program);
+// `program` lies in the program pool, from its start, or in the resident area; `method` as in
+// Runtime::load. false: runtime().failure() says why.
+bool load_program(Span<const uint8_t> program, const char* method);
 void unload_program();
 size_t program_used();  // bytes, 0 if nothing is loaded
 

@@ -18,6 +18,7 @@ constexpr uint32_t kMaxInputs = 16;
 struct Options {
   const char* program = nullptr;
   const char* output = nullptr;
+  const char* method = "";  // the first, as of ExecuTorch's runners
   const char* inputs[kMaxInputs] = {};
   uint32_t input_count = 0;
 };
@@ -28,7 +29,8 @@ bool complain(const TextLine& line) {
 }
 
 bool usage() {
-  return complain(TextLine() << "usage: executor_runner -m program.pte -o out [-i input.bin]...\n");
+  return complain(TextLine() << "usage: executor_runner -m program.pte [--method_name name] -o out "
+                                "[-i input.bin]...\n");
 }
 
 bool take_option(Options* options, const char* flag, const char* value) {
@@ -36,6 +38,8 @@ bool take_option(Options* options, const char* flag, const char* value) {
     options->program = value;
   } else if (std::strcmp(flag, "-o") == 0) {
     options->output = value;
+  } else if (std::strcmp(flag, "--method_name") == 0) {
+    options->method = value;
   } else if (std::strcmp(flag, "-i") == 0 && options->input_count < kMaxInputs) {
     options->inputs[options->input_count++] = value;
   } else {
@@ -91,7 +95,7 @@ bool print_failure() {
 bool load(const Options& options) {
   size_t size = 0;
   if (!read_file(options.program, program_pool(), &size)) return false;
-  return load_program({program_pool().data, size}) || print_failure();
+  return load_program({program_pool().data, size}, options.method) || print_failure();
 }
 
 bool set_input(const char* path, uint32_t number) {

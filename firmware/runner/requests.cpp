@@ -188,7 +188,10 @@ bool holds(Span<const uint8_t> memory, uint32_t size, uint32_t crc) {
 void load(Reader& request, uint16_t, Reply& reply) {
   const uint32_t size = request.u32();
   const uint32_t crc = request.u32();
+  char method[kMaxMethodName + 1];
+  const bool is_name = request.str(method, sizeof method);
   if (!complete(request, reply)) return;
+  if (!is_name) return reply.fail(Code::kBadRequest, "no name of a method");
   unload_program();
   const Span<const uint8_t> pool{program_pool().data, program_pool().size};
   if (size > pool.size && size > resident_area().size) {
@@ -199,7 +202,7 @@ void load(Reader& request, uint16_t, Reply& reply) {
     return reply.fail(Code::kBadDigest, "the program's CRC is not the one announced");
   }
   const uint8_t* program = in_pool ? pool.data : resident_area().data;
-  if (!load_program({program, size})) return reply.fail(runtime().failure());
+  if (!load_program({program, size}, method)) return reply.fail(runtime().failure());
   put_shape(reply.body(), runtime().shape());
 }
 

@@ -40,7 +40,7 @@ class Server {
 
   static void dispatch(const Frame& request, Reply& reply) {
     if (request.version != kProtocolVersion) {
-      reply.fail(Code::kBadVersion, "this runner speaks version 1");
+      reply.fail(Code::kBadVersion, "this runner speaks version 2");
     } else if (request.seq == 0) {
       reply.fail(Code::kBadRequest, "seq 0 belongs to events");
     } else {

@@ -24,6 +24,23 @@ Span<const uint8_t> Reader::rest() {
   return all;
 }
 
+bool Reader::str(char* text, size_t room) {
+  const size_t length = number(sizeof(uint16_t));
+  text[0] = 0;
+  if (length > left_) {
+    ok_ = false;
+    left_ = 0;
+    return false;
+  }
+  const uint8_t* bytes = data_;
+  data_ += length;
+  left_ -= length;
+  if (length == 0 || length >= room || std::memchr(bytes, 0, length) != nullptr) return false;
+  std::memcpy(text, bytes, length);
+  text[length] = 0;
+  return true;
+}
+
 void Writer::number(uint64_t value, size_t bytes) {
   uint8_t le[8];
   for (size_t i = 0; i < bytes; ++i) le[i] = static_cast<uint8_t>(value >> (8 * i));

@@ -16,6 +16,8 @@ class Reader {
   uint8_t u8() { return static_cast<uint8_t>(number(1)); }
   uint32_t u32() { return number(4); }
   Span<const uint8_t> rest();
+  // A string, with a zero behind it. false: it is empty, longer than the room, or has a zero in it.
+  bool str(char* text, size_t room);
 
   bool ok() const { return ok_; }
   // Everything was there, and nothing is left over.

@@ -57,9 +57,9 @@ class Runtime {
   virtual size_t operator_count() const = 0;
   virtual const char* operator_name(size_t i) const = 0;
 
-  // Verifies `program` (aligned to 16, stays in place until unload) and prepares its one method.
-  // false: failure() says why, and no program is loaded.
-  virtual bool load(Span<const uint8_t> program) = 0;
+  // Verifies `program` (aligned to 16, stays in place until unload) and prepares its method of that
+  // name; of "" its first. false: failure() says why, and no program is loaded.
+  virtual bool load(Span<const uint8_t> program, const char* method) = 0;
   virtual void unload() = 0;
   virtual bool loaded() const = 0;
   virtual ProgramShape shape() const = 0;

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import cortex_m_hil
 from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
-from cortex_m_hil.runner.links.protocol import MemoryRegion, Request
+from cortex_m_hil.program.methods import DEFAULT_METHOD
+from cortex_m_hil.runner.links.protocol import MemoryRegion, Request, name
 from cortex_m_hil.runner.session.exchange import CHUNK
 
 MUTANTS = 50  # of each seed program
@@ -51,7 +52,7 @@ def session(pte: bytes, send: Callable[[MemoryRegion, bytes], list[bytes]]) -> b
     """Return the records of a whole session, as frames.cpp reads them."""
     parts = [record(Request.HELLO), record(Request.OPERATORS, struct.pack("<II", 1, 100)), record(Request.RESET)]
     parts += send(MemoryRegion.PROGRAM, pte)
-    parts.append(record(Request.LOAD, struct.pack("<II", len(pte), 0)))
+    parts.append(record(Request.LOAD, struct.pack("<II", len(pte), 0) + name(DEFAULT_METHOD)))
     parts.append(record(Request.FILL, struct.pack("<BIIIB", MemoryRegion.PLANNED, 0, 0, 0xFFFFFFFF, 0xA5)))
     parts.append(record(Request.RESIZE, struct.pack("<IB2i", 0, 2, 1, 16)))
     parts += send(MemoryRegion.INPUT, bytes(16))
@@ -64,8 +65,8 @@ def session(pte: bytes, send: Callable[[MemoryRegion, bytes], list[bytes]]) -> b
 
 
 def main(folder: Path) -> None:
-    for name in ("program", "frames"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+    for kind in ("program", "frames"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
     for path in SEEDS:
         pte = path.read_bytes()
         (folder / "program" / path.name).write_bytes(pte)

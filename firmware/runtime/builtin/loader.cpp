@@ -25,8 +25,8 @@ Span<const int32_t> span_of(const flatbuffers::Vector<int32_t>* vector) {
 
 }  // namespace
 
-bool Loader::load() {
-  return choose_plan() && refuse_delegates() && find_operators() && plan_memory() &&
+bool Loader::load(const char* method) {
+  return choose_plan(method) && refuse_delegates() && find_operators() && plan_memory() &&
          load_values() && check_lists() && load_ends() && load_instructions();
 }
 
@@ -49,15 +49,9 @@ bool Loader::reject_instruction(uint32_t index, const Parts&... parts) {
   return false;
 }
 
-bool Loader::choose_plan() {
-  const auto* plans = file_.program->execution_plan();
-  if (count_of(plans) == 0) return reject(failure_, "the program has no method");
-  if (count_of(plans) > 1) {
-    return reject(failure_, "the program has ", count_of(plans), " methods (\"",
-                  text_of(plans->Get(0)->name()), "\", \"", text_of(plans->Get(1)->name()),
-                  "\", ...), this runtime takes programs of one");
-  }
-  plan_ = plans->Get(0);
+bool Loader::choose_plan(const char* method) {
+  plan_ = find_method(file_, method, failure_);
+  if (plan_ == nullptr) return false;
   if (count_of(plan_->chains()) != 1) {
     return reject(failure_, "the method has ", count_of(plan_->chains()), " chains, not one");
   }

@@ -15,10 +15,11 @@ class Loader {
          Failure* failure)
       : file_(file), planned_(planned), arena_(arena), method_(method), failure_(failure) {}
 
-  bool load();
+  // The method of that name, of "" the first.
+  bool load(const char* method);
 
  private:
-  bool choose_plan();
+  bool choose_plan(const char* method);
   bool refuse_delegates();
   bool plan_memory();
 

@@ -91,7 +91,7 @@ bool refuse_unsupported(const schema::Program& program, Failure* failure) {
   }
   if (count_of(program.mutable_data_segments()) > 1) {
     return reject(failure, "the program has ", count_of(program.mutable_data_segments()),
-                  " segments of mutable data, a program of one method has one");
+                  " segments of mutable data, one is supported");
   }
   return true;
 }
@@ -193,6 +193,25 @@ bool open_program(Span<const uint8_t> bytes, ProgramFile* file, Failure* failure
   return refuse_unsupported(*file->program, failure) &&
          find_constant_segment(bytes, layout, file, failure) &&
          find_state_segment(bytes, layout, file, failure);
+}
+
+const schema::ExecutionPlan* find_method(const ProgramFile& file, const char* name,
+                                         Failure* failure) {
+  const auto* methods = file.program->execution_plan();
+  const schema::ExecutionPlan* found = nullptr;
+  for (uint32_t i = 0; i < count_of(methods); ++i) {
+    const schema::ExecutionPlan* method = methods->Get(i);
+    if (name[0] == 0) return method;
+    if (std::strcmp(text_of(method->name()), name) != 0) continue;
+    if (found != nullptr) {
+      reject(failure, "two methods of the program are called \"", name, "\"");
+      return nullptr;
+    }
+    found = method;
+  }
+  if (found != nullptr) return found;
+  reject(failure, "the program has no method \"", name, "\" among its ", count_of(methods));
+  return nullptr;
 }
 
 bool find_constant(const ProgramFile& file, uint32_t index, uint32_t nbytes, uint32_t alignment,

@@ -15,6 +15,11 @@ struct ProgramFile {
 
 bool open_program(Span<const uint8_t> bytes, ProgramFile* file, Failure* failure);
 
+// The method of that name, of "" the first. nullptr: there is none, or names are equal, so that it
+// is not clear which is meant.
+const schema::ExecutionPlan* find_method(const ProgramFile& file, const char* name,
+                                         Failure* failure);
+
 // The `nbytes` bytes of constant `index`, aligned to `alignment`.
 bool find_constant(const ProgramFile& file, uint32_t index, uint32_t nbytes, uint32_t alignment,
                    const uint8_t** data, Failure* failure);

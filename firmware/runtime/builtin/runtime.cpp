@@ -9,7 +9,7 @@ namespace {
 
 // Raise it whenever the same program may give other bytes or another verdict: results are keyed by
 // it.
-constexpr char kBuiltinVersion[] = "5";
+constexpr char kBuiltinVersion[] = "6";
 
 class BuiltinRuntime final : public Runtime {
  public:
@@ -26,7 +26,7 @@ class BuiltinRuntime final : public Runtime {
     return i < operators().size ? operators().data[i].name : "";
   }
 
-  bool load(Span<const uint8_t> program) override;
+  bool load(Span<const uint8_t> program, const char* method) override;
   void unload() override;
   bool loaded() const override { return loaded_; }
   ProgramShape shape() const override;
@@ -63,12 +63,12 @@ class BuiltinRuntime final : public Runtime {
   bool loaded_ = false;
 };
 
-bool BuiltinRuntime::load(Span<const uint8_t> program) {
+bool BuiltinRuntime::load(Span<const uint8_t> program, const char* method) {
   unload();
   clear(&failure_);
   ProgramFile file;
   loaded_ = open_program(program, &file, &failure_) &&
-            Loader(file, planned_pool_, &arena_, &method_, &failure_).load();
+            Loader(file, planned_pool_, &arena_, &method_, &failure_).load(method);
   if (!loaded_) unload();
   return loaded_;
 }

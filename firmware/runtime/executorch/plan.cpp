@@ -36,15 +36,12 @@ int32_t end_of(const flatbuffers::Vector<int32_t>* ends, uint32_t number) {
 
 }  // namespace
 
-bool Plan::open(Span<const uint8_t> program, Failure* failure) {
+bool Plan::open(Span<const uint8_t> program, const char* method, Failure* failure) {
   close();
   builtin::ProgramFile file;
   if (!builtin::open_program(program, &file, failure)) return false;
-  const auto* plans = file.program->execution_plan();
-  if (count_of(plans) != 1) {
-    return reject(failure, "the program has ", count_of(plans), " methods, not one");
-  }
-  const schema::ExecutionPlan* plan = plans->Get(0);
+  const schema::ExecutionPlan* plan = builtin::find_method(file, method, failure);
+  if (plan == nullptr) return false;
   if (plan->name() == nullptr) return reject(failure, "the program's method has no name");
   if (count_of(plan->chains()) != 1) {
     return reject(failure, "the method has ", count_of(plan->chains()), " chains, not one");

@@ -1,4 +1,4 @@
-// The ExecutionPlan in a .pte: parts of it that ExecuTorch's C++ interface does not give.
+// An ExecutionPlan in a .pte, one for each method: parts that ExecuTorch's C++ interface does not give.
 //
 // FlatBuffers' headers are of our flatc's version here and of ExecuTorch's own in the libraries, so
 // plan.cpp and builtin/program_file.cpp are compiled with both namespaces renamed: else the linker
@@ -14,9 +14,9 @@ namespace hil::executorch_runtime {
 
 class Plan {
  public:
-  // Verifies every FlatBuffers offset in `program`. Refuses, into `failure`, what this runner
-  // cannot drive: several methods or chains, delegates.
-  bool open(Span<const uint8_t> program, Failure* failure);
+  // Verifies every FlatBuffers offset in `program`, and takes its method of that name, of "" the
+  // first. Refuses, into `failure`, what this runner cannot drive: several chains, delegates.
+  bool open(Span<const uint8_t> program, const char* method, Failure* failure);
   void close() { plan_ = nullptr; }
 
   const char* method() const;

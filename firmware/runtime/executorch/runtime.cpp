@@ -68,7 +68,7 @@ class ExecutorchRuntime final : public Runtime {
     return i < kernels.size() ? kernels[i].name_ : "";
   }
 
-  bool load(hil::Span<const uint8_t> program) override;
+  bool load(hil::Span<const uint8_t> program, const char* method) override;
   void unload() override;
   bool loaded() const override { return method_.has_value(); }
   ProgramShape shape() const override;
@@ -95,7 +95,7 @@ class ExecutorchRuntime final : public Runtime {
   const Failure& failure() const override { return failure_; }
 
  private:
-  bool prepare(hil::Span<const uint8_t> program);
+  bool prepare(hil::Span<const uint8_t> program, const char* method);
   bool load_program();
   bool find_operators();
   bool place_buffers();
@@ -156,17 +156,17 @@ void ExecutorchRuntime::init(hil::Span<uint8_t> planned, hil::Span<uint8_t> meth
   executorch::runtime::runtime_init();
 }
 
-bool ExecutorchRuntime::load(hil::Span<const uint8_t> program) {
+bool ExecutorchRuntime::load(hil::Span<const uint8_t> program, const char* method) {
   unload();
   builtin::clear(&failure_);
   forget_error();
-  if (prepare(program)) return true;
+  if (prepare(program, method)) return true;
   unload();
   return false;
 }
 
-bool ExecutorchRuntime::prepare(hil::Span<const uint8_t> program) {
-  if (!plan_.open(program, &failure_)) return false;
+bool ExecutorchRuntime::prepare(hil::Span<const uint8_t> program, const char* method) {
+  if (!plan_.open(program, method, &failure_)) return false;
   loader_.place(program);
   return load_program() && find_operators() && place_buffers() && load_method() && place_inputs();
 }

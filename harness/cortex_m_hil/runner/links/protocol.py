@@ -222,6 +222,12 @@ def _limits(least: int | None, most: int | None) -> str:
     return f"{least} to {most}" if least <= most else "none"
 
 
+def name(text: str) -> bytes:
+    """Return a name as it is sent."""
+    raw = text.encode()
+    return struct.pack("<H", len(raw)) + raw
+
+
 def no_body(_: PayloadReader) -> None:
     """Accept a response without a body."""
 

@@ -21,6 +21,7 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.program.memory_shortage import Shortage, region_of
+from cortex_m_hil.program.methods import DEFAULT_METHOD
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
@@ -94,14 +95,16 @@ class Session:
         operators: Callable[[int], str] = lambda _: "",
         *,
         file: PteFile | None = None,
+        method: str = DEFAULT_METHOD,
         planned: int = 0,
     ) -> Loaded:
-        """Write the program to the target, if it is not there already, and load it.
+        """Write the program to the target, if it is not there already, and load one of its methods.
 
         Args:
             pte: the program.
             operators: returns the name of an instruction's operator, for messages.
             file: the program as the host parsed it, which the target must agree with; None if it did not parse it.
+            method: the name of the method, if `file` does not tell.
             planned: the bytes that its tensors need at least, if `file` does not tell.
 
         Raises:
@@ -121,7 +124,7 @@ class Session:
             self.write(MemoryRegion.PROGRAM, 0, pte)
         loaded = self._ask(
             Request.LOAD,
-            struct.pack("<II", len(pte), zlib.crc32(pte)),
+            struct.pack("<II", len(pte), zlib.crc32(pte)) + protocol.name(file.method if file is not None else method),
             lambda reader: protocol.loaded(reader, len(pte), file, self.identity.planned_pool),
         )
         self._events.instructions, self.file = loaded.instructions, file

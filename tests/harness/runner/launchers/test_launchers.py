@@ -38,6 +38,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
 from paths import IMPORT_ROOT, REPOSITORY
+from several_methods import modules, three_methods
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 TARGETS = load_targets()
@@ -567,6 +568,25 @@ def test_one_shot_leaves_the_right_bytes(one_shot: OneShot, directory: Path) -> 
     assert (directory / "out-0.bin").read_bytes() == expected
     assert not (directory / "out-1.bin").exists()
     assert "executed" in text
+
+
+def test_one_shot_runs_the_method_that_is_named(one_shot: OneShot, directory: Path) -> None:
+    """And the first one otherwise, as ExecuTorch's runners do."""
+    (directory / "program.pte").write_bytes(three_methods())
+    for name, (module, inputs) in modules().items():
+        given = [item for number in range(len(inputs)) for item in ("-i", f"i{number}.bin")]
+        for number, value in enumerate(inputs):
+            (directory / f"i{number}.bin").write_bytes(value.numpy().tobytes())
+        status, text = one_shot("-m", "program.pte", "--method_name", name, "-o", name, *given)
+        assert status == 0, text
+        outputs = module(*inputs)
+        for number, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
+            assert (directory / f"{name}-{number}.bin").read_bytes() == output.detach().numpy().tobytes()
+        if name == "decode":
+            assert one_shot("-m", "program.pte", "-o", "out", *given)[0] == 0
+            assert (directory / "out-1.bin").read_bytes() == (directory / "decode-1.bin").read_bytes()
+    status, text = one_shot("-m", "program.pte", "--method_name", "no", "-o", "no")
+    assert status == 1 and 'the program has no method "no" among its 6' in text
 
 
 @pytest.mark.parametrize(

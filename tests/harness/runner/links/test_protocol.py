@@ -449,10 +449,10 @@ def event(kind: int, payload: bytes, *, seq: int = 0) -> bytes:
         (event(Event.ENDED, b"\0\0"), "ENDED: 1 bytes too many"),
         (event(0x45, b""), "an event of unknown type 0x45"),
         (event(0x7F, b""), "an event of unknown type 0x7f"),
-        (encode(ProtocolFrame(Event.LOG, 0, b"", version=2)), "a frame of version 2 .* version 1"),
+        (encode(ProtocolFrame(Event.LOG, 0, b"", version=3)), "a frame of version 3 .* version 2"),
         (
             encode(ProtocolFrame(Request.EXECUTE | RESPONSE, 1, OK + bytes(8), version=0)),
-            "a frame of version 0 .* version 1",
+            "a frame of version 0 .* version 2",
         ),
         (event(Event.LOG, b"\0" + text("x" * 5000)), "has 5003 bytes, at most 4096"),
         (event(Request.EXECUTE | RESPONSE, OK, seq=999), "seq 999, which nothing asked for"),

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from cortex_m_hil.program.model import MAX_METHOD_NAME
 from cortex_m_hil.runner.links import framing, protocol
 from paths import REPOSITORY
 
@@ -54,6 +55,7 @@ def test_single_numbers() -> None:
         "ProtocolVersion": framing.VERSION,
         "ResponseBit": protocol.RESPONSE,
         "FirstEvent": min(protocol.Event),
+        "MaxMethodName": MAX_METHOD_NAME,
         "ExitFault": protocol.EXIT_FAULT,
         "ExitFatal": protocol.EXIT_ASSERT,
     }

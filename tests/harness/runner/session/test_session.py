@@ -39,8 +39,8 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers.fvp import FvpLauncher
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
-from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
-from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request, ResponseStatus
+from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
+from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request, ResponseStatus, name
 from cortex_m_hil.runner.session.exchange import LAST_SEQ, Exchange
 from cortex_m_hil.runner.session.session import TO_THE_END, Session
 from cortex_m_hil.targets.connection import Elf, LinkClosed
@@ -58,6 +58,7 @@ PART_NUMBERS = {
     "cortex-m23": 0xD21,  # on QEMU's Cortex-M33
 }  # fmt: skip
 ALIGNMENT = 16  # of planned buffers
+FORWARD = name("forward")  # as LOAD has it
 SECONDS = 60.0  # of engine time or of wall time; nothing here comes near
 TARGETS = load_targets()
 SIMULATED = [name for name, one in TARGETS.items() if not isinstance(one.launcher, (FvpLauncher, SerialLauncher))]
@@ -137,7 +138,7 @@ class Wire:
                 return frame
             self.events.append(frame)
 
-    def ask(self, kind: int, seq: int, payload: bytes = b"", version: int = 1) -> tuple[int, bytes]:
+    def ask(self, kind: int, seq: int, payload: bytes = b"", version: int = VERSION) -> tuple[int, bytes]:
         """Status and body."""
         self.send(encode(ProtocolFrame(kind, seq, payload, version)))
         frame = self.receive()
@@ -156,7 +157,7 @@ def load_over(wire: Wire, known: KnownAnswer, first_seq: int = 100) -> None:
     for seq, offset in enumerate(at, first_seq):
         chunk = struct.pack("<BII", MemoryRegion.PROGRAM, 0, offset) + known.program[offset : offset + 1024]
         assert wire.ask(Request.WRITE, seq, chunk) == (ResponseStatus.OK, b"")
-    announced = struct.pack("<II", len(known.program), zlib.crc32(known.program))
+    announced = struct.pack("<II", len(known.program), zlib.crc32(known.program)) + FORWARD
     assert wire.ask(Request.LOAD, first_seq + len(at), announced)[0] == ResponseStatus.OK
 
 
@@ -634,7 +635,7 @@ def test_many_requests_in_one_write_are_all_answered(wire: Wire) -> None:
 
 def test_requests_that_make_no_sense_are_refused(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
-    assert wire.ask(Request.HELLO, 1, version=2)[0] == ResponseStatus.BAD_VERSION
+    assert wire.ask(Request.HELLO, 1, version=1)[0] == ResponseStatus.BAD_VERSION
     assert wire.ask(0x3F, 2)[0] == ResponseStatus.BAD_REQUEST
     assert wire.ask(0x00, 3)[0] == ResponseStatus.BAD_REQUEST
     assert wire.ask(Request.HELLO, 0)[0] == ResponseStatus.BAD_REQUEST
@@ -657,14 +658,23 @@ def test_events_from_the_host_are_ignored(wire: Wire) -> None:
 
 def test_a_program_that_arrives_damaged_is_not_loaded(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
-    wrong = struct.pack("<II", len(known.program), zlib.crc32(known.program) ^ 1)
+    wrong = struct.pack("<II", len(known.program), zlib.crc32(known.program) ^ 1) + FORWARD
     assert wire.ask(Request.LOAD, 1, wrong)[0] == ResponseStatus.BAD_DIGEST
     assert wire.ask(Request.EXECUTE, 2)[0] == ResponseStatus.BAD_STATE
     load_over(wire, known)
     pool = 1 << 31
-    status, body = wire.ask(Request.LOAD, 3, struct.pack("<II", pool, 0))
+    status, body = wire.ask(Request.LOAD, 3, struct.pack("<II", pool, 0) + FORWARD)
     assert status == ResponseStatus.OUT_OF_MEMORY
     assert struct.unpack_from("<iQ", body) == (-1, pool)
+
+
+@pytest.mark.parametrize("text", ["", "forward\0", "x" * 129], ids=["empty", "with a zero", "too long"])
+def test_what_is_no_name_of_a_method_is_a_bad_request(wire: Wire, known: KnownAnswer, text: str) -> None:
+    """It forgets no program: the request was not understood."""
+    load_over(wire, known)
+    announced = struct.pack("<II", len(known.program), zlib.crc32(known.program))
+    assert wire.ask(Request.LOAD, 1, announced + name(text))[0] == ResponseStatus.BAD_REQUEST
+    assert wire.ask(Request.STEP, 2, struct.pack("<I", 1))[0] == ResponseStatus.OK
 
 
 # --- life and death ------------------------------------------------------------------------------------------
