@@ -213,24 +213,30 @@ class OpenTarget:
         return self.dut.resolved.label
 
     @checked_call("hil.lint")
-    def lint(self, program: Program) -> tuple[LintFinding, ...]:
+    def lint(self, program: Program, *, method: str = "") -> tuple[LintFinding, ...]:
         """Check that a program fits the target and its runner, without running it.
 
         Boots the target for the runner's list of operators. `run` and `check` lint too, and raise.
 
         Args:
             program: from `lower` or `load_program`.
+            method: the name of another method of the program; "": the one that it was loaded with.
 
         Returns:
             The findings, none where everything fits; those with `is_note` do not prevent a run.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            return flow.ProgramLint(self.dut, program).findings
+            return flow.ProgramLint(self.dut, _chosen(program, method)).findings
 
     @checked_call("hil.run")
     def run(
-        self, program: Program, inputs: tuple[Any, ...] | list[Any] | None = None, *, lint: bool = True
+        self,
+        program: Program,
+        inputs: tuple[Any, ...] | list[Any] | None = None,
+        *,
+        method: str = "",
+        lint: bool = True,
     ) -> RunResult:
         """Run a program once, and compare its outputs with nothing.
 
@@ -239,6 +245,7 @@ class OpenTarget:
             inputs: a tuple, one item for each input of the program, of its shape and dtype. A torch tensor is sent as
                 it lies in memory and has to have the program's dim order; a NumPy array of the logical shape is laid
                 out in it; a number is for a scalar input. None: the program's example inputs.
+            method: the name of another method of the program; "": the one that it was loaded with.
             lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
 
         Returns:
@@ -252,11 +259,12 @@ class OpenTarget:
             Mismatch: an element of an output was never written.
             RedzoneViolation, LifetimeViolation: something wrote outside its tensor, or read one whose lifetime was over
                 (with `redzones`).
-            ConfigError: there are no inputs, they do not fit the program in number, dtype, shape or dim order, or a NaN
-                is quantised.
+            ConfigError: there are no inputs, they do not fit the program in number, dtype, shape or dim order, a NaN is
+                quantised, or there is no such method.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
+            program = _chosen(program, method)
             given = program.inputs if inputs is None else _host(program, inputs)
             with _Attempt(self, BundleTask(program, given, linted=lint, redzones=self._redzones)):
                 result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
@@ -352,12 +360,15 @@ class OpenTarget:
             return found
 
     @checked_call("hil.verify")
-    def verify(self, program: Program, tolerance: Tolerance = _DEFAULT, *, excluded: Sequence[str] = ()) -> Checked:
+    def verify(
+        self, program: Program, tolerance: Tolerance = _DEFAULT, *, method: str = "", excluded: Sequence[str] = ()
+    ) -> Checked:
         """Check a program that is lowered already: lint it, run it on its example inputs, and compare its outputs.
 
         Args:
             program: from `lower`. A program from `load_program` has no references, so it is compared with nothing.
             tolerance: how far outputs may be from each reference.
+            method: the name of another method of the program; "": the one that it was loaded with.
             excluded: patterns of operators that lint takes for absent, though the runner has them.
 
         Returns:
@@ -368,7 +379,7 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            return self._verify(program, tolerance, excluded=tuple(excluded))
+            return self._verify(_chosen(program, method), tolerance, excluded=tuple(excluded))
 
     def _verify_set(self, number: int, program: Program, tolerance: Tolerance, linted: bool) -> Comparison:
         """Verify a program on one set of inputs, and name the set in the details of a verdict.
@@ -410,6 +421,7 @@ class OpenTarget:
         program: Program,
         frames: Iterable[Sequence[Any]],
         *,
+        method: str = "",
         state: Sequence[HostTensor] | None = None,
         tolerance: Tolerance = _DEFAULT,
         lint: bool = True,
@@ -422,6 +434,7 @@ class OpenTarget:
         Args:
             program: from `lower` or `load_program`.
             frames: the inputs of each frame, as `run` takes them.
+            method: the name of another method of the program; "": the one that it was loaded with.
             state: what the first frame finds, `Streamed.state` of an earlier stream; None: the initial state.
             tolerance: how far outputs and state of each frame may be from the dialect, which is stepped on this machine
                 with a state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` apply against the
@@ -440,6 +453,7 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
+            program = _chosen(program, method)
             given = [_host(program, _frame(number, inputs)) for number, inputs in enumerate(frames)]
             streamed = flow.stream_frames(
                 self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
@@ -534,6 +548,10 @@ class _Attempt:
             self._target._passed(self._task, self._checked)
             if not self._task.linted:
                 self._target._tell_what_lint_refuses(self._task.program)
+
+
+def _chosen(program: Program, method: str) -> Program:
+    return program.method(method) if method else program
 
 
 def _inputs(given: Any) -> Inputs:

@@ -68,7 +68,7 @@ CONSTANTS: Mapping[str, Any] = {"vocabulary": 49152, "rate": 16000.5, "is_causal
 
 
 def modules() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
-    """The modules of the methods with inputs, made anew: their state is that of the beginning."""
+    """Return the modules of the methods with inputs, made anew: their state is that of the beginning."""
     shared = Shared().eval()
     return {"encode": (Encoder(shared), ROW), "decode": (Decoder(shared), PAIR), "reset": (Reset(shared), ())}
 
@@ -76,19 +76,19 @@ def modules() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
 def made(
     methods: Mapping[str, tuple[torch.nn.Module, tuple[Any, ...]]], constants: Mapping[str, Any] | None = None
 ) -> bytes:
-    """The `.pte` of modules by the names of their methods, and of constant methods, as ExecuTorch makes it."""
+    """Return the `.pte` of modules by the names of their methods, and of constant methods, as ExecuTorch makes it."""
     exported = {name: torch.export.export(module, inputs) for name, (module, inputs) in methods.items()}
     return bytes(to_edge(exported, constant_methods=dict(constants or {})).to_executorch().buffer)
 
 
 @functools.cache
 def three_methods() -> bytes:
-    """The `.pte` of encode, decode and reset with constants. Their file's order is that of the alphabet."""
+    """Return the `.pte` of encode, decode and reset with constants. Their file's order is that of the alphabet."""
     return made(modules(), CONSTANTS)
 
 
 def edited(pte: bytes, edit: Callable[[Any], object]) -> bytes:
-    """The `.pte` after a change of its tree of ExecuTorch's schema classes."""
+    """Return the `.pte` after a change of its tree of ExecuTorch's schema classes."""
     tree = deserialize_pte_binary(pte).program
     edit(tree)
     return bytes(serialize_pte_binary(PTEFile(program=tree)))

@@ -19,6 +19,7 @@ from cortex_m_hil.host.pytest_options import pytest_options
 
 if TYPE_CHECKING:
     from cortex_m_hil.flow.dut import Dut
+    from cortex_m_hil.program.program import Program
     from cortex_m_hil.targets.model import Target
     from cortex_m_hil.targets.resolve import Resolved
 
@@ -42,6 +43,13 @@ Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
 Inputs = Annotated[
     list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
 ]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method", metavar="NAME", help="The method [default: forward, or the only one that computes]",
+        show_default=False,
+    ),
+]  # fmt: skip
 # Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
@@ -145,6 +153,25 @@ class TargetOptions:
 
 
 @dataclass(frozen=True)
+class ProgramOptions:
+    """Options about programs in files."""
+
+    inputs: Inputs = None
+    method: Method = ""
+
+    def load(self, path: Path) -> Program:
+        """Return the program of a `.pte` or `.bpte`, with the method that is named.
+
+        Raises:
+            ProgramRejected: the bytes are no program that is supported.
+            ConfigError: the file cannot be read; there is no such method, or --method has to say which.
+        """
+        from cortex_m_hil.api import load_program
+
+        return load_program(path, method=self.method)
+
+
+@dataclass(frozen=True)
 class Choice:
     """The targets that a command is called for. `resolve` returns one with what it runs as here, or raises."""
 
@@ -161,6 +188,7 @@ TimedOptions = Annotated[TargetOptions, ("timeout_multiplier", "runtime", "targe
 RuntimeOptions = Annotated[TargetOptions, ("runtime", "targets_file")]
 MultiplierOptions = Annotated[TargetOptions, ("timeout_multiplier", "targets_file")]
 FvpOptions = Annotated[TargetOptions, ("require_fvp", "targets_file")]
+MethodOption = Annotated[ProgramOptions, ("method",)]
 BundleOptions = Annotated[TargetOptions, ("require_fvp", "timeout_multiplier", "targets_file")]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rich.console import Console
@@ -14,10 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cortex_m_hil.errors import VerdictError
+from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
     from cortex_m_hil.flow.dut import Dut
+    from cortex_m_hil.program.model import Constant
     from cortex_m_hil.program.program import Program
     from cortex_m_hil.program.tensor import HostTensor
     from cortex_m_hil.runner.results import Identity, Ran, RunResult, Statistic, Usage
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 _Step = TypeVar("_Step")
 _Result = TypeVar("_Result")
 SHOWN_VALUES = 8
+_CONSTANTS: Final = 10  # on a line
 # Of `fields_of_target` and `fields_of_result`, for `json_fields`.
 TARGET_FIELDS: Final[Mapping[str, str]] = {
     "target, runs_as, reason, shim": (
@@ -39,6 +43,9 @@ RAN_FIELDS: Final[Mapping[str, str]] = {
     **TARGET_FIELDS,
     "engine, runtime_version": "what ran it: the simulator or board, and the version of the runtime",
 }
+CONSTANTS_HELP: Final = (
+    "what the constant methods return, by name: a number or a text; a list; of a tensor its dtype and shape, as text"
+)
 RESULT_FIELDS: Final[Mapping[str, str]] = {
     "outputs": "a list of dtype, shape",
     "peaks": (
@@ -52,6 +59,26 @@ RESULT_FIELDS: Final[Mapping[str, str]] = {
         "(host time, which is no measure of cost)"
     ),
 }
+
+
+def constants_as_fields(constants: Mapping[str, Constant]) -> dict[str, Any]:
+    """Return constants as values for JSON."""
+    return {name: _plain(value) for name, value in constants.items()}
+
+
+def _plain(value: Constant) -> Any:
+    from cortex_m_hil.program.tensor import HostTensor
+
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value.spec) if isinstance(value, HostTensor) else value
+
+
+def constants_in_short(constants: Mapping[str, Constant]) -> str:
+    """Return constants as text: `input0_scale 0.5, input0_zp 3`; of many the first ones."""
+    shown = [f"{name} {_plain(value)}" for name, value in islice(constants.items(), _CONSTANTS)]
+    more = len(constants) - len(shown)
+    return printable(", ".join(shown)) + (f" and {more} more (hil inspect size)" if more else "")
 
 
 def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:

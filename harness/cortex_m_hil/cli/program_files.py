@@ -13,8 +13,8 @@ import numpy as np
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.inputs import Taken, dtype_advice, lost, scalar_example
+from cortex_m_hil.cli.options import ProgramOptions
 from cortex_m_hil.diagnose.instruction_counts import check_model, program_of
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
@@ -80,23 +80,25 @@ def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> ProgramIn
 FORMULA: Final = "made by a formula, since none are given and none lie beside the program"
 
 
-def programs_of(model: str, paths: Sequence[Path]) -> Callable[[Isa], tuple[Program, str]]:
+def programs_of(model: str, given: ProgramOptions) -> Callable[[Isa], tuple[Program, str]]:
     """Return a function that returns a model for an ISA class, with inputs, and text that says where these are from.
 
     Args:
         model: a `.pte` or `.bpte`, which is the same for each class; or what `kernels.program_of` lowers.
-        paths: the files of --input.
+        given: the options about its inputs and its method.
 
     Raises:
-        ConfigError: there is no such model, or the inputs do not fit it.
+        ConfigError: there is no such model or method, or the inputs do not fit it.
     """
     check_model(model)
     if not model.endswith(SUFFIXES):
-        if paths:
+        if given.inputs:
             raise ConfigError("--input is for a .pte file", hint="package.module:function returns its inputs")
+        if given.method:
+            raise ConfigError("--method is for a .pte file", hint="a module is lowered to one method, forward")
         return lambda isa: (program_of(model, isa), f"those that {model} brings")
-    program = load_program(Path(model))
-    found = find_inputs(program, Path(model), paths)
+    program = given.load(Path(model))
+    found = find_inputs(program, Path(model), given.inputs or [])
     program = replace(program, inputs=found.inputs)
     return lambda _: (program, found.source)
 

@@ -201,6 +201,7 @@ def _judgement(task: BundleTask, seconds: float) -> BundleJudgement:
 def _described(task: BundleTask, isa: Isa, scratch: Sequence[ScratchNeed] | None) -> ProgramEntry:
     return ProgramEntry(
         name=task.program.name,
+        method=task.program.file.method,
         isa=task.program.isa,
         nodes=task.program.nodes,
         size_without_redzones=task.program.size_without_redzones,

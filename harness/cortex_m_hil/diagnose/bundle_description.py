@@ -16,7 +16,7 @@ from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
 
-SCHEMA_VERSION: Final = 1  # version of bundle.json: raised when an older reader would not understand it
+SCHEMA_VERSION: Final = 2  # version of bundle.json: raised when an older reader would not understand it
 PASSED: Final = "pass"  # in place of the class of a verdict
 
 Line = Annotated[str, AfterValidator(printable)]
@@ -143,6 +143,7 @@ class ReferencesEntry(_Strict):
 
 class ProgramEntry(_Strict):
     name: Line
+    method: Line = ""  # a bundle of format 1 has a program of one
     isa: Isa | None
     nodes: tuple[Line, ...]
     size_without_redzones: _Count | None

@@ -141,7 +141,7 @@ class _Reader:
 
     def _program(self, description: Description) -> Program:
         said = description.program
-        program = self._understood(PROGRAM, partial(Program.from_bytes, self._take(PROGRAM), PROGRAM))
+        program = self._understood(PROGRAM, partial(Program.from_bytes, self._take(PROGRAM), PROGRAM, said.method))
         if len(said.nodes) != len(program.file.instructions):
             raise self._error(f"{PROGRAM} has {len(program.file.instructions)} instructions, {len(said.nodes)} named")
         return replace(

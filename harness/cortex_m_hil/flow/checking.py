@@ -247,7 +247,7 @@ def keep(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> None:
     """
     if (folder := dut.keep) is None:
         return
-    content = hashlib.sha256(b"".join([program.pte, *(value.data for value in inputs)])).hexdigest()
+    content = hashlib.sha256(b"".join([program.identity, *(value.data for value in inputs)])).hexdigest()
     path = folder / f"{files.file_name_for(dut.what)}-{content[:8]}.pte"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def read_program(data: bytes, source: str = "", method: str = "") -> Program:
         ProgramRejected: the bytes are no program that is supported, or a test case does not fit its method.
         ConfigError: there is no such method, or `method` has to say which.
     """
-    if data[4:6] != BUNDLED_IDENTIFIER[:2]:
+    if not _is_bundled(data):
         return Program.from_bytes(data, source, method)
     source = printable(source)
     pte, cases = parse_bpte(data, source)
@@ -58,6 +58,15 @@ def read_program(data: bytes, source: str = "", method: str = "") -> Program:
     numbers = {name: itertools.count() for name in files}
     made = [_case(Program.from_file(files[one.method]), next(numbers[one.method]), one) for one in cases]
     return Program.from_file(choose_method([*files.values()], source, method)).with_cases(made)
+
+
+def extract_pte(data: bytes, source: str = "") -> bytes:
+    """Return the `.pte` of a file's bytes: these, or what a `.bpte` brings. Raises what `parse_bpte` does."""
+    return parse_bpte(data, source)[0] if _is_bundled(data) else data
+
+
+def _is_bundled(data: bytes) -> bool:
+    return data[4:6] == BUNDLED_IDENTIFIER[:2]
 
 
 def parse_bpte(data: bytes, source: str = "") -> tuple[bytes, tuple[BundledCase, ...]]:

@@ -190,6 +190,11 @@ class Program:
         """Return the names of the methods that compute, in the file's order."""
         return self.file.methods
 
+    @property
+    def identity(self) -> bytes:
+        """Return bytes that tell it from other programs: the file's, and the method's name where several compute."""
+        return self.pte if len(self.methods) < 2 else self.pte + self.file.method.encode()
+
     def method(self, name: str) -> Program:
         """Return the program with another of its methods, and the test cases of that one.
 

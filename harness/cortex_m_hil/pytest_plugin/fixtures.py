@@ -223,12 +223,13 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
 
 @pytest.fixture
 def run_pte(hil: Hil) -> Callable[..., RunResult]:
-    """Return the function `run_pte(path_or_bytes, inputs=(), *, lint=True)`, which runs a `.pte` once.
+    """Return the function `run_pte(path_or_bytes, inputs=(), *, method="", lint=True)`, which runs a `.pte`.
 
     Its arguments:
         path_or_bytes: a `.pte` that exists already.
         inputs: arrays (or tensors) of logical shape and the program's dtypes, laid out in its dim order here; numbers
             for scalars.
+        method: the name of the method; "" for `forward`, or the only one that computes.
         lint: False runs what does not fit the target.
 
     It returns a `RunResult`, as `hil.run` does: `outputs`, a tuple of `HostTensor` in the program's order, of which
@@ -238,10 +239,12 @@ def run_pte(hil: Hil) -> Callable[..., RunResult]:
     """
 
     @checked_call("run_pte")
-    def run_pte(pte: Path | str | bytes, inputs: Sequence[Any] = (), *, lint: bool = True) -> RunResult:
+    def run_pte(
+        pte: Path | str | bytes, inputs: Sequence[Any] = (), *, method: str = "", lint: bool = True
+    ) -> RunResult:
         __tracebackhide__ = True
         with Reporting(hil.dut.resolved):
-            program = load_program(pte)
+            program = load_program(pte, method=method)
             given = flow.arrange(program, inputs)
         return hil.run(program, given, lint=lint)
 

@@ -93,7 +93,7 @@ def _place(resolved: Resolved) -> _Place:
 
 
 def _digest(program: Program) -> str:
-    digest = hashlib.sha256(program.pte)
+    digest = hashlib.sha256(program.identity)
     for one in program.inputs:
         digest.update(one.data)
     return digest.hexdigest()

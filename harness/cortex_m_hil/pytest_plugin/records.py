@@ -108,7 +108,7 @@ def record_run(node: pytest.Item, program: Program, result: RunResult, elf: Elf)
         prop.ENGINE: result.ran.engine,
         prop.RUNTIME: f"{result.ran.runtime} {result.ran.runtime_version}",
         prop.BUILD_ID: elf.build_id,
-        prop.PROGRAM: hashlib.sha256(program.pte).hexdigest()[:16],
+        prop.PROGRAM: hashlib.sha256(program.identity).hexdigest()[:16],
         prop.PTE_BYTES: len(program.pte),
         prop.CORTEX_M_OPERATORS: program.partition.cortex_m_nodes,
         prop.CORTEX_M_MACS: program.partition.cortex_m_macs,

@@ -34,7 +34,7 @@ def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
     assert f"board.yaml   pools: {{{pools}}}\n" in shown
     assert f"board.ld     HIL_STACK_SIZE = {sizes['stack']};\n" in shown
     assert "inputs       made by a formula, since none are given" in shown
-    assert "depends on   the inputs' values; builtin 5; arm-none-eabi-g++" in shown
+    assert "depends on   the inputs' values; builtin 6; arm-none-eabi-g++" in shown
 
 
 def test_what_fit_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:

@@ -22,9 +22,13 @@ from several_methods import PAIR, ROW, edited, modules, three_methods
 SECONDS = 60.0
 
 
-@pytest.fixture(scope="module", params=["native", "m4-qemu"])
+@pytest.fixture(
+    scope="module", params=[("native", "builtin"), ("m4-qemu", "builtin"), ("native", "executorch")], ids="-".join
+)
 def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
-    with flow.open_dut(resolve(request.param, load_targets())) as opened:
+    """The portable operators of ExecuTorch's wheel run on the host."""
+    name, runtime = request.param
+    with flow.open_dut(resolve(name, load_targets(), runtime=runtime)) as opened:
         yield opened
 
 

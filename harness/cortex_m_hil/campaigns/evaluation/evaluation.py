@@ -70,15 +70,16 @@ class EvaluationPlan(store.Plan):
 class EvaluatedModel:
     """A `.pte` or `.bpte`, or a module by name, which is lowered for each ISA class. It has one input, a tensor."""
 
-    def __init__(self, name: str, layout: str = "") -> None:
+    def __init__(self, name: str, layout: str = "", method: str = "") -> None:
         """Load a program, or export a module.
 
         Args:
             name: a file's name, or a module's.
             layout: of the module; "": the default one.
+            method: of the program; "": `forward`, or the only one that computes.
 
         Raises:
-            ConfigError: there is none of the name, it has other inputs, or there is no such layout.
+            ConfigError: there is none of the name, it has other inputs, or there is no such layout or method.
         """
         self.name = name
         self._programs: dict[Isa, Program] = {}
@@ -86,9 +87,11 @@ class EvaluatedModel:
         if name.endswith(SUFFIXES):
             if layout:
                 raise ConfigError(f"--layout {layout}: {name} is lowered", hint="a .pte has the layout it has")
-            self._file = read_program(files.read(Path(name), files.PROGRAM_LIMIT), name)
+            self._file = read_program(files.read(Path(name), files.PROGRAM_LIMIT), name, method)
             inputs = [Taken.of(self._file.file, number) for number in range(len(self._file.file.inputs))]
         else:
+            if method:
+                raise ConfigError(f"--method {method}: {name} is lowered to one method", hint="a .pte may have several")
             chosen: Any = layout or DEFAULT.layout
             self._exported = export(*load_named_module(name), chosen)
             inputs = _taken(self._exported.inputs)
@@ -171,7 +174,7 @@ class Job:
     def content(self) -> str:
         """Return a digest of everything that outputs follow from, except inputs."""
         parts = self.dut.elf.build_id, launchers.engine(self.dut.target), str(self.linted)
-        return hashlib.sha256(self.program.pte + "\n".join(parts).encode()).hexdigest()
+        return hashlib.sha256(self.program.identity + "\n".join(parts).encode()).hexdigest()
 
 
 class Evaluation(Planner):

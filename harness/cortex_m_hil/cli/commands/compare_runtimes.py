@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Inputs, MultiplierOptions, OneTarget
+from cortex_m_hil.cli.options import MultiplierOptions, OneTarget, ProgramOptions
 from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.cli.program_files import ProgramInputs, find_inputs
 from cortex_m_hil.diagnose.compare_runtimes import Difference, compare_runtimes
@@ -39,7 +38,7 @@ def compare_runtimes_command(
     ptes: Annotated[list[Path], typer.Argument(metavar="PROGRAM.pte...", show_default=False)],
     target: OneTarget,
     on: MultiplierOptions,
-    inputs: Inputs = None,
+    given: ProgramOptions,
 ) -> None:
     """Show where builtin and an installed ExecuTorch differ. Both step the programs, each operator on equal inputs.
 
@@ -47,10 +46,10 @@ def compare_runtimes_command(
     are generated, the same every time. Exit status 1 if any operator gave other bytes, or either runtime refused a
     program.
     """
-    if inputs and len(ptes) > 1:
+    if given.inputs and len(ptes) > 1:
         raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
-    loaded = [(load_program(pte), pte) for pte in ptes]
-    programs = [(program, find_inputs(program, pte, inputs or [])) for program, pte in loaded]
+    loaded = [(given.load(pte), pte) for pte in ptes]
+    programs = [(program, find_inputs(program, pte, given.inputs or [])) for program, pte in loaded]
     first, second = (replace(on, runtime=runtime).resolve(target) for runtime in RUNTIMES)
     with on.open(first) as builtin, on.open(second) as installed:
         say(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n")

@@ -27,7 +27,7 @@ from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
-from cortex_m_hil.cli.options import NoLint, SeveralTargets, TargetOptions, within
+from cortex_m_hil.cli.options import MethodOption, NoLint, SeveralTargets, TargetOptions, within
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, refused_by_lint, table
 from cortex_m_hil.cli.program_files import ModelArgument
 from cortex_m_hil.diagnose.instruction_counts import check_model
@@ -88,7 +88,7 @@ class SampleOptions:
         {
             **TARGET_FIELDS,
             "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
-            "model, data, task": "what was asked; task is classes or anomaly",
+            "model, method, data, task": "what was asked; method may be empty; task is classes or anomaly",
             "taken_as": "a note where integers of the data were taken as floats without a scale; else empty",
             "outcome, samples, left": (
                 "complete, under way, or ended early by an error; how many samples are done, and left"
@@ -127,6 +127,7 @@ def evaluate(
     wanted: ThresholdOptions,
     on: TargetOptions,
     led: CampaignOptions,
+    of: MethodOption,
     layout: Annotated[
         str, typer.Option("--layout", help="Memory layout to lower a module for: channels_last or explicit")
     ] = "",
@@ -143,7 +144,7 @@ def evaluate(
     choice = on.choose(target)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with led.store() as kept:
-        found = EvaluatedModel(model, layout)
+        found = EvaluatedModel(model, layout, of.method)
         raw = Raw(given.raw, given.scale, given.zero_point)
         samples = read_data_set(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
@@ -162,7 +163,7 @@ def evaluate(
             runs = campaign.work(evaluation, Deadline.after(led.budget))
     reports = _reports(jobs, samples, task, asked, runs, has_references=found.has_references)
     lint = {name: refused_by_lint(one.dut, one.program, linted=one.linted) for name, one in jobs.items()}
-    asked_of = {"model": model, "data": given.data, "taken_as": samples.taken_as}
+    asked_of = {"model": model, "method": of.method, "data": given.data, "taken_as": samples.taken_as}
     raise typer.Exit(_print_answers(reports, resolved, asked_of, lint))
 
 

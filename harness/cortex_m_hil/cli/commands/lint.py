@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
 from cortex_m_hil.cli.answers import NO, OK, Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Pte, RuntimeOptions, SeveralTargets
+from cortex_m_hil.cli.options import MethodOption, Pte, RuntimeOptions, SeveralTargets
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.errors.text import counted
@@ -26,7 +25,7 @@ UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "program": "the file",
+            "program, method": "the file, and its method",
             "fits": "whether there is nothing but notes",
             "not_checked": (
                 "what was not looked at: method pool and stack, and operators where the runner cannot tell them"
@@ -39,12 +38,13 @@ def lint_command(
     pte: Pte,
     target: SeveralTargets,
     on: RuntimeOptions,
+    given: MethodOption,
 ) -> None:
     """Tell whether a program fits each target.
 
     The runner is built for its list of operators, the program is not run. No board is needed.
     """
-    choice, program = on.choose(target, live=False), load_program(pte)
+    choice, program = on.choose(target, live=False), given.load(pte)
     choice.answer_each(lambda resolved: _lint(pte, program, resolved))
 
 
@@ -53,9 +53,15 @@ def _lint(pte: Path, program: Program, resolved: Resolved) -> Answer:
     unchecked = "; ".join(filter(None, (unknown, UNMEASURED)))
     findings = flow.findings(program, resolved.target, operators, resolved.runtime)
     fits = all(finding.is_note for finding in findings)
-    summary = _summary(pte, program, resolved) if fits else f"{pte} does not fit {resolved.display_name}"
+    summary = _summary(program, resolved) if fits else f"{program.file.label} does not fit {resolved.display_name}"
     lines = [*map(_finding, findings), f"{summary}; NOT checked: {unchecked}"]
-    fields = {"program": pte, "fits": fits, "not_checked": unchecked, "findings": [_fields(one) for one in findings]}
+    fields = {
+        "program": pte,
+        "method": program.file.method,
+        "fits": fits,
+        "not_checked": unchecked,
+        "findings": [_fields(one) for one in findings],
+    }
     return Answer("\n".join(lines), {**fields_of_target(resolved), **fields}, OK if fits else NO)
 
 
@@ -92,13 +98,13 @@ def _finding(finding: LintFinding) -> str:
     return "\n".join([f"{level}: {finding.rule.value}: {finding.message}{operator}", *below])
 
 
-def _summary(path: Path, program: Program, resolved: Resolved) -> str:
+def _summary(program: Program, resolved: Resolved) -> str:
     file, target = program.file, resolved.target
     layout = "no operator whose layout depends on the ISA class"
     if any(instruction.operator == "cortex_m::quantized_linear.out" for instruction in file.instructions):
         layout = f"{'MVE' if target.isa.value == 'MVE' else 'DSP/SCALAR'} layout"
     return (
-        f"{path} fits {resolved.display_name}: {counted(len(file.operators), 'operator')} in "
+        f"{file.label} fits {resolved.display_name}: {counted(len(file.operators), 'operator')} in "
         f"{counted(len(file.instructions), 'instruction')}, "
         f"{file.planned_bytes} of {target.board.pools.planned} planned bytes, "
         f"{file.size} of {target.board.program_room} program bytes, {layout}"

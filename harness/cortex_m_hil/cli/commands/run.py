@@ -11,15 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, json_fields, write_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Inputs, NoLint, Pte, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.options import NoLint, ProgramOptions, Pte, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import (
+    CONSTANTS_HELP,
     RAN_FIELDS,
     RESULT_FIELDS,
+    constants_as_fields,
+    constants_in_short,
     fields_of_result,
     fields_of_target,
     lines_of_result,
@@ -66,6 +68,8 @@ AtolOption = Annotated[
             **RAN_FIELDS,
             "build_id": "the runner's identity",
             "program": "the file",
+            "method": "the one that ran",
+            "constants": CONSTANTS_HELP,
             "inputs": "where its inputs are from, as text",
             "case": (
                 "of a bundled program, which has a line for each test case: its number, from 0, which an error's "
@@ -88,7 +92,7 @@ def run(
     pte: Pte,
     target: SeveralTargets,
     on: TargetOptions,
-    inputs: Inputs = None,
+    given: ProgramOptions,
     outputs: OutputsOption = None,
     expected: ExpectedOption = None,
     qtol: QtolOption = None,
@@ -111,9 +115,9 @@ def run(
     that the case expects.
     """
     choice = on.choose(target)
-    loaded = load_program(pte)
+    loaded = given.load(pte)
     tolerance = _tolerance(bool(expected) or _expects(loaded), {"qtol": qtol, "atol": atol, "rtol": rtol})
-    programs = _with_files(loaded, pte, inputs or [], expected or [])
+    programs = _with_files(loaded, pte, given.inputs or [], expected or [])
     if qtol is not None:
         programs = [(_in_quanta(program), source) for program, source in programs]
     check_outputs(loaded, outputs or [])
@@ -236,21 +240,25 @@ class _Order:
 
     def run(self, dut: Dut, resolved: Resolved) -> Answer:
         result, comparison = self._run(dut)
-        identity = dut.session().identity
+        identity, file = dut.session().identity, self.program.file
         write_log(result.log)
         watched = WatchedMemory(self.program) if self.redzones else None
         zones = watched.describe() if watched is not None else ""
         lines = [*([] if self.case is None else [f"case      {self.case}"])]
+        lines += [f"method    {file.method}"] if len(file.methods) > 1 else []
         lines += [*lines_of_result(result, identity, resolved), f"inputs    {self.source}"]
+        lines += [f"constants {text}"] if (text := constants_in_short(file.constants)) else []
         refused = refused_by_lint(dut, self.program, linted=self.linted)
         lines += [f"lint      {refused}"] if refused else []
-        nbytes = sum(one.spec.nbytes for one in self.program.file.initial_state())
+        nbytes = sum(one.spec.nbytes for one in file.initial_state())
         if nbytes:
             lines.append(f"state     {nbytes} bytes, as the program begins: one call keeps nothing for the next")
         if watched is not None:
             lines.append(f"red zones {'intact' if watched.zones else 'none'}: {zones}")
         fields = {
             "program": self.pte,
+            "method": file.method,
+            "constants": constants_as_fields(file.constants),
             "inputs": self.source,
             "case": self.case,
             "build_id": identity.build_id,

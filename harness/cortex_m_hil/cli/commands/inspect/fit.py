@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.options import Inputs, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.options import ProgramOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
@@ -18,6 +18,7 @@ from cortex_m_hil.targets.resolve import Resolved
         {
             **RAN_FIELDS,
             "program": "the file, or the model's name",
+            "method": "the one that ran",
             "inputs": "where its inputs are from, as text",
             "needs": (
                 "a list of region (program, planned, method, and stack where it is measured), size (bytes, "
@@ -34,7 +35,7 @@ def fit(
     model: ModelArgument,
     target: SeveralTargets,
     on: TargetOptions,
-    inputs: Inputs = None,
+    given: ProgramOptions,
 ) -> None:
     """Find the least memory that a program runs in.
 
@@ -43,13 +44,14 @@ def fit(
     the same every time.
     """
     choice = on.choose(target)
-    program_for = programs_of(model, inputs or [])
+    program_for = programs_of(model, given)
 
     def ask(resolved: Resolved) -> Answer:
         program, source = program_for(resolved.target.isa)
         with Fitting(resolved, multiplier=on.timeout_multiplier) as fitting:
             found = fitting.fit(program)
-        fields = {**fields_of_target(resolved, found.ran), **_fields(found, model), "inputs": source}
+        fields = {**fields_of_target(resolved, found.ran), **_fields(found, model), "method": program.file.method}
+        fields |= {"inputs": source}
         return Answer(_text(found, resolved, source), fields)
 
     choice.answer_each(ask)

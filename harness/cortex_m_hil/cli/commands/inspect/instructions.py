@@ -11,7 +11,7 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.options import Inputs, MultiplierOptions, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.options import MultiplierOptions, ProgramOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table, with_status
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.diagnose import instruction_counts as kernels
@@ -43,11 +43,11 @@ from cortex_m_hil.targets.resolve import Resolved
 def instructions(
     target: SeveralTargets,
     on: MultiplierOptions,
+    given: ProgramOptions,
     models: Annotated[
         list[str] | None,
         typer.Argument(metavar="MODEL...", help=f"A .pte file; {NETWORKS_HELP} [default: all networks]"),
     ] = None,
-    inputs: Inputs = None,
 ) -> None:
     """Count CPU instructions, or a board's cycles. They are counted in total and by operator.
 
@@ -56,9 +56,9 @@ def instructions(
     (hil docs runtimes).
     """
     chosen = models or list(NETWORKS)
-    if inputs and len(chosen) > 1:
+    if given.inputs and len(chosen) > 1:
         raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
-    program_for = [programs_of(model, inputs or []) for model in chosen]
+    program_for = [programs_of(model, given) for model in chosen]
     choice, theirs = (replace(on, runtime=runtime).choose(target) for runtime in ("builtin", "executorch"))
 
     def ask(resolved: Resolved) -> Answer:

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import Answer, end, json_fields, log_of_errors
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.options import Inputs, Pte, TimedOptions
+from cortex_m_hil.cli.options import ProgramOptions, Pte, TimedOptions
 from cortex_m_hil.cli.output import fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import find_inputs
 from cortex_m_hil.diagnose.instruction_counts import executed, figures
@@ -28,7 +27,7 @@ _Rows = list[tuple[str, str, StepGroup]]
     log=True,
     epilog=json_fields(
         {
-            "program": "the file",
+            "program, method": "the file, and its method",
             "ran": (
                 "null where nothing was counted; else target, runs_as, reason, shim, runtime, executes, engine, "
                 "runtime_version, as of hil run"
@@ -61,13 +60,13 @@ _Rows = list[tuple[str, str, StepGroup]]
 def partition_command(
     pte: Pte,
     on: TimedOptions,
+    given: ProgramOptions,
     target: Annotated[
         str | None,
         typer.Option(
             "--target", "-t", metavar="NAME", help="Also run it there, and count CPU instructions, or a board's cycles"
         ),
     ] = None,
-    inputs: Inputs = None,
 ) -> None:
     """Tell which operators of a program run on Cortex-M kernels.
 
@@ -75,21 +74,27 @@ def partition_command(
     For each operator and kind it tells the number of instructions, their multiply-accumulates (MACs), and the bytes of
     their tensors. Operators that pass floats to each other are a float island.
     """
-    program = load_program(pte)
-    fields: dict[str, Any] = {"program": pte, "ran": None, "inputs": None, "not_counted": ""}
+    program = given.load(pte)
+    fields: dict[str, Any] = {
+        "program": pte,
+        "method": program.file.method,
+        "ran": None,
+        "inputs": None,
+        "not_counted": "",
+    }
     found, label, clock = program.partition, "", Clock.INSTRUCTIONS
-    if inputs and target is None:
+    if given.inputs and target is None:
         raise ConfigError("--input without --target: nothing is run", hint="--target NAME counts instructions there")
     if target is not None:
         resolved = on.resolve(target)
-        given = find_inputs(program, pte, inputs or [])
-        label = f"{label_of(resolved)}; inputs: {given.source}"
-        runs = replace(program, inputs=given.inputs)
+        found_inputs = find_inputs(program, pte, given.inputs or [])
+        label = f"{label_of(resolved)}; inputs: {found_inputs.source}"
+        runs = replace(program, inputs=found_inputs.inputs)
         try:
             with log_of_errors(), on.open(resolved) as dut:
                 counted = executed(dut, runs)
                 found, clock = Partition.of(program.file, ticks=counted.each), counted.clock
-                fields |= {"ran": fields_of_target(resolved, dut.ran()), "inputs": given.source}
+                fields |= {"ran": fields_of_target(resolved, dut.ran()), "inputs": found_inputs.source}
         except PortNotFound as error:  # the partition itself needs no board
             fields["not_counted"] = error.message
             label += f"\nNOT counted: {error.message}"

@@ -8,12 +8,14 @@ from typing import Annotated, Final
 
 import typer
 
-from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.output import CONSTANTS_HELP, constants_as_fields, table
+from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
 from cortex_m_hil.program import size as of_programs
+from cortex_m_hil.program.bundled import extract_pte
+from cortex_m_hil.program.pte import read_methods
 from cortex_m_hil.runner import elf_size as of_elfs
 from cortex_m_hil.targets.elf_architecture import MAGIC
 
@@ -25,15 +27,16 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
     epilog=json_fields(
         {
             "file, kind, bytes": "the file, pte or elf, and its size; of an ELF what it takes in memory",
+            "methods, constants": f"names of the methods that compute; {CONSTANTS_HELP}; both empty of an ELF",
             "sections": "a list of name, nbytes; of an ELF also address, and stored: bytes in the file",
             "operators": (
                 "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own, reached; "
                 "empty where it is no builtin runner for Arm"
             ),
             "parts": (
-                "of a .pte: section, what, nbytes, count, value, operator, instruction, argument (the last four "
-                "are -1 or empty where they do not apply); of an ELF: section, symbol (empty: bytes that no symbol "
-                "names), nbytes, operators (empty text: the runner itself)"
+                "of a .pte: section, what, nbytes, count, method, value, operator, instruction, argument (the "
+                "last five are -1 or empty where they do not apply); of an ELF: section, symbol (empty: bytes that no "
+                "symbol names), nbytes, operators (empty text: the runner itself)"
             ),
         }
     ),
@@ -44,7 +47,8 @@ def size(
 ) -> None:
     """Tell what the bytes of a program or an ELF are for. Each byte is counted once.
 
-    Of a .pte: its sections, and the constants by the operator that takes them. Of an ELF: its sections and symbols;
+    Of a .pte: its sections, the constants by the operator that takes them, its methods, and what the constant ones
+    return. Of an ELF: its sections and symbols;
     of a builtin runner for Arm also what each operator adds.
     """
     if files.read(file, files.ELF_LIMIT)[: len(MAGIC)] == MAGIC:
@@ -53,7 +57,9 @@ def size(
 
 
 def _program(path: Path) -> Answer:
-    found = of_programs.measure_pte(load_program(path).file)
+    data = extract_pte(files.read(path, files.PROGRAM_LIMIT), str(path))
+    [method, *_] = read_methods(data, printable(str(path)))
+    found = of_programs.measure_pte(method)
     shares = [(one.value, f"{nbytes}", f"{nbytes / found.nbytes:.1%}") for one, nbytes in found.sections.items()]
     parts = [(part.section.value, f"{part.nbytes}", f"{part.count}", part.what, _use(part)) for part in found.parts]
     blocks = [
@@ -61,9 +67,13 @@ def _program(path: Path) -> Answer:
         table(("operator", "bytes of constants"), [(name, f"{nbytes}") for name, nbytes in found.operators.items()]),
         table(("section", "bytes", "count", "what", "taken by"), parts),
     ]
+    values = [(name, f"{value}") for name, value in constants_as_fields(method.constants).items()]
+    blocks += [table(("constant", "value"), values)] if values else []
+    blocks += [f"methods: {', '.join(method.methods)}"] if len(method.methods) > 1 else []
     sections = [{"name": one.value, "nbytes": nbytes} for one, nbytes in found.sections.items()]
     operators = [{"operator": name, "nbytes": nbytes} for name, nbytes in found.operators.items()]
-    fields = {"sections": sections, "operators": operators, "parts": found.parts}
+    fields: dict[str, object] = {"methods": method.methods, "constants": constants_as_fields(method.constants)}
+    fields |= {"sections": sections, "operators": operators, "parts": found.parts}
     return Answer("\n\n".join(blocks), {"file": path, "kind": "pte", "bytes": found.nbytes, **fields})
 
 
@@ -87,7 +97,8 @@ def _elf(path: Path, everything: bool) -> Answer:
     blocks.append(table(("section", "bytes", "symbol", "operators"), [_row(part) for part in shown]))
     if len(shown) < len(symbols):
         blocks.append(f"{len(symbols) - len(shown)} more symbols: --all")
-    fields = {"sections": found.sections, "operators": found.operators, "parts": found.parts}
+    fields: dict[str, object] = {"methods": (), "constants": {}}
+    fields |= {"sections": found.sections, "operators": found.operators, "parts": found.parts}
     nbytes = sum(one.nbytes for one in found.sections)
     return Answer("\n\n".join(blocks), {"file": path, "kind": "elf", "bytes": nbytes, **fields})
 
