@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from executorch.exir import to_edge
 
 from cortex_m_hil.lowering import Layout, LoweringOptions, lower
 from cortex_m_hil.targets.cpu import Isa
@@ -113,8 +114,24 @@ class _Kept(torch.nn.Module):
         return hidden
 
 
+def _methods() -> bytes:
+    """Three methods that share weights, and constant ones."""
+    shared, (x,) = _fill(torch.nn.Linear(4, 4)), _input(2, 4)
+    modules = {"forward": shared, "encode": torch.nn.Sequential(shared, torch.nn.ReLU()), "decode": _Sum()}
+    inputs = {"forward": (x,), "encode": (x,), "decode": (x, x)}
+    exported = {name: torch.export.export(module.eval(), inputs[name]) for name, module in modules.items()}
+    constants = {"scale": 0.5, "zero_point": -3, "sizes": [2, 4], "name": "seed", "table": torch.arange(5)}
+    return bytes(to_edge(exported, constant_methods=constants).to_executorch().buffer)
+
+
+class _Sum(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x + y
+
+
 def main() -> None:
     folder = Path(__file__).parent
+    (folder / "methods.pte").write_bytes(_methods())
     conv = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.AvgPool2d(2))
     programs: list[tuple[str, torch.nn.Module, tuple[Any, ...], Layout | None]] = [  # None: not quantised
         ("linear", torch.nn.Linear(9, 5), _input(2, 9), "channels_last"),

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import cortex_m_hil as hil
 from bundles import TEST, failure, mismatch
 from cortex_m_hil import flow
 from cortex_m_hil.checks.compare import compare
@@ -22,6 +23,7 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import Recorded
 from cortex_m_hil.diagnose.bundle_file import DESCRIPTION, PROGRAM, pack_bundle, read_bundle, write_bundle
+from cortex_m_hil.diagnose.replay import replay
 from cortex_m_hil.errors import ConfigError, InfraError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import archives
@@ -31,6 +33,7 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from several_methods import PAIR, modules, three_methods
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +77,41 @@ def test_a_failure_is_all_there(native: Dut, bundle: Bundle, folder: Path) -> No
     assert found.task.program.scratch is not None and found.task.program.scratch(Isa.MVE) == ()
     assert found.task.program.reference is not None
     assert found.task.program.reference(()) is found.references
+
+
+def data_with(data: bytes, edit: Callable[[Any], object]) -> bytes:
+    """The bytes of a bundle after a change of its description."""
+    with zipfile.ZipFile(io.BytesIO(data)) as opened:
+        members = {name: opened.read(name) for name in opened.namelist()}
+    said = json.loads(members[DESCRIPTION])
+    edit(said)
+    return archives.pack({**members, DESCRIPTION: json.dumps(said).encode()})
+
+
+def test_a_bundle_names_its_method(native: Dut, folder: Path) -> None:
+    """And replays that one."""
+    program = hil.load_program(three_methods(), method="decode")
+    inputs = tuple(HostTensor.from_array(one.numpy()) for one in PAIR)
+    expected = References(expected=tuple(-one.detach().numpy() for one in modules()["decode"][0](*PAIR)))
+    program = replace(program, inputs=inputs, reference=lambda _: expected)
+    data = pack_bundle(failure(native, BundleTask(program, inputs, Tolerance())).bundle(TEST))
+    found = of_bytes(folder, data)
+    assert (found.description.program.method, found.task.program.file.method) == ("decode", "decode")
+    assert len(found.outputs) == 2 and replay(found, native).reproduced
+    other = data_with(data, lambda said: said["program"].update(method="reset"))
+    with pytest.raises(ConfigError, match=r"program\.pte has 2 instructions, 4 named"):
+        of_bytes(folder, other)
+    missing = data_with(data, lambda said: said["program"].update(method="no"))
+    with pytest.raises(ConfigError, match=r"the program has 3 methods: decode, encode, reset, and not 'no'"):
+        of_bytes(folder, missing)
+
+
+def test_a_bundle_of_format_1_has_a_program_of_one_method(bundle: Bundle, folder: Path) -> None:
+    def older(said: Any) -> None:
+        said["schema_version"] = 1
+        del said["program"]["method"]
+
+    assert of_bytes(folder, data_with(pack_bundle(bundle), older)).task.program.file.method == "forward"
 
 
 def test_a_verdict_before_any_output(native: Dut, folder: Path) -> None:
@@ -277,7 +315,7 @@ def npy(array: Any) -> bytes:
         (with_member("../../etc/passwd", b"x"), "'../../etc/passwd' is no member of a bundle"),
         (lambda members: members.pop("inputs/0.npy"), "it has no inputs/0.npy"),
         (lambda members: members.pop(DESCRIPTION), "it has no bundle.json"),
-        (with_member(DESCRIPTION, b'{"schema_version": 2, "new": 1}'), "its format is 2"),
+        (with_member(DESCRIPTION, b'{"schema_version": 3, "new": 1}'), "its format is 3"),
         (with_member(DESCRIPTION, b'{"schema_version": "1"}'), "bundle.json: 'schema_version'"),
         (with_member(DESCRIPTION, b"[" * 100_000), "bundle.json"),
         (with_member(PROGRAM, b"no program"), "program.pte: "),

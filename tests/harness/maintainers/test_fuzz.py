@@ -23,7 +23,7 @@ from cortex_m_hil.maintainers.fuzzing.program_mutator import BLIND, FieldEdit, M
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte import parse_pte, read_all_methods
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
@@ -88,11 +88,13 @@ def test_a_field_edit_changes_the_fields_it_names() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_walk_finds_what_the_parser_finds(name: str) -> None:
-    file, found = parse_pte(PROGRAMS[name]), Counter(site.name for site in sites(PROGRAMS[name]))
-    assert found["EValue.val_type"] == len(file.values)
-    assert found["Instruction.instr_args_type"] == len(file.instructions)
-    assert found["Operator.name.length"] <= len(file.operators)  # equal strings are stored once
-    assert found["ExecutionPlan.inputs[0]"] == 1
+    methods = [method for method, _ in read_all_methods(PROGRAMS[name], name)]
+    found = Counter(site.name for site in sites(PROGRAMS[name]))
+    assert found["EValue.val_type"] == sum(len(one.values) for one in methods)
+    assert found["Instruction.instr_args_type"] == sum(len(one.instructions) for one in methods)
+    # Equal strings are stored once.
+    assert found["Operator.name.length"] <= sum(len(one.operators) for one in methods)
+    assert found["ExecutionPlan.inputs[0]"] == sum(bool(one.inputs) for one in methods)
 
 
 # --- the judge -----------------------------------------------------------------------------------------------
@@ -122,7 +124,7 @@ def test_a_changed_weight_is_no_pass(fuzzer: Fuzzer) -> None:
 
 
 def test_nothing_passes_that_the_host_rejects(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reject(data: bytes, source: str = "") -> Program:
+    def reject(data: bytes, source: str, method: str) -> Program:
         raise ProgramRejected("no")
 
     monkeypatch.setattr(Program, "from_bytes", reject)
@@ -131,11 +133,12 @@ def test_nothing_passes_that_the_host_rejects(fuzzer: Fuzzer, monkeypatch: pytes
 
 
 def test_an_exception_on_the_host_is_a_bug(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(data: bytes, source: str = "") -> Program:
+    def crash(data: bytes, source: str, method: str) -> Program:
         raise IndexError("list index out of range")
 
     monkeypatch.setattr(Program, "from_bytes", crash)
-    assert judge(fuzzer, SEEDS["linear"]).outcome is FuzzOutcome.BUG
+    found = judge(fuzzer, SEEDS["linear"])
+    assert (found.outcome, found.detail) == (FuzzOutcome.BUG, "host: IndexError: list index out of range")
 
 
 def test_a_program_the_target_lacks_operators_for_lets_nothing_pass(fuzzer: Fuzzer) -> None:

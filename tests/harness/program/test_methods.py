@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import time
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ import torch
 import cortex_m_hil as hil
 from bundling import bundle
 from cortex_m_hil.errors import ConfigError, ProgramRejected
+from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.model import MAX_METHOD_NAME
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte import parse_pte, read_methods
 from cortex_m_hil.program.tensor import HostTensor
+from paths import REPOSITORY
 from several_methods import CONSTANTS, PAIR, ROW, edited, made, modules, three_methods
 
 
@@ -202,6 +205,26 @@ def test_a_method_that_is_wrong_is_refused_whichever_is_asked_for(data: Any, sai
 
 def test_a_name_as_long_as_names_may_be() -> None:
     assert parse_pte(rename(1, "x" * MAX_METHOD_NAME), method="x" * MAX_METHOD_NAME).method == "x" * MAX_METHOD_NAME
+
+
+def test_mutated_files_are_rejected_or_read() -> None:
+    """Names, plans and values are changed, and what several methods share."""
+    read = 0
+    for mutant in islice(mutants((REPOSITORY / "tests" / "fuzz_seeds" / "methods.pte").read_bytes(), 20261127), 1500):
+        try:
+            methods = read_methods(mutant.data, "mutant.pte")
+        except ProgramRejected as error:
+            assert len(str(error)) < 1000
+            continue
+        read += 1
+        names = [one.method for one in methods]
+        assert len({*names, *methods[0].constants}) == len(names) + len(methods[0].constants) and "" not in names
+        assert all(parse_pte(mutant.data, method=name).method == name for name in names)
+        try:
+            assert parse_pte(mutant.data).method in names
+        except ConfigError:
+            assert len(names) > 1 and "forward" not in names
+    assert 100 < read < 1400
 
 
 def many(count: int) -> bytes:

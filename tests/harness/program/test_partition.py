@@ -24,7 +24,7 @@ from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.partition import Partition, PartitionKind, planned_in_int8
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte import read_methods
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
 
@@ -267,7 +267,7 @@ def test_damaged_programs_are_parted_too(path: Any) -> None:
     parted = 0
     for mutant in islice(mutants(path.read_bytes(), 20261124), 400):
         try:
-            file = parse_pte(mutant.data)
+            file = read_methods(mutant.data)[0]
         except ProgramRejected:
             continue
         found = Partition.of(file)

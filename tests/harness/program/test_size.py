@@ -18,7 +18,7 @@ from cortex_m_hil.lowering.named_modules import NETWORKS, load_named_module
 from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte import parse_pte, read_all_methods, read_methods
 from cortex_m_hil.program.size import PtePart, PteSection, PteSize, measure_pte
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
@@ -81,9 +81,10 @@ def test_every_byte_belongs_to_one_part(name: str) -> None:
     size = measure_pte(file)
     assert size.nbytes == sum(size.sections.values()) == len(FILES[name])
     assert PteSection.UNKNOWN not in size.sections
-    held = {value.constant for value in file.values if value.constant is not None}
+    values = [value for method, _ in read_all_methods(FILES[name], name) for value in method.values]
+    held = {value.constant for value in values if value.constant is not None}
     assert sorted(part.nbytes for part in constants(size)) == sorted(nbytes for _, nbytes in held)
-    kinds = [value.kind.value for value in file.values]
+    kinds = [value.kind.value for value in values]
     tables = {part.what: part.count for part in size.parts if part.section is PteSection.VALUES}
     assert tables["EValue"] == len(kinds) and tables["Tensor"] == kinds.count("Tensor")
 
@@ -94,7 +95,7 @@ def test_so_it_is_in_damaged_files(name: str) -> None:
     measured = 0
     for mutant in islice(mutants(FILES[name], 20261122), 400):
         try:
-            size = measure_pte(parse_pte(mutant.data))
+            size = measure_pte(read_methods(mutant.data)[0])
         except ProgramRejected:
             continue
         measured += 1

@@ -12,7 +12,7 @@ import typer
 from cortex_m_hil import flow
 from cortex_m_hil.cli.answers import NO, OK, Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import StoreFile, leading
-from cortex_m_hil.cli.options import YEAR, TargetOptions, Targets, folder_to_write, within
+from cortex_m_hil.cli.options import YEAR, Method, TargetOptions, Targets, folder_to_write, within
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
@@ -37,6 +37,7 @@ class Options:
         str, typer.Option("--target", "-t", metavar="NAME", help="A target's name; with --models also a list or a glob")
     ]
     ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None
+    method: Method = ""
     models: Annotated[bool, typer.Option("--models", help="Run generated networks instead of mutated programs")] = False
     number: Annotated[
         int | None,
@@ -133,7 +134,9 @@ def fuzz_command(asked: Options) -> None:
         end(_networks(asked))
     _require_mutants(asked)
     resolved = TargetOptions(runtime=asked.runtime, targets_file=asked.targets_file).resolve(asked.target)
-    programs = [read_program(files.read(path, files.PROGRAM_LIMIT), str(path)) for path in asked.ptes or []]
+    programs = [
+        read_program(files.read(path, files.PROGRAM_LIMIT), str(path), asked.method) for path in asked.ptes or []
+    ]
     with flow.open_dut(resolved) as dut:
         fuzzers = [judge.Fuzzer(dut, program) for program in programs] or [campaign.known_answer_fuzzer(dut)]
         for fuzzer in (one for one in fuzzers if one.unsuited):
@@ -153,7 +156,7 @@ def fuzz_command(asked: Options) -> None:
 
 
 def _networks(asked: Options) -> Answer:
-    if asked.ptes:
+    if asked.ptes or asked.method:
         raise ConfigError("--models generates its programs, and takes none", hint="leave out --models, or the programs")
     count = asked.number or (0 if asked.seconds else NETWORKS)
     plan = fuzz_models.network_plan(asked.target, asked.runtime, count, asked.seed, asked.targets_file)

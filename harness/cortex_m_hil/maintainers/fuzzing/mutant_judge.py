@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.inputs import input_misfits
-from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
+from cortex_m_hil.errors import ConfigError, HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.flow.state import write_state
@@ -128,7 +128,10 @@ class Fuzzer:
         """
         began = time.process_time()
         try:
-            program = Program.from_bytes(data, "mutant.pte")
+            try:
+                program = Program.from_bytes(data, "mutant.pte", self.program.file.method)
+            except ConfigError as error:  # the method has another name
+                return None, error.message
             _ = flow.ProgramLint(self.dut, program).findings
             program.file.input_specs()
             program.file.output_specs()
@@ -151,7 +154,7 @@ class Fuzzer:
     def _on_target(self, data: bytes, program: Program | None) -> tuple[FuzzOutcome, str]:
         try:
             session = self.dut.session()
-            loaded = self._typed(lambda: session.load(data), FuzzOutcome.REJECTED)
+            loaded = self._typed(lambda: session.load(data, method=self.program.file.method), FuzzOutcome.REJECTED)
             if program is None:
                 return self._blindly(session, loaded)
             self._agree(session, loaded, program)
