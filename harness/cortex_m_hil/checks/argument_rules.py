@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from cortex_m_hil.checks.operator_signature import OfArguments, OperatorCall, Relation, of_arguments
+from cortex_m_hil.checks.operator_signature import ArgumentRelation, OperatorCall, Relation, of_arguments
 from cortex_m_hil.errors import known_bug
 from cortex_m_hil.program.schema import SCALAR_TYPES, ValueKind
 from cortex_m_hil.program.values import Value
@@ -24,7 +24,9 @@ def number_is_of(name: str, *numbers: int) -> Relation:
                 return f"{name} is {dtype}, the number beside it {value.scalar}"
         return ""
 
-    return OfArguments(relation, "a number of the tensor's dtype, or the tensor converted before: x.to(torch.float32)")
+    return ArgumentRelation(
+        relation, "a number of the tensor's dtype, or the tensor converted before: x.to(torch.float32)"
+    )
 
 
 def _is_number_of(dtype: str, value: Value) -> bool:
@@ -58,7 +60,7 @@ _MOST_SHIFTED: Final = 31
 
 
 @of_arguments("the softmax's input has next to no range: calibrate with samples like the data")
-def shifts_to_the_left(call: OperatorCall) -> str:
+def shift_is_to_the_left(call: OperatorCall) -> str:
     """Check that the shift of a softmax is 0 to 31: CMSIS-NN's arm_softmax_s8 multiplies by 1 << shift."""
     shift = call.value(5)
     if shift is None or not isinstance(shift.scalar, int) or 0 <= shift.scalar <= _MOST_SHIFTED:
@@ -75,7 +77,7 @@ def names_its_dtype(name: str) -> Relation:
             return ""
         return f"{name} is {call[name].dtype}, its argument dtype is {number}"
 
-    return OfArguments(relation, "the file contradicts itself: lower the module anew")
+    return ArgumentRelation(relation, "the file contradicts itself: lower the module anew")
 
 
 _MOST_OF_16_BITS: Final = (1 << 15) - 1 - 128
@@ -160,7 +162,7 @@ def neighbouring_indices(call: OperatorCall) -> str:
 
 
 @of_arguments("pad the image before the pool, with a number of your choice, or pool without dilation")
-def windows_with_pixels(call: OperatorCall) -> str:
+def every_window_has_a_pixel(call: OperatorCall) -> str:
     """Check that no window of a dilated pool lies in the padding alone.
 
     Such a window has no largest pixel, and each runtime gives another number for it.

@@ -108,7 +108,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     ),
     "aten::linear.out": signature("0 input float32 rows, 1 weight float32 rows, 2 bias? float32, -1 out float32 rows"),
     "aten::max_pool2d_with_indices.out": signature(
-        "0 self int8|float32, 6 out =self, 7 indices int64", arguments.windows_with_pixels
+        "0 self int8|float32, 6 out =self, 7 indices int64", arguments.every_window_has_a_pixel
     ),
     "aten::native_layer_norm.out": _normalises("2 weight? float32, 3 bias? float32", "rows"),
     "aten::remainder.Scalar_out": signature(f"0 self {_NUMBERS}, -1 out =self", arguments.number_is_of("self", 1)),

@@ -64,7 +64,7 @@ class ComparedOutput:
         return "what is expected" if self.is_expected else DIALECT
 
     @cached_property
-    def clean(self) -> Array:
+    def finite_values(self) -> Array:
         """Return the output as float64 with zero where it is not finite, which is a finding of its own."""
         return finite(self.array)
 
@@ -75,7 +75,7 @@ class ComparedOutput:
     @cached_property
     def expected(self) -> Array | None:
         """Return the dialect's integers; the output's own where either value is not finite, a finding of its own."""
-        deviation = self.off(self.dialect)
+        deviation = self.deviation_from(self.dialect)
         return None if deviation is None or self.integers is None else self.integers - deviation
 
     def in_quanta(self, values: Array) -> Array | None:
@@ -84,7 +84,7 @@ class ComparedOutput:
             return values.astype(np.float64)
         return None if self.quantization is None else to_quanta(finite(values), self.quantization)
 
-    def off(self, reference: Array | None) -> Array | None:
+    def deviation_from(self, reference: Array | None) -> Array | None:
         """Return how many quanta each element is from a reference, with its sign; None where either has none.
 
         An element that is not finite in either is a finding of its own, and 0 here.

@@ -42,7 +42,7 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
     "padding=0, a kernel of at least the stride's size (zeros at its end) and a slice of y.contiguous() compute the "
     "same"
 )
-def rows_all_written(call: OperatorCall) -> str:
+def every_output_row_written(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution computes a call rightly.
 
     It does not where the scratch is too small (find 1 in docs/known_bugs.md), where the vertical padding is no
@@ -76,7 +76,7 @@ def rows_all_written(call: OperatorCall) -> str:
 
 
 @of_arguments("a kernel with a row of zeros above and below, and a row more of padding at both ends, computes the same")
-def row_to_its_end(call: OperatorCall) -> str:
+def one_row_read_to_its_end(call: OperatorCall) -> str:
     """Check that CMSIS-NN's arm_convolve_1_x_n_s8 computes a convolution of one row rightly on MVE.
 
     It ignores vertical padding, and needs a horizontal one whose end the last window reaches (find 39 in

@@ -46,7 +46,7 @@ def _cortex_m() -> dict[str, Signature]:
             arguments.sums_of_32_bits,
         ),
         "quantized_mul": signature(pair.format(2), orders.sum_or_product, arguments.product_of_32_bits),
-        "softmax": signature("0 input int8 rows, -1 out int8 rows", arguments.shifts_to_the_left),
+        "softmax": signature("0 input int8 rows, -1 out int8 rows", arguments.shift_is_to_the_left),
         "transpose": signature("0 input int8 rows, -1 out int8 rows", arguments.up_to_four_dimensions),
     }
     for suffix, form in (("", "image"), ("_nhwc", "nhwc")):
@@ -65,12 +65,15 @@ DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
     "cortex_m::quantized_conv2d_nhwc.out": (convolutions.grouped_with_bias,),
     "cortex_m::quantized_depthwise_conv2d.out": (orders.channels_last_to_executorch,),
     "cortex_m::quantized_max_pool2d.out": (orders.channels_last_to_executorch,),
-    "cortex_m::quantized_transpose_conv2d.out": (orders.channels_last_to_executorch, convolutions.rows_all_written),
-    "cortex_m::quantized_transpose_conv2d_nhwc.out": (convolutions.rows_all_written,),
+    "cortex_m::quantized_transpose_conv2d.out": (
+        orders.channels_last_to_executorch,
+        convolutions.every_output_row_written,
+    ),
+    "cortex_m::quantized_transpose_conv2d_nhwc.out": (convolutions.every_output_row_written,),
 }
 """Calls that ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
 ON_DSP: Final[Mapping[str, tuple[Relation, ...]]] = {"cortex_m::quantized_mul.out": (arguments.factors_of_16_bits,)}
 """Calls that neither runtime computes on DSP: builtin refuses what CMSIS-NN computes wrongly."""
 DEFECTS_ON_MVE: Final[Mapping[str, tuple[Relation, ...]]] = {
-    f"cortex_m::quantized_{name}.out": (convolutions.row_to_its_end,) for name in ("conv2d", "conv2d_nhwc")
+    f"cortex_m::quantized_{name}.out": (convolutions.one_row_read_to_its_end,) for name in ("conv2d", "conv2d_nhwc")
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from cortex_m_hil.checks.dim_orders import (
     CHANNELS_LAST,
+    are_stored_alike,
     counts_as_channels_last,
     is_channels_last,
     is_contiguous,
     is_default,
     is_image,
-    lie_alike,
-    lies_in,
+    is_stored_in,
 )
 from cortex_m_hil.checks.operator_signature import OperatorCall, Relation, of_arguments
 from cortex_m_hil.errors import known_bug
@@ -18,7 +18,7 @@ from cortex_m_hil.errors import known_bug
 
 def same_layout(*names: str) -> Relation:
     def relation(call: OperatorCall) -> str:
-        if all(lie_alike(call[name], call["out"]) for name in names):
+        if all(are_stored_alike(call[name], call["out"]) for name in names):
             return ""
         return f"{', '.join(names)} and out must have one shape and dim order"
 
@@ -28,11 +28,11 @@ def same_layout(*names: str) -> Relation:
 def sum_or_product(call: OperatorCall) -> str:
     """Check for one shape and dim order, or for an operand with one item a channel and channels innermost."""
     one, other, out = call["self"], call["other"], call["out"]
-    if lie_alike(one, out) and lie_alike(other, out):
+    if are_stored_alike(one, out) and are_stored_alike(other, out):
         return ""
     whole, part = (other, one) if one.numel < other.numel else (one, other)
     per_channel = len(part.shape) == len(whole.shape) == 4 and part.numel == part.shape[1] == whole.shape[1]
-    if per_channel and whole.numel and lie_alike(whole, out) and is_image(out):
+    if per_channel and whole.numel and are_stored_alike(whole, out) and is_image(out):
         return ""
     return "one shape and dim order needed, or one item a channel in channels-last dim order"
 
@@ -41,7 +41,7 @@ def broadcasts_as_stored(call: OperatorCall) -> str:
     """Check the operands of CMSIS-NN's minimum and maximum, which get the sizes as they stand in any dim order."""
     one, other, out = call["self"], call["other"], call["out"]
     by_scalar = other.numel == 1 and len(other.shape) <= len(out.shape)
-    if lie_alike(one, out) and (by_scalar or lie_alike(other, out)):
+    if are_stored_alike(one, out) and (by_scalar or are_stored_alike(other, out)):
         return ""
     if len(out.shape) <= 4 and all(is_contiguous(spec) for spec in (one, other, out)):
         return ""
@@ -50,7 +50,9 @@ def broadcasts_as_stored(call: OperatorCall) -> str:
 
 def pads_in_order(call: OperatorCall) -> str:
     order = CHANNELS_LAST if counts_as_channels_last(call["input"]) else tuple(range(len(call["input"].shape)))
-    return "" if all(lies_in(call[name], order) for name in ("input", "out")) else "input and out differ in dim order"
+    return (
+        "" if all(is_stored_in(call[name], order) for name in ("input", "out")) else "input and out differ in dim order"
+    )
 
 
 def has_its_dim_order(call: OperatorCall) -> str:
@@ -59,7 +61,7 @@ def has_its_dim_order(call: OperatorCall) -> str:
     Where a dimension has size 1, the compiler may name two orders of the same bytes.
     """
     wanted, out = call.ints(2), call["out"]
-    if wanted is None or (sorted(wanted) == list(range(len(out.shape))) and lies_in(out, wanted)):
+    if wanted is None or (sorted(wanted) == list(range(len(out.shape))) and is_stored_in(out, wanted)):
         return ""
     return f"its argument dim_order is {list(wanted)}, and out has {list(out.dim_order)}"
 
@@ -106,14 +108,14 @@ def broadcasts_contiguous(call: OperatorCall) -> str:
     return f"portable operators that broadcast write a channels-last out in contiguous order ({known_bug(5)})"
 
 
-def copies_as_stored(call: OperatorCall) -> str:
+def copy_keeps_storage_order(call: OperatorCall) -> str:
     """Check that a copy's source has the bytes of its output.
 
     ExecuTorch takes the bytes of a source of the same shape as they are, and broadcasts another in contiguous order
     (find 36 in docs/known_bugs.md).
     """
     src, out = call["src"], call["out"]
-    if lie_alike(src, out) or (src.shape != out.shape and is_contiguous(src) and is_contiguous(out)):
+    if are_stored_alike(src, out) or (src.shape != out.shape and is_contiguous(src) and is_contiguous(out)):
         return ""
     return (
         "ExecuTorch takes the bytes of src as they are, and out has another dim order or broadcasts it "
@@ -147,12 +149,12 @@ def indices_as_out(call: OperatorCall) -> str:
 
     ExecuTorch's max pool writes indices where the output's items lie (find 36 in docs/known_bugs.md).
     """
-    if lie_alike(call["indices"], call["out"]):
+    if are_stored_alike(call["indices"], call["out"]):
         return ""
     return f"ExecuTorch writes indices where out's items lie, and their dim order is another ({known_bug(36)})"
 
 
-def joins_as_stored(call: OperatorCall) -> str:
+def inputs_joined_as_stored(call: OperatorCall) -> str:
     """Check that tensors are joined along the first dimension, or are contiguous.
 
     ExecuTorch's cat joins memory as if it were contiguous (find 22 in docs/known_bugs.md).

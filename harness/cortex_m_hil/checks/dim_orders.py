@@ -20,7 +20,7 @@ def _strides(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def lies_in(spec: TensorSpec, order: tuple[int, ...]) -> bool:
+def is_stored_in(spec: TensorSpec, order: tuple[int, ...]) -> bool:
     """Tell whether a tensor's bytes are those of one in that dim order; dimensions of size 1 may stand anywhere."""
     if len(order) != len(spec.shape):
         return False
@@ -33,12 +33,12 @@ def is_contiguous(spec: TensorSpec) -> bool:
 
 
 def is_image(spec: TensorSpec) -> bool:
-    return lies_in(spec, CHANNELS_LAST)
+    return is_stored_in(spec, CHANNELS_LAST)
 
 
-def lie_alike(one: TensorSpec, other: TensorSpec) -> bool:
+def are_stored_alike(one: TensorSpec, other: TensorSpec) -> bool:
     """Tell whether two tensors have one shape, with the same element at the same place."""
-    return one.shape == other.shape and lies_in(one, other.dim_order)
+    return one.shape == other.shape and is_stored_in(one, other.dim_order)
 
 
 def is_default(spec: TensorSpec) -> bool:

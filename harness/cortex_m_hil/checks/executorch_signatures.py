@@ -88,12 +88,12 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     ),
     "aten::avg_pool2d.out": signature(f"0 self {_FLOATS}|int64 default, -1 out =self default"),
     "aten::bitwise_not.out": signature(f"0 self {_INTEGRAL}, -1 out =self", orders.same_order),
-    "aten::cat.out": signature("0 tensors any, -1 out any", orders.joins_as_stored),
+    "aten::cat.out": signature("0 tensors any, -1 out any", orders.inputs_joined_as_stored),
     "aten::constant_pad_nd.out": signature(f"0 self {_FLOATS}|int32|int64|bool default, -1 out =self default"),
     "aten::convolution.out": signature(
         f"0 input {_FLOATS}, 1 weight =input, -1 out =input", orders.input_and_out_in_order
     ),
-    "aten::copy.out": signature(f"{_IN_PLACE}, -1 out =self", orders.same_order, orders.copies_as_stored),
+    "aten::copy.out": signature(f"{_IN_PLACE}, -1 out =self", orders.same_order, orders.copy_keeps_storage_order),
     "aten::copy_": signature(_IN_PLACE, orders.same_order),
     "aten::embedding.out": signature("0 weight any default, 1 indices int32|int64 default, -1 out =weight default"),
     "aten::gather.out": signature("0 self any default, 2 index int64 default, -1 out =self default"),
@@ -105,7 +105,7 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
         "0 self any, 6 out =self, 7 indices int64",
         orders.known_orders,
         orders.indices_as_out,
-        arguments.windows_with_pixels,
+        arguments.every_window_has_a_pixel,
     ),
     "aten::mean.out": signature(f"0 self any default, -1 out {_FLOATS} default"),
     "aten::native_layer_norm.out": _same_batches("2 weight? =input, 3 bias? =input"),
@@ -140,7 +140,7 @@ def _takes_int8(known: Signature, name: str) -> bool:
     return wanted == "any" or "int8" in wanted.split("|")
 
 
-def _only_there() -> Iterator[str]:
+def _int8_in_executorch_alone() -> Iterator[str]:
     """Yield the operators that take int8 in ExecuTorch and not in builtin, where copies and choices alone take it."""
     for operator, known in EXECUTORCH.items():
         first = known.operands[0].name
@@ -155,7 +155,7 @@ BLIND_TO_SCALES: Final = frozenset(
         "aten::hardtanh.out",
         "aten::relu.out",
         *(f"aten::{name}.Scalar_out" for name in ("eq", "ge", "gt", "le", "lt", "ne")),
-        *_only_there(),
+        *_int8_in_executorch_alone(),
     }
 ).difference(_SCALE_KEPT)
 """Operators of ExecuTorch that take quantised integers and compute on them without scales: wrong, without an error."""

@@ -42,8 +42,8 @@ def _beyond_tolerance(output: ComparedOutput) -> tuple[float | None, list[Findin
     if reference is None:
         return None, []
     # What is not finite was checked already; it would poison the difference.
-    expected = np.where(output.is_known(reference), reference.astype(np.float64), output.clean)
-    error, tolerance = np.abs(output.clean - expected), output.tolerance
+    expected = np.where(output.is_known(reference), reference.astype(np.float64), output.finite_values)
+    error, tolerance = np.abs(output.finite_values - expected), output.tolerance
     wrong = error > tolerance.atol + tolerance.rtol * np.abs(expected)
     worst = float(error.max(initial=0.0))
     if not wrong.any():
@@ -52,4 +52,4 @@ def _beyond_tolerance(output: ComparedOutput) -> tuple[float | None, list[Findin
         f"{int(wrong.sum())} of {wrong.size} elements differ from {name} by more than "
         f"{tolerance.atol:.3g} + {tolerance.rtol:.3g}·|expected|, by up to {worst:.3g}"
     )
-    return worst, [output.find_far(FindingKind.QUANTIZED, text, wrong, expected, output.clean)]
+    return worst, [output.find_far(FindingKind.QUANTIZED, text, wrong, expected, output.finite_values)]

@@ -11,7 +11,7 @@ import numpy as np
 from cortex_m_hil.checks.compared_output import ComparedOutput, first
 from cortex_m_hil.checks.comparison import Figures, Finding, FindingKind, quanta_word
 from cortex_m_hil.checks.quanta import QUANTISED, distance
-from cortex_m_hil.checks.rounding_bound import explained
+from cortex_m_hil.checks.rounding_bound import rounding_explains
 from cortex_m_hil.checks.sqnr import decibels
 from cortex_m_hil.checks.tolerance import Spread
 from cortex_m_hil.program.tensor import Array
@@ -69,7 +69,7 @@ def _other_choices(output: ComparedOutput) -> Iterator[Finding]:
     if output.quantized is not None:
         wrong = _differs(output, output.array, output.quantized)
         runs = [_differs(output, run, output.quantized) for run in output.disturbed]
-        rounded, limit = Spread.explained(runs).elements, output.tolerance.fake_quant_qtol
+        rounded, limit = Spread.of_disturbed_runs(runs).elements, output.tolerance.fake_quant_qtol
         allowed = rounded + CHOICES if limit is None else math.inf if limit else 0
         why = f"rounding explains {rounded:.0f}" if limit is None else f"fake_quant_qtol is {limit}"
         text = f"{int(wrong.sum())} of {wrong.size} elements are not fake-quant's ({why})"
@@ -89,12 +89,12 @@ def _other_quanta(output: ComparedOutput) -> Iterator[Finding]:
     Fake-quant's are compared as the integers behind floats are. The scale is not in the program: instead of the
     SQNR against the float module there is one about the mean, which is no better, and so proves nothing wrong.
     """
-    if (deviation := output.off(output.quantized)) is not None:
-        right, wrong, why = explained(output, deviation)
+    if (deviation := output.deviation_from(output.quantized)) is not None:
+        right, wrong, why = rounding_explains(output, deviation)
         if not right:
             text = f"{_off(deviation)} fake-quant, and {deviation.mean():+.2g} on average ({why})"
             yield output.find(FindingKind.QUANTIZED, text, wrong)
-    deviation = output.off(output.eager)
+    deviation = output.deviation_from(output.eager)
     if output.eager is None or deviation is None or not deviation.any():
         return
     sqnr, bound = decibels(output.eager - output.eager.mean(dtype=np.float64), deviation), output.tolerance.eager_sqnr

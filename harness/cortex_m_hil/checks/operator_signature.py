@@ -57,7 +57,7 @@ Relation = Callable[[OperatorCall], str]  # returns what is wrong, "" if nothing
 
 
 @dataclass(frozen=True)
-class OfArguments:
+class ArgumentRelation:
     """A relation that another dim order alone does not mend, with a hint that does."""
 
     relation: Relation
@@ -69,7 +69,7 @@ class OfArguments:
 
 
 def of_arguments(hint: str, about: About = "arguments") -> Callable[[Relation], Relation]:
-    return lambda relation: OfArguments(relation, hint, about)
+    return lambda relation: ArgumentRelation(relation, hint, about)
 
 
 @dataclass(frozen=True)

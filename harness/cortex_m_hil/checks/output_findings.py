@@ -84,7 +84,7 @@ def collapsed(output: ComparedOutput) -> Iterator[Finding]:
             text = f"{have} distinct values of {reference.size}; the reference has {want}"
             yield output.find(FindingKind.COLLAPSE, text)
             return
-    got, wide = float(np.ptp(output.clean)), value_range(reference)
+    got, wide = float(np.ptp(output.finite_values)), value_range(reference)
     if got <= COLLAPSE_RANGE * wide:
         text = f"nearly constant: a range of {got:.3g}; the reference's is {wide:.3g}"
         yield output.find(FindingKind.COLLAPSE, text)

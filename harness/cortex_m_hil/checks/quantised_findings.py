@@ -10,7 +10,7 @@ import numpy as np
 from cortex_m_hil.checks.compared_output import ComparedOutput, first
 from cortex_m_hil.checks.comparison import Finding, FindingKind, quanta_word
 from cortex_m_hil.checks.quanta import finite
-from cortex_m_hil.checks.rounding_bound import explained
+from cortex_m_hil.checks.rounding_bound import rounding_explains
 from cortex_m_hil.program.dataflow import OutputQuantization
 from cortex_m_hil.program.tensor import Array
 
@@ -76,11 +76,11 @@ def off_fake_quant(
     Returns:
         The worst distance, in quanta and in units of the output, None without a reference; and the findings.
     """
-    if output.quantized is None or (deviation := output.off(output.quantized)) is None:
+    if output.quantized is None or (deviation := output.deviation_from(output.quantized)) is None:
         return None, None, []
     reference, expected = finite(output.quantized), integers - deviation
     most = int(np.abs(deviation).max(initial=0))
-    right, wrong, why = explained(output, deviation)
+    right, wrong, why = rounding_explains(output, deviation)
     known = output.is_known(output.quantized)
     findings = list(_other_scale(output, q, reference[known], expected[known]))
     if not right:
@@ -89,7 +89,7 @@ def off_fake_quant(
             f"{deviation.mean():+.2g} on average ({why})"
         )
         findings.append(output.find_far(FindingKind.QUANTIZED, text, wrong, expected, integers))
-    return most, float(np.abs(output.clean - reference).max(initial=0.0)), findings
+    return most, float(np.abs(output.finite_values - reference).max(initial=0.0)), findings
 
 
 def _other_scale(output: ComparedOutput, q: OutputQuantization, values: Array, integers: Array) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.tensor import Array
 
 
-def explained(output: ComparedOutput, deviation: Array) -> tuple[bool, Array, str]:
+def rounding_explains(output: ComparedOutput, deviation: Array) -> tuple[bool, Array, str]:
     """Return whether the deviation from fake-quant is right, a mask of the wrong elements, and what is allowed."""
     limit = output.tolerance.fake_quant_qtol
     if limit is not None:
@@ -27,7 +27,7 @@ def explained(output: ComparedOutput, deviation: Array) -> tuple[bool, Array, st
 
 def is_rounding(output: ComparedOutput) -> bool:
     """Tell whether the default tolerance would let pass what `fake_quant_qtol` does not."""
-    deviation = output.off(output.quantized)
+    deviation = output.deviation_from(output.quantized)
     return deviation is not None and _is_within(output, deviation, _bound(output))
 
 
@@ -36,7 +36,7 @@ def _bound(output: ComparedOutput) -> Spread:
     if output.quantized is None or (undisturbed := output.in_quanta(output.quantized)) is None:
         return Spread()
     runs = map(output.in_quanta, output.disturbed)
-    return Spread.explained([run - undisturbed for run in runs if run is not None])
+    return Spread.of_disturbed_runs([run - undisturbed for run in runs if run is not None])
 
 
 def _is_within(output: ComparedOutput, deviation: Array, bound: Spread) -> bool:

@@ -16,7 +16,7 @@ from cortex_m_hil.checks.builtin_signatures import BUILTIN
 from cortex_m_hil.checks.cortex_m_signatures import CORTEX_M, DEFECTS, DEFECTS_ON_MVE, ON_DSP
 from cortex_m_hil.checks.dim_orders import FORMS
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES, EXECUTORCH
-from cortex_m_hil.checks.operator_signature import Misfit, OfArguments, Operand, OperatorCall, Signature
+from cortex_m_hil.checks.operator_signature import ArgumentRelation, Misfit, Operand, OperatorCall, Signature
 from cortex_m_hil.errors import known_bug
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
@@ -127,7 +127,7 @@ def _wrong_orders(signature: Signature, found: list[_Named], call: OperatorCall)
         problem = relation(call)
         if problem:
             told = f"{problem}: {', '.join(f'{name} is {spec}' for name, spec in call.tensors.items())}"
-            if isinstance(relation, OfArguments):
+            if isinstance(relation, ArgumentRelation):
                 yield Misfit(relation.about, told, hint=relation.hint)
             else:
                 yield Misfit("dim-order", told)

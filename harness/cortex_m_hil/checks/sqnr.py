@@ -32,7 +32,7 @@ def against_eager(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
     if not known.any():
         return None, []
     expected = eager[known].astype(np.float64)
-    noise = output.clean[known] - expected
+    noise = output.finite_values[known] - expected
     sqnr, worst = decibels(expected, noise), float(np.abs(noise).max())
     # A signal of a few quanta cannot have a better ratio when it is met to a few quanta; the warning
     # of an uninformative reference speaks for it.

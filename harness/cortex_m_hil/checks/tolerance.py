@@ -97,7 +97,7 @@ class Spread:
         )
 
     @classmethod
-    def explained(cls, runs: Sequence[Array]) -> Spread:
+    def of_disturbed_runs(cls, runs: Sequence[Array]) -> Spread:
         """Return the deviation that rounding explains, by those of several disturbed runs.
 
         A count that is by chance varies by its root: where 3 elements moved, it could have been 4 or 5. A sum of

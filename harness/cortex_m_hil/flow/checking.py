@@ -20,7 +20,7 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import InfraError, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards, execute, execute_loaded, load, operator_that_keeps_its_size
-from cortex_m_hil.flow.hang import silence_explained
+from cortex_m_hil.flow.hang import hang_diagnosed
 from cortex_m_hil.host import files
 from cortex_m_hil.lowering.scratch import scratch_needs
 from cortex_m_hil.program.program import Program, References
@@ -64,12 +64,12 @@ def verify(
         InfraError, VerdictError: what `run` raises, and the verdict of the comparison.
     """
     lint = ProgramLint(dut, program, linted, excluded)
-    with lint.told():
+    with lint.explaining_verdicts():
         result = _result(dut, program, program.inputs, lint, guards)
         references = program.reference(program.inputs) if program.reference else References()
         comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
         if any(finding.kind is FindingKind.SHAPE for finding in comparison.findings):
-            comparison = _naming_what_keeps_its_size(dut, program, comparison)
+            comparison = _with_size_keeping_operator(dut, program, comparison)
         checked = Checked(program, result, comparison, references)
         observe(checked)
         try:
@@ -110,7 +110,7 @@ def run(
     """
     given = program.inputs if inputs is None else inputs
     lint = ProgramLint(dut, program, linted, excluded)
-    with lint.told():
+    with lint.explaining_verdicts():
         result = _result(dut, program, given, lint, guards)
         if complete:
             _refuse_unwritten(program, result.unwritten, dut.target.name, result.log)
@@ -125,7 +125,7 @@ def _result(
     keep(dut, program, inputs)
     session = dut.session()
     lint.require()
-    with silence_explained(dut, program, inputs):
+    with hang_diagnosed(dut, program, inputs):
         result = execute(dut, session, program, inputs, guards(program) if guards else None)
     return result
 
@@ -136,11 +136,11 @@ def stream(
     """Yield the outputs of a program for each sample; it is loaded once. Raises what `run` does."""
     lint = ProgramLint(dut, program, linted)
     lint.require()
-    with lint.told():
+    with lint.explaining_verdicts():
         session, loaded = dut.session(), False
         for inputs in samples:
             require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
-            with silence_explained(dut, program, inputs):
+            with hang_diagnosed(dut, program, inputs):
                 if not loaded:
                     load(session, program)
                     loaded = True
@@ -193,7 +193,7 @@ class ProgramLint:
             raise_findings(self.findings, self.dut.target.name)
 
     @contextlib.contextmanager
-    def told(self) -> Iterator[None]:
+    def explaining_verdicts(self) -> Iterator[None]:
         """Add to a bad verdict of a run without lint what lint would have refused, and the next step."""
         try:
             yield
@@ -211,7 +211,7 @@ def refused_by_lint(dut: Dut, program: Program) -> str:
 # --- what the sequence needs ---------------------------------------------------------------------------------
 
 
-def _naming_what_keeps_its_size(dut: Dut, program: Program, comparison: Comparison) -> Comparison:
+def _with_size_keeping_operator(dut: Dut, program: Program, comparison: Comparison) -> Comparison:
     """Return the comparison with the name of the operator that left its output at the upper bounds, if there is one."""
     keeps = operator_that_keeps_its_size(dut.session(), program)
     if not keeps:

@@ -16,7 +16,7 @@ from cortex_m_hil.targets.model import HardwareLauncher
 
 
 @contextmanager
-def silence_explained(dut: Device, program: Program, inputs: Sequence[HostTensor]) -> Iterator[None]:
+def hang_diagnosed(dut: Device, program: Program, inputs: Sequence[HostTensor]) -> Iterator[None]:
     """Explain a run that is not answered in time: raise an error of the program or of the target.
 
     The target has been restarted then.

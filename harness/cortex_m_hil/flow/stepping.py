@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cortex_m_hil.flow.execution import POISON, Device, Guard, load, operator_at, prepare
-from cortex_m_hil.flow.hang import silence_explained
+from cortex_m_hil.flow.hang import hang_diagnosed
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
@@ -88,7 +88,7 @@ def steps(
     index, done = 0, not program.file.instructions
     while not done:
         before(session, index)
-        with silence_explained(device, program, inputs):
+        with hang_diagnosed(device, program, inputs):
             step = session.step(1, device.seconds)
         yield Executed(index, step.ticks, program, session)
         index, done = step.next, step.done

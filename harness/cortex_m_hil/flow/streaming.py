@@ -17,7 +17,7 @@ from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.flow.checking import ProgramLint
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
-from cortex_m_hil.flow.hang import silence_explained
+from cortex_m_hil.flow.hang import hang_diagnosed
 from cortex_m_hil.flow.state import State, digest_state, read_state, require_state, write_state
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, References
@@ -68,7 +68,7 @@ def stream_frames(
     first = program.file.initial_state() if state is None else require_state(program.file, state, program.name)
     lint = ProgramLint(dut, program, linted)
     lint.require()
-    with lint.told():
+    with lint.explaining_verdicts():
         stepped = program.stream(frames, first, not _is_quantised(program.file)) if program.stream is not None else ()
         guard = guards(program) if guards else None
         one = _Stream(dut, dut.session(), program, stepped, tolerance, guard)
@@ -104,7 +104,7 @@ class _Stream:
     def _frame(self, number: int, inputs: Inputs) -> Frame:
         poison = COUNTER_POISON if number % 2 else POISON
         session, program = self.session, self.program
-        with silence_explained(self.dut, program, inputs):
+        with hang_diagnosed(self.dut, program, inputs):
             outputs, ticks = one_pass(self.dut, session, inputs, poison, self.guard, keep_state=True)
         frame = Frame(tuple(outputs), digest_state(session, program.file), ticks)
         if self.references:

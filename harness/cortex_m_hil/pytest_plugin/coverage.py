@@ -13,7 +13,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.flow import Dut
 from cortex_m_hil.flow.coverage.counting import Counting, check
-from cortex_m_hil.flow.coverage.counts import Coverage, Lost, Share, total
+from cortex_m_hil.flow.coverage.counts import Coverage, LostCounts, Share, total
 from cortex_m_hil.runner.build import COUNTING
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -114,7 +114,9 @@ class _Report:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         found = self._run.found
-        found.lost += [Lost(f"worker {name}", "", "it ended and told nothing") for name in sorted(self._run.workers)]
+        found.lost += [
+            LostCounts(f"worker {name}", "", "it ended and told nothing") for name in sorted(self._run.workers)
+        ]
         self._run.workers.clear()
         terminalreporter.section("coverage of the kernels")
         for line in [*_lines(found, self._verbose), self._write()]:

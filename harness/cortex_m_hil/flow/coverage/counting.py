@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.flow.coverage import gcov
-from cortex_m_hil.flow.coverage.counts import Counts, Coverage, Files, Lost, merged
+from cortex_m_hil.flow.coverage.counts import Counts, Coverage, Files, LostCounts, merged
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.session.session import Session
@@ -68,7 +68,7 @@ class Counting:
         self._executed: dict[str, set[int]] = {}  # since take_executed was called
         self._tests: dict[str, dict[str, int]] = {}
         self._why = ""  # why a reading ended the session; "" if none did
-        self._lost: list[Lost] = []
+        self._lost: list[LostCounts] = []
 
     def read(self, session: Session) -> None:
         """Read the counts so far. Where that fails, the session is broken, which does not fail the test."""
@@ -82,7 +82,7 @@ class Counting:
         try:
             self._take(counted)
         except HarnessError as error:
-            problem = Lost(self._target.name, "", error.message)
+            problem = LostCounts(self._target.name, "", error.message)
             self._lost += [problem] if problem not in self._lost else []  # each reading fails in the same way
 
     def _take(self, counted: Mapping[str, bytes]) -> None:
@@ -123,7 +123,7 @@ class Counting:
         """
         self.read(session)
         if session.broken:
-            self._lost.append(Lost(self._target.name, during, self._why or ENDED))
+            self._lost.append(LostCounts(self._target.name, during, self._why or ENDED))
         if self._boot.files:
             self._ended.append(self._boot)
         self._boot, self._why = _Boot(), ""

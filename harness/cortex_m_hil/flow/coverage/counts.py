@@ -121,7 +121,7 @@ def total(files: Mapping[str, Counts]) -> tuple[Share, Share]:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostCounts:
     """Counts that are missing: of what a target or a worker executed since it was last read.
 
     Attributes:
@@ -187,7 +187,7 @@ class Coverage:
     """
 
     classes: dict[str, ClassCoverage] = field(default_factory=dict)
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[LostCounts] = field(default_factory=list)
     uncounted: list[str] = field(default_factory=list)
 
     def of(self, target: Target, runtime: str) -> ClassCoverage:
@@ -241,7 +241,7 @@ class Coverage:
         classes = {str(name): _class_of_fields(one) for name, one in fields["classes"].items()}
         return cls(
             classes,
-            [Lost(*(str(one[name]) for name in ("where", "during", "why"))) for one in fields["lost"]],
+            [LostCounts(*(str(one[name]) for name in ("where", "during", "why"))) for one in fields["lost"]],
             [str(one) for one in fields["uncounted"]],
         )
 

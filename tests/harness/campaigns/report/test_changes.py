@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, FigureShare, changes, problems_within
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, as_text, by_key
-from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, Lost
+from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, LostCounts
 from cortex_m_hil.runner.results import Verdict
 
 TOOLS = {"arm-none-eabi-g++": "12.2.1", "executorch": "1.5.1"}
@@ -346,7 +346,7 @@ def test_the_least_memory_is_exact_and_missed_where_it_was_asked_for() -> None:
 def counted(*counts: int, lost: bool = False, isa: str = "DSP") -> Coverage:
     lines = {10 * (number + 1): count for number, count in enumerate(counts)}
     found = Coverage({isa: ClassCoverage({"m4-qemu"}, 1, {"softmax.cpp": Counts(lines)})})
-    found.lost += [Lost("m4-qemu", "test_x", "it died")] if lost else []
+    found.lost += [LostCounts("m4-qemu", "test_x", "it died")] if lost else []
     return found
 
 

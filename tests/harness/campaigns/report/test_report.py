@@ -27,7 +27,7 @@ from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.results_json import SCHEMA, results_json
 from cortex_m_hil.campaigns.report.trends import decoded, encoded, trends
-from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, Lost
+from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, LostCounts
 from cortex_m_hil.runner.results import Verdict
 from generated_nights import HOSTILE, hostile, of, report
 from junit_schema import invalid
@@ -153,7 +153,7 @@ def test_the_coverage_of_kernels_is_shown_with_what_was_not_executed() -> None:
     key = f"{first.test}@{first.target}"
     coverage = Coverage(
         {"DSP": ClassCoverage({"m4-qemu", HOSTILE}, 1, files, {key: {HOSTILE: 1, "softmax.cpp": 2}})},
-        [Lost("m4-qemu", HOSTILE, "it died")],
+        [LostCounts("m4-qemu", HOSTILE, "it died")],
         ["t"],
     )
     found = of([replace(report(1, 1).night, coverage=coverage)])

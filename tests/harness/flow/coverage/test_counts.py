@@ -20,7 +20,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, ProtocolError, ToolchainError
 from cortex_m_hil.flow.coverage import gcov
 from cortex_m_hil.flow.coverage.counting import Counting, check
-from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, Lost, Share, total
+from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, LostCounts, Share, total
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import COUNTING, build_runner
@@ -54,7 +54,7 @@ classes = st.builds(
     st.dictionaries(st.sampled_from(["dot.h", "linear.cpp"]), counts),
     st.dictionaries(st.text(), st.dictionaries(st.sampled_from(["dot.h", "linear.cpp"]), st.integers(1, 99))),
 )
-losses = st.builds(Lost, st.text(), st.text(), st.text())
+losses = st.builds(LostCounts, st.text(), st.text(), st.text())
 coverages = st.builds(
     Coverage, st.dictionaries(st.sampled_from(["DSP", "MVE"]), classes), st.lists(losses), st.lists(st.text())
 )
