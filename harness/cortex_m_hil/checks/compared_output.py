@@ -11,7 +11,7 @@ import numpy as np
 from cortex_m_hil.checks.comparison import DIALECT, Finding, FindingKind
 from cortex_m_hil.checks.quanta import QUANTISED, finite, to_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.program.dataflow import OutputQuantization
+from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import Array
 
@@ -44,7 +44,7 @@ class ComparedOutput:
     unwritten: Array | None
 
     @property
-    def quantization(self) -> OutputQuantization | None:
+    def quantization(self) -> Quantization | None:
         """Return that of the integers behind a float output; None where there are none."""
         return self.file.dataflow.output_quantizations[self.number]
 

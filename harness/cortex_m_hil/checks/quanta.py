@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.program.dataflow import OutputQuantization
+from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -23,7 +23,7 @@ def finite(values: Array) -> Array:
     return clean
 
 
-def to_quanta(values: Array, quantization: OutputQuantization) -> Array:
+def to_quanta(values: Array, quantization: Quantization) -> Array:
     """Return the integers behind dequantised values, as float64 whole numbers."""
     rounded: Array = np.rint(values.astype(np.float64) / np.float64(np.float32(quantization.scale)))
     return rounded + quantization.zero_point

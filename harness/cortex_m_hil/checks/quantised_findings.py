@@ -11,7 +11,7 @@ from cortex_m_hil.checks.compared_output import ComparedOutput, first
 from cortex_m_hil.checks.comparison import Finding, FindingKind, quanta_word
 from cortex_m_hil.checks.quanta import finite
 from cortex_m_hil.checks.rounding_bound import rounding_explains
-from cortex_m_hil.program.dataflow import OutputQuantization
+from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.tensor import Array
 
 SATURATION_OUTPUT: Final = 0.01  # share of the elements that are wrongly at a bound
@@ -29,7 +29,7 @@ def other_quanta(output: ComparedOutput, integers: Array, expected: Array) -> It
         yield output.find_far(FindingKind.QUANTA, text, wrong, expected, integers)
 
 
-def saturated(output: ComparedOutput, q: OutputQuantization, integers: Array, expected: Array) -> Iterator[Finding]:
+def saturated(output: ComparedOutput, q: Quantization, integers: Array, expected: Array) -> Iterator[Finding]:
     """Yield findings for elements at a bound of the quantised range, and a warning for a reference that is there."""
     if not integers.size:
         return
@@ -46,7 +46,7 @@ def saturated(output: ComparedOutput, q: OutputQuantization, integers: Array, ex
             yield output.find(FindingKind.REFERENCE_SATURATION, f"{text}: {why}")
 
 
-def off_grid(output: ComparedOutput, q: OutputQuantization, integers: Array) -> Iterator[Finding]:
+def off_grid(output: ComparedOutput, q: Quantization, integers: Array) -> Iterator[Finding]:
     """Yield a finding for values that the dequantize kernel cannot give: it is one float32 multiplication.
 
     Integers beyond the range pass where the dialect leaves it too, as then the program does: quantized_div
@@ -69,7 +69,7 @@ def off_grid(output: ComparedOutput, q: OutputQuantization, integers: Array) -> 
 
 
 def off_fake_quant(
-    output: ComparedOutput, q: OutputQuantization, integers: Array
+    output: ComparedOutput, q: Quantization, integers: Array
 ) -> tuple[int | None, float | None, list[Finding]]:
     """Compare a quantised output with fake-quant, by `fake_quant_qtol` or as far as rounding explains.
 
@@ -92,7 +92,7 @@ def off_fake_quant(
     return most, float(np.abs(output.finite_values - reference).max(initial=0.0)), findings
 
 
-def _other_scale(output: ComparedOutput, q: OutputQuantization, values: Array, integers: Array) -> Iterator[Finding]:
+def _other_scale(output: ComparedOutput, q: Quantization, values: Array, integers: Array) -> Iterator[Finding]:
     """Yield a finding where fake-quant's values are not multiples of the program's output scale.
 
     If these were counted in the program's quanta, another scale of the last dequantize would look like rounding.

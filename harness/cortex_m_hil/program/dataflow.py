@@ -44,8 +44,11 @@ COPY_IN_PLACE: Final = "aten::copy_"
 """The operator that writes its second argument over its first: how a program keeps its state."""
 
 
-class OutputQuantization(NamedTuple):
-    """The parameters of a float output's final dequantize; ``dtype`` is the integer's numpy name."""
+class Quantization(NamedTuple):
+    """The parameters of a quantize or dequantize: an integer stands for (integer − zero point) · scale.
+
+    ``qmin`` and ``qmax`` are the range that values saturate to; ``dtype`` is the integer's numpy name.
+    """
 
     scale: float
     zero_point: int
@@ -200,11 +203,11 @@ class Dataflow:
         )
 
     @cached_property
-    def output_quantizations(self) -> tuple[OutputQuantization | None, ...]:
+    def output_quantizations(self) -> tuple[Quantization | None, ...]:
         """Return for each float output the quantisation of its final dequantize, through views; None without one."""
         return tuple(map(self._dequantized, self._output_writers))
 
-    def _dequantized(self, made_by: Instruction | None) -> OutputQuantization | None:
+    def _dequantized(self, made_by: Instruction | None) -> Quantization | None:
         if made_by is None or made_by.operator not in DEQUANTIZE or len(made_by.args) < 7:
             return None
         scale, zero_point, qmin, qmax, number = (self.values[arg].scalar for arg in made_by.args[1:6])
@@ -214,7 +217,7 @@ class Dataflow:
             return None
         if not isinstance(number, int) or number not in DTYPES:
             return None
-        return OutputQuantization(scale, zero_point, qmin, qmax, DTYPES[number])
+        return Quantization(scale, zero_point, qmin, qmax, DTYPES[number])
 
     @cached_property
     def input_quantizations(self) -> tuple[InputQuantization | None, ...]:
@@ -230,6 +233,12 @@ class Dataflow:
             return None
         known = (self._argument_quantization(*reader) for reader in self._readers(value, VIEWS))
         return next((one for one in known if one is not None), None)
+
+    @cached_property
+    def dequantized_inputs(self) -> tuple[Quantization | None, ...]:
+        """Return for each input the quantisation of the operator that dequantises it, through views; None without."""
+        readers = ((one for one, at in self._readers(value, VIEWS) if at == 0) for value in self.inputs)
+        return tuple(next(filter(None, map(self._dequantized, one)), None) for one in readers)
 
     @cached_property
     def input_quantizes(self) -> tuple[Instruction | None, ...]:

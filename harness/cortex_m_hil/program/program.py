@@ -9,6 +9,8 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from cortex_m_hil.errors.text import printable
+from cortex_m_hil.program.dataflow import Quantization
+from cortex_m_hil.program.io_quantization import input_quantization, output_quantization
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Constant, PteFile
 from cortex_m_hil.program.partition import Partition
@@ -184,6 +186,18 @@ class Program:
     def constants(self) -> Mapping[str, Constant]:
         """Return what the file's constant methods return, by their names: numbers, text, `HostTensor`s; or tuples."""
         return self.file.constants
+
+    def input_quantization(self, number: int) -> Quantization | None:
+        """Return by which scale, zero point and range the integers of an input stand for numbers; None: nothing tells.
+
+        Raises:
+            ProgramRejected: the program's constants of that input (`input0_scale` and so on) are no quantisation.
+        """
+        return input_quantization(self.file, number)
+
+    def output_quantization(self, number: int) -> Quantization | None:
+        """Return the same of an output of integers."""
+        return output_quantization(self.file, number)
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from cortex_m_hil.program.model import MAX_METHOD_NAME
 from cortex_m_hil.program.pte import parse_pte, read_methods
 from cortex_m_hil.program.tensor import HostTensor
 from paths import REPOSITORY
+from quantised_io import doubles
 from several_methods import CONSTANTS, PAIR, ROW, edited, made, modules, three_methods
 
 
@@ -81,37 +82,13 @@ def test_a_forward_without_instructions_is_a_method() -> None:
         hil.load_program(made({"other": (Table(), ())}))
 
 
-class Quantised(torch.nn.Module):
-    """Doubles an int8 tensor whose scale and zero point are given: quantise, dequantise, add, quantise, dequantise."""
-
-    def forward(self, x: torch.Tensor) -> Any:
-        operators = torch.ops.quantized_decomposed
-        taken = (0.5, 3, -128, 127, torch.int8)
-        x = operators.dequantize_per_tensor.default(operators.quantize_per_tensor.default(x, *taken), *taken)
-        given = (0.25, -4, -127, 126, torch.int8)
-        return operators.dequantize_per_tensor.default(operators.quantize_per_tensor.default(x + x, *given), *given)
-
-
 def test_quantised_inputs_and_outputs_bring_their_constants() -> None:
     """ExecuTorch's QuantizeInputs and QuantizeOutputs write scale, zero point, range and dtype as constant methods."""
-    import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers the operators
-    from executorch.exir import EdgeCompileConfig, to_edge
-    from executorch.exir.passes.quantize_io_pass import QuantizeInputs, QuantizeOutputs
-
-    from cortex_m_hil.lowering.capability import executorch_api
-
-    exported = torch.export.export(Quantised(), ROW)
-    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
-    edge = edge.transform([QuantizeInputs(edge, [0]), QuantizeOutputs(edge, [0], method_name="forward")])
-    api = executorch_api()
-    config = api.target_config.from_target_string("cortex-m4")
-    passes = api.pass_manager(edge.exported_program(), target_config=config)
-    edge._edge_programs["forward"] = passes.transform()
-    program = hil.load_program(bytes(edge.to_executorch().buffer))
+    program = hil.load_program(doubles())
     assert dict(program.constants) == {
         "input0_scale": 0.5, "input0_zp": 3, "input0_quant_min": -128, "input0_quant_max": 127, "input0_dtype": 1,
-        "forward_output0_scale": 0.25, "forward_output0_zp": -4, "forward_output0_quant_min": -127,
-        "forward_output0_quant_max": 126, "forward_output0_dtype": 1,
+        "output0_scale": 0.25, "output0_zp": -4, "output0_quant_min": -127, "output0_quant_max": 126,
+        "output0_dtype": 1,
     }  # fmt: skip
     assert [one.dtype for one in (*program.file.input_specs(), *program.file.output_specs())] == ["int8", "int8"]
 

@@ -1,0 +1,84 @@
+"""Scale, zero point and range of inputs and outputs that are integers, as ExecuTorch's passes leave them in a `.pte`.
+
+`QuantizeInputs` and `QuantizeOutputs` of `exir/passes/quantize_io_pass.py` take the quantize and the dequantize off a
+program, and write what these had as arguments into constant methods: `input0_scale`, `input0_zp`, …
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.program.dataflow import Quantization
+from cortex_m_hil.program.methods import DEFAULT_METHOD
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.schema import DTYPES
+
+_KEYS: Final = ("scale", "zp", "quant_min", "quant_max", "dtype")
+_QUANTA: Final = ("int8", "uint8", "int16", "uint16")  # other integers are indices and counts
+_HINT: Final = "ExecuTorch's QuantizeInputs and QuantizeOutputs write all five: scale, zp, quant_min, quant_max, dtype"
+
+
+def input_quantization(file: PteFile, number: int) -> Quantization | None:
+    """Return the quantisation of an input of integers: its constants, else what the program dequantises it by.
+
+    None: it is none of quanta, or nothing tells.
+
+    Raises:
+        ProgramRejected: the constants are incomplete, or no quantisation.
+    """
+    if file.input_specs()[number].dtype not in _QUANTA:
+        return None
+    return _of_constants(file, "input", number) or file.dataflow.dequantized_inputs[number]
+
+
+def output_quantization(file: PteFile, number: int) -> Quantization | None:
+    """Return the quantisation of an output of integers by its constants; None and errors as of `input_quantization`."""
+    return _of_constants(file, "output", number) if file.output_specs()[number].dtype in _QUANTA else None
+
+
+def _of_constants(file: PteFile, role: str, number: int) -> Quantization | None:
+    """Return what the constants of one input or output say.
+
+    A name begins with the method's where the pass was told it. Without, it is about `forward`, or the only method.
+    """
+    names = {key: f"{file.method}_{role}{number}_{key}" for key in _KEYS}
+    if not names.values() & file.constants.keys() and (len(file.methods) < 2 or file.method == DEFAULT_METHOD):
+        names = {key: f"{role}{number}_{key}" for key in _KEYS}
+    found = {key: file.constants[name] for key, name in names.items() if name in file.constants}
+    if not found:
+        return None
+
+    def refuse(problem: str) -> NoReturn:
+        where = f"{file.source or 'program'}, method {file.method}, {role} {number}"
+        raise ProgramRejected(f"{where}: {problem}", hint=_HINT)
+
+    if missing := [names[key] for key in _KEYS if key not in found]:
+        refuse(f"the program has a constant {names[next(iter(found))]}, and no {' and no '.join(missing)}")
+    for key, value in found.items():
+        kind = float if key == "scale" else int
+        if type(value) is not kind:
+            told = repr(value) if isinstance(value, int | float | str) else type(value).__name__
+            refuse(f"{names[key]} is {told}, and has to be {'a float' if kind is float else 'an integer'}")
+    spec = file.input_specs()[number] if role == "input" else file.output_specs()[number]
+    return _checked(found, names, spec.dtype, refuse)
+
+
+def _checked(found: dict[str, Any], names: dict[str, str], dtype: str, refuse: Any) -> Quantization:
+    """Return the quantisation of constants of the right kinds; call `refuse` with what is wrong with their values."""
+    scale, zero_point, low, high, number = (found[key] for key in _KEYS)
+    if DTYPES.get(number) != dtype:
+        refuse(f"{names['dtype']} is {number} ({DTYPES.get(number, 'no dtype')}), and the tensor is {dtype}")
+    with np.errstate(all="ignore"):
+        narrow = float(np.float32(scale))
+        if not (0 < narrow < math.inf and np.isfinite(np.float32(1 / narrow))):
+            refuse(f"{names['scale']} is {scale!r}, and has to be positive and finite in float32, as its inverse")
+    bounds = np.iinfo(dtype)
+    if not bounds.min <= low < high <= bounds.max:
+        refuse(f"{names['quant_min']} and {names['quant_max']} are {low} and {high}, which is no range of {dtype}")
+    if not low <= zero_point <= high:
+        refuse(f"{names['zp']} is {zero_point}, and the range is {low} to {high}")
+    return Quantization(scale, zero_point, low, high, dtype)

@@ -1,0 +1,42 @@
+"""Programs whose inputs and outputs are int8, made by ExecuTorch's own passes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+SHAPE = (1, 4)
+TAKEN = (0.5, 3, -128, 127)  # scale, zero point and range of the input
+GIVEN = (0.25, -4, -127, 126)  # and of the output
+
+
+class Doubles(torch.nn.Module):
+    """Doubles a tensor whose quantisation is given: quantise, dequantise, add, quantise, dequantise."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        operators = torch.ops.quantized_decomposed
+        quantized = operators.quantize_per_tensor.default(x, *TAKEN, torch.int8)
+        x = operators.dequantize_per_tensor.default(quantized, *TAKEN, torch.int8)
+        doubled = operators.quantize_per_tensor.default(x + x, *GIVEN, torch.int8)
+        return operators.dequantize_per_tensor.default(doubled, *GIVEN, torch.int8)
+
+
+@functools.cache
+def doubles(method_name: str | None = None) -> bytes:
+    """The `.pte` of `Doubles` with its quantize and dequantize taken off; the names of constants begin so."""
+    import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers the operators
+    from executorch.exir import EdgeCompileConfig, to_edge
+    from executorch.exir.passes.quantize_io_pass import QuantizeInputs, QuantizeOutputs
+
+    from cortex_m_hil.lowering.capability import executorch_api
+
+    exported = torch.export.export(Doubles(), (torch.zeros(SHAPE),))
+    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
+    edge = edge.transform([QuantizeInputs(edge, [0], method_name), QuantizeOutputs(edge, [0], method_name)])
+    api = executorch_api()
+    config = api.target_config.from_target_string("cortex-m4")
+    passes = api.pass_manager(edge.exported_program(), target_config=config)
+    edge._edge_programs["forward"] = passes.transform()
+    return bytes(edge.to_executorch().buffer)
