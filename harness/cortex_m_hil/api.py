@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -237,6 +238,7 @@ class OpenTarget:
         *,
         method: str = "",
         lint: bool = True,
+        quantize_inputs: bool = False,
     ) -> RunResult:
         """Run a program once, and compare its outputs with nothing.
 
@@ -247,11 +249,13 @@ class OpenTarget:
                 out in it; a number is for a scalar input. None: the program's example inputs.
             method: the name of another method of the program; "": the one that it was loaded with.
             lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            quantize_inputs: floats for inputs that are int8 are quantised, by the scale, zero point and range that the
+                program tells (`Program.input_quantization`); integers of the input's dtype are taken as they are.
 
         Returns:
             `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `instructions`, exact,
             or None where they cannot be counted so (QEMU can); `ticks` in units of the target's counter; `ran`, what
-            executed the program; `log`.
+            executed the program; `log`; `saturated`, the share of the quantised values that saturated.
 
         Raises:
             LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit the target; nothing was run.
@@ -264,10 +268,11 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            program = _chosen(program, method)
-            given = program.inputs if inputs is None else _host(program, inputs)
+            program, quantizer = _chosen(program, method), flow.InputQuantizer() if quantize_inputs else None
+            given = program.inputs if inputs is None else _host(program, inputs, quantizer)
             with _Attempt(self, BundleTask(program, given, linted=lint, redzones=self._redzones)):
                 result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
+            result = replace(result, saturated=None if quantizer is None else quantizer.share)
         self._ran(program, result)
         return result
 
@@ -569,12 +574,14 @@ def _frame(number: int, given: Any) -> Inputs:
     return tuple(given)
 
 
-def _host(program: Program, inputs: Sequence[Any]) -> tuple[HostTensor, ...]:
-    """Return inputs as host tensors, laid out for the program."""
+def _host(
+    program: Program, inputs: Sequence[Any], quantizer: flow.InputQuantizer | None = None
+) -> tuple[HostTensor, ...]:
+    """Return inputs as host tensors, laid out for the program, and quantised where that is asked for."""
     torch = sys.modules.get("torch")  # without the module nothing can be a tensor
     values = list(inputs)
     if torch is not None:
         from cortex_m_hil.lowering.reference import to_host
 
         values = [to_host(value) if isinstance(value, torch.Tensor) else value for value in values]
-    return flow.arrange(program, values)
+    return flow.arrange(program, values, quantizer)

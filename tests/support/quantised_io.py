@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,15 +28,29 @@ class Doubles(torch.nn.Module):
 def doubles(method_name: str | None = None) -> bytes:
     """The `.pte` of `Doubles` with its quantize and dequantize taken off; the names of constants begin so."""
     import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers the operators
-    from executorch.exir import EdgeCompileConfig, to_edge
+
+    return _without_conversions(torch.export.export(Doubles(), (torch.zeros(SHAPE),)), method_name)
+
+
+def int8_io(module: torch.nn.Module, inputs: tuple[Any, ...], calibration: Sequence[tuple[Any, ...]]) -> bytes:
+    """The `.pte` of a quantised module, whose first input and output are int8."""
+    from cortex_m_hil.lowering.capability import executorch_api
+
+    api = executorch_api()
+    prepared = api.prepare_pt2e(torch.export.export(module.eval(), inputs).module(check_guards=False), api.quantizer())
+    for sample in calibration:
+        prepared(*sample)
+    return _without_conversions(torch.export.export(api.convert_pt2e(prepared), inputs), None)
+
+
+def _without_conversions(exported: Any, method_name: str | None) -> bytes:
     from executorch.exir.passes.quantize_io_pass import QuantizeInputs, QuantizeOutputs
 
     from cortex_m_hil.lowering.capability import executorch_api
 
-    exported = torch.export.export(Doubles(), (torch.zeros(SHAPE),))
-    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
-    edge = edge.transform([QuantizeInputs(edge, [0], method_name), QuantizeOutputs(edge, [0], method_name)])
     api = executorch_api()
+    edge = api.to_edge(exported, compile_config=api.edge_compile_config())
+    edge = edge.transform([QuantizeInputs(edge, [0], method_name), QuantizeOutputs(edge, [0], method_name)])
     config = api.target_config.from_target_string("cortex-m4")
     passes = api.pass_manager(edge.exported_program(), target_config=config)
     edge._edge_programs["forward"] = passes.transform()

@@ -1,7 +1,7 @@
 """Checks that inputs fit a program: where they do not, the call is wrong, and nothing is learnt about the program.
 
-No value of a user's is changed on its way into a program. What is here decides it for every way in: the API, files,
-data sets and bundles.
+No value of a user's is changed on its way into a program, unless that is asked for (`InputQuantizer`). What is here
+decides it for every way in: the API, files, data sets and bundles.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.program.dataflow import InputQuantization
+from cortex_m_hil.program.dataflow import InputQuantization, Quantization
+from cortex_m_hil.program.io_quantization import QUANTA, input_quantization, output_quantization, quantized
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import SIZES, Array, HostTensor, TensorSpec, misfit
 
-_QUANTA: Final = ("int8", "uint8", "int16")  # dtypes of quantised integers; others are indices and counts
 _WHOLE: Final = {ValueKind.INT: "1", ValueKind.BOOL: "True", ValueKind.DOUBLE: "1.0"}
 
 
@@ -30,25 +30,28 @@ class Taken:
 
     Attributes:
         spec: its dtype and shape.
-        quantization: by which its integers stand for numbers; None: unknown, or it is of floats.
+        quantization: by which its integers stand for numbers, all of it or what is known; None: nothing, or it is of
+            floats.
         of_floats: by which the program quantises its floats, or dequantised them; None: it does not, or not directly.
     """
 
     spec: TensorSpec
-    quantization: InputQuantization | None = None
+    quantization: Quantization | InputQuantization | None = None
     of_floats: InputQuantization | None = None
 
     @classmethod
     def of(cls, file: PteFile, number: int) -> Taken:
-        """Return what the input of that number takes. Raise ProgramRejected as `PteFile.input_specs` does."""
+        """Return what the input of that number takes. Raise ProgramRejected as `input_quantization` does."""
         data = file.dataflow
-        return cls(file.input_specs()[number], data.input_quantizations[number], data.float_input_quantizations[number])
+        known = input_quantization(file, number) or data.input_quantizations[number]
+        return cls(file.input_specs()[number], known, data.float_input_quantizations[number])
 
     @classmethod
     def of_output(cls, file: PteFile, number: int) -> Taken:
         """Return what the output of that number is compared with."""
-        known = file.dataflow.output_quantizations[number]
-        return cls(file.output_specs()[number], None, known and InputQuantization(known.scale, known.zero_point))
+        own, behind = output_quantization(file, number), file.dataflow.output_quantizations[number]
+        known = [one and InputQuantization(one.scale, one.zero_point) for one in (own, behind)]
+        return cls(file.output_specs()[number], *known)
 
     def __str__(self) -> str:
         known = self.quantization
@@ -85,7 +88,54 @@ def changed(values: Array, dtype: str) -> Array:
         return np.asarray((cast.astype(values.dtype) != values) | ((cast < 0) != (values < 0)))
 
 
-def converted(values: Array, taken: Taken, place: str, *, is_computed: bool = False) -> Array:
+@dataclass
+class InputQuantizer:
+    """Quantises the floats that are given for inputs of integers, where that is asked for, and counts what saturates.
+
+    Attributes:
+        values: how many were quantised.
+        saturated: how many of them the range does not have.
+    """
+
+    values: int = 0
+    saturated: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Return the share of the values that saturate; None where none were quantised."""
+        return self.saturated / self.values if self.values else None
+
+    def __str__(self) -> str:
+        return f"{self.saturated} of {self.values} values of its inputs saturate" if self.values else ""
+
+    def quantize(self, values: Array, taken: Taken, place: str) -> Array:
+        """Return floats for an input of quanta as these, by the program's own scale; anything else unchanged.
+
+        Raises:
+            ConfigError: the program does not tell the scale, a value is NaN, or they are other integers than the
+                input's, which may be either.
+        """
+        if taken.spec.dtype not in QUANTA or values.dtype.name == taken.spec.dtype or values.dtype.kind not in "iuf":
+            return values
+        what = f"{place}: {values.dtype.name}, to be quantised for {taken}"
+        if values.dtype.kind != "f":
+            hint = (
+                f"floats for numbers, which are quantised; {taken.spec.dtype} for quanta, which are taken as they are"
+            )
+            raise ConfigError(f"{what}: are these numbers, or quanta?", hint=hint)
+        if not isinstance(taken.quantization, Quantization):
+            raise ConfigError(what, hint=_quantise(taken))
+        if count := int(np.isnan(values).sum()):
+            raise ConfigError(f"{what}: {count} of {values.size} are NaN", hint="inputs without NaN")
+        found, saturated = quantized(values, taken.quantization)
+        self.values += values.size
+        self.saturated += saturated
+        return found
+
+
+def converted(
+    values: Array, taken: Taken, place: str, *, is_computed: bool = False, quantizer: InputQuantizer | None = None
+) -> Array:
     """Return the values in the dtype of an input, each of them unchanged.
 
     Args:
@@ -94,10 +144,12 @@ def converted(values: Array, taken: Taken, place: str, *, is_computed: bool = Fa
         place: what messages call the values.
         is_computed: the values are what the caller asked to compute. Then an input of floats takes the nearest that it
             has, and one of integers takes floats that are whole.
+        quantizer: for floats that are to be quantised for an input of quanta; None: that is not asked for.
 
     Raises:
         ConfigError: a value would be another one, or floats, which stand for themselves, are for an input of integers.
     """
+    values = values if quantizer is None else quantizer.quantize(values, taken, place)
     wanted = np.dtype(taken.spec.dtype)
     wrong = changed(values, taken.spec.dtype)
     if is_computed and wanted.kind == "f":
@@ -131,12 +183,12 @@ def _told(values: Array, wrong: Array, wanted: np.dtype[np.generic]) -> str:
 def dtype_advice(taken: Taken, values: Array) -> str:
     """Return advice about values of another dtype than an input's; none of it changes a value without saying so."""
     dtype = taken.spec.dtype
-    if values.dtype.kind == "f" and dtype in _QUANTA:
+    if values.dtype.kind == "f" and dtype in QUANTA:
         return _quantise(taken)
     wrong = changed(values, dtype)
     cast = f'x.to(torch.{dtype}), or array.astype("{dtype}")'
     if not wrong.any():
-        if values.dtype.name in _QUANTA and taken.of_floats is not None:
+        if values.dtype.name in QUANTA and taken.of_floats is not None:
             return f"for quantised values {_dequantised(taken.of_floats)}; for values as they are {cast}"
         return f"{cast}, which changes none of these values"
     if np.dtype(dtype).kind == "f":
@@ -160,6 +212,8 @@ def _quantise(taken: Taken) -> str:
     zero_point = f"{known.zero_point:+d}".replace("+", "+ ").replace("-", "- ") if known is not None else "+ zero_point"
     call = f"numpy.clip(numpy.rint(x / {scale}) {zero_point}, {bounds.min}, {bounds.max})"
     formula = f'{call}.astype("{taken.spec.dtype}")'
+    if isinstance(known, Quantization):
+        return "quantize_inputs=True, or --quantize-inputs, quantises them by that scale; it says how many saturate"
     if known is None:
         return f"the program does not say its scale and zero point, the tool that quantised it does: {formula}"
     if known.scale is None:
@@ -170,14 +224,27 @@ def _quantise(taken: Taken) -> str:
 # --- inputs of a program -------------------------------------------------------------------------------------
 
 
-def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
+def arrange(program: Program, arrays: Sequence[Any], quantizer: InputQuantizer | None = None) -> tuple[HostTensor, ...]:
     """Return arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants.
 
-    No value is changed; `require_fit` checks whether dtypes and shapes are the program's.
+    No value is changed but by `quantizer`; `require_fit` checks whether dtypes and shapes are the program's.
     """
     specs = program.file.input_specs()
     orders = [specs[number].dim_order if number < len(specs) else () for number in range(len(arrays))]
-    return tuple(_sent(number, *both) for number, both in enumerate(zip(arrays, orders, strict=True)))
+    found = tuple(_sent(number, *both) for number, both in enumerate(zip(arrays, orders, strict=True)))
+    if quantizer is None:
+        return found
+    return tuple(
+        _quantized(quantizer, program.file, number, one) if number < len(specs) else one
+        for number, one in enumerate(found)
+    )
+
+
+def _quantized(quantizer: InputQuantizer, file: PteFile, number: int, given: HostTensor) -> HostTensor:
+    if given.spec.kind is not ValueKind.TENSOR:
+        return given
+    found = quantizer.quantize(given.array(), Taken.of(file, number), f"input {number}")
+    return HostTensor.from_array(found, given.spec.dim_order)
 
 
 def _sent(number: int, value: Any, order: tuple[int, ...]) -> HostTensor:

@@ -50,6 +50,9 @@ Method = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+QuantizeInputs = Annotated[
+    bool, typer.Option("--quantize-inputs", help="Quantise floats for int8 inputs, by the program's own scale")
+]
 # Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
@@ -158,6 +161,7 @@ class ProgramOptions:
 
     inputs: Inputs = None
     method: Method = ""
+    quantize: QuantizeInputs = False
 
     def load(self, path: Path) -> Program:
         """Return the program of a `.pte` or `.bpte`, with the method that is named.

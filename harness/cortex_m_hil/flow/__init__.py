@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.checks.inputs import arrange
+from cortex_m_hil.checks.inputs import InputQuantizer, arrange
 from cortex_m_hil.flow.checking import (
     Checked,
     ProgramLint,
@@ -29,6 +29,7 @@ __all__ = [
     "Dut",
     "Guard",
     "Guards",
+    "InputQuantizer",
     "ProgramLint",
     "arrange",
     "export",

@@ -16,9 +16,10 @@ from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.methods import DEFAULT_METHOD
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.schema import DTYPES
+from cortex_m_hil.program.tensor import Array
 
 _KEYS: Final = ("scale", "zp", "quant_min", "quant_max", "dtype")
-_QUANTA: Final = ("int8", "uint8", "int16", "uint16")  # other integers are indices and counts
+QUANTA: Final = ("int8", "uint8", "int16", "uint16")  # other integers are indices and counts
 _HINT: Final = "ExecuTorch's QuantizeInputs and QuantizeOutputs write all five: scale, zp, quant_min, quant_max, dtype"
 
 
@@ -30,14 +31,31 @@ def input_quantization(file: PteFile, number: int) -> Quantization | None:
     Raises:
         ProgramRejected: the constants are incomplete, or no quantisation.
     """
-    if file.input_specs()[number].dtype not in _QUANTA:
+    if file.input_specs()[number].dtype not in QUANTA:
         return None
     return _of_constants(file, "input", number) or file.dataflow.dequantized_inputs[number]
 
 
 def output_quantization(file: PteFile, number: int) -> Quantization | None:
     """Return the quantisation of an output of integers by its constants; None and errors as of `input_quantization`."""
-    return _of_constants(file, "output", number) if file.output_specs()[number].dtype in _QUANTA else None
+    return _of_constants(file, "output", number) if file.output_specs()[number].dtype in QUANTA else None
+
+
+def quantized(values: Array, by: Quantization) -> tuple[Array, int]:
+    """Return floats as integers, and how many of them saturate: the arithmetic of the quantize that was taken off.
+
+    That is in float32, by the inverse of the scale, halves to even. No value may be NaN.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = np.rint(values.astype(np.float32) * np.float32(1.0 / by.scale)) + np.float32(by.zero_point)
+    saturated = int(((scaled < by.qmin) | (scaled > by.qmax)).sum())
+    return np.clip(scaled, by.qmin, by.qmax).astype(by.dtype), saturated
+
+
+def dequantized(values: Array, by: Quantization) -> Array:
+    """Return the float32 numbers that integers stand for, as a dequantize computes them."""
+    found: Array = (values.astype(np.int32) - by.zero_point).astype(np.float32) * np.float32(by.scale)
+    return found
 
 
 def _of_constants(file: PteFile, role: str, number: int) -> Quantization | None:

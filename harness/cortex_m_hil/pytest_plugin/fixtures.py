@@ -223,7 +223,7 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
 
 @pytest.fixture
 def run_pte(hil: Hil) -> Callable[..., RunResult]:
-    """Return the function `run_pte(path_or_bytes, inputs=(), *, method="", lint=True)`, which runs a `.pte`.
+    """Return `run_pte`, which runs a `.pte`: (path_or_bytes, inputs=(), *, method="", lint=True, quantize_inputs=False).
 
     Its arguments:
         path_or_bytes: a `.pte` that exists already.
@@ -231,6 +231,7 @@ def run_pte(hil: Hil) -> Callable[..., RunResult]:
             for scalars.
         method: the name of the method; "" for `forward`, or the only one that computes.
         lint: False runs what does not fit the target.
+        quantize_inputs: floats for int8 inputs are quantised by the program's own scale, as of `hil.run`.
 
     It returns a `RunResult`, as `hil.run` does: `outputs`, a tuple of `HostTensor` in the program's order, of which
     `array()` is a NumPy array of the output's logical shape and its dtype in the program; `stats`, peaks of memory in
@@ -240,12 +241,17 @@ def run_pte(hil: Hil) -> Callable[..., RunResult]:
 
     @checked_call("run_pte")
     def run_pte(
-        pte: Path | str | bytes, inputs: Sequence[Any] = (), *, method: str = "", lint: bool = True
+        pte: Path | str | bytes,
+        inputs: Sequence[Any] = (),
+        *,
+        method: str = "",
+        lint: bool = True,
+        quantize_inputs: bool = False,
     ) -> RunResult:
         __tracebackhide__ = True
         with Reporting(hil.dut.resolved):
             program = load_program(pte, method=method)
             given = flow.arrange(program, inputs)
-        return hil.run(program, given, lint=lint)
+        return hil.run(program, given, lint=lint, quantize_inputs=quantize_inputs)
 
     return run_pte

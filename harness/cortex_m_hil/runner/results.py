@@ -124,6 +124,7 @@ class RunResult:
         ran: the target, engine and runtime that executed the program.
         log: what the target printed since the program was loaded, oldest line first.
         seconds: by the host's clock, for loading, executing and reading back.
+        saturated: with `quantize_inputs`, the share of the quantised values that saturated; else None.
     """
 
     outputs: tuple[HostTensor, ...]
@@ -133,6 +134,7 @@ class RunResult:
     seconds: float
     ran: Ran
     log: str = field(repr=False)
+    saturated: float | None = None
 
     @property
     def instructions(self) -> int | None:

@@ -20,17 +20,19 @@ from cortex_m_hil import flow
 from cortex_m_hil.campaigns.evaluation import data_sets
 from cortex_m_hil.campaigns.evaluation.data_sets import Raw
 from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
-from cortex_m_hil.checks.inputs import Taken, converted, dtype_advice, input_misfits, lost
+from cortex_m_hil.checks.inputs import InputQuantizer, Taken, converted, dtype_advice, input_misfits, lost
 from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.diagnose import bundle_file
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected
 from cortex_m_hil.program.bundled import read_program
-from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization
+from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization, Quantization
+from cortex_m_hil.program.io_quantization import quantized
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec, npy
 from networks import Apply
 from paths import REPOSITORY
+from quantised_io import doubles
 
 SHAPE = (1, 4)
 EXACT, ERROR = "exact", "error"
@@ -257,6 +259,113 @@ def _replayed(target: hil.OpenTarget, program: Program, given: Array, folder: Pa
     return given
 
 
+# --- asked to quantise -----------------------------------------------------------------------------------------
+
+# What is given for the int8 input of `doubles` (scale 0.5, zero point 3), what it becomes, the share that saturates.
+QUANTISED: list[tuple[str, Any, int | str, float | None]] = [
+    ("float32", 0.25, 3, 0.0),  # halves go to even
+    ("float32", 0.75, 5, 0.0),
+    ("float64", -0.75, 1, 0.0),
+    ("float16", 1.5, 6, 0.0),
+    (">f4", 1.5, 6, 0.0),
+    ("float32", 62.0, 127, 0.0),
+    ("float32", 62.5, 127, 1.0),
+    ("float32", -1e9, -128, 1.0),
+    ("float64", 1e300, 127, 1.0),
+    ("float32", np.inf, 127, 1.0),
+    ("int8", 100, 100, None),
+    ("float32", np.nan, "NaN", None),
+    ("uint8", 100, "are these numbers, or quanta", None),
+    ("int64", 1, "are these numbers, or quanta", None),
+    ("bool", True, "bool", None),
+    ("complex64", 1.0, "complex64", None),
+]
+Asked = tuple[Array, float | None]
+
+
+def _asked_array(target: hil.OpenTarget, program: Program, given: Any, folder: Path) -> Asked:
+    result = target.run(program, (given,), quantize_inputs=True)
+    return result.outputs[0].array(), result.saturated
+
+
+def _asked_tensor(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Asked:
+    return _asked_array(target, program, torch.from_numpy(given), folder)
+
+
+def _asked_file(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Asked:
+    np.save(folder / "p.0.npy", given)
+    found = cli_files.find_inputs(program, folder / "p.pte", [], quantize=True)
+    return _ran(target, program, found.inputs), found.saturated
+
+
+def _asked_archive(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Asked:
+    np.savez(folder / "x.npz", inputs=given, labels=[0])
+    return _asked_data(target, program, folder / "x.npz", Raw(quantizer=InputQuantizer()))
+
+
+def _asked_data(target: hil.OpenTarget, program: Program, data: Path, raw: Raw) -> Asked:
+    read = data_sets.read_data_set(data, Taken.of(program.file, 0), raw)
+    assert raw.quantizer is not None
+    return _ran(target, program, (read.samples[0].windows[0],)), raw.quantizer.share
+
+
+ASKED: dict[str, Callable[[hil.OpenTarget, Program, Array, Path], Asked]] = {
+    "hil.run": _asked_array, "hil.run, torch": _asked_tensor, "kept beside": _asked_file, "an .npz": _asked_archive,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "value", "becomes", "share"), QUANTISED)
+def test_where_it_is_asked_for_floats_are_quantised_by_the_programs_own_scale(
+    native: hil.OpenTarget, dtype: str, value: Any, becomes: int | str, share: float | None, tmp_path: Path
+) -> None:
+    program, given = hil.load_program(doubles()), np.full(SHAPE, value, dtype)
+    for name, way in ASKED.items():
+        said = becomes
+        if name == "an .npz" and (isinstance(becomes, str) or value == np.inf):
+            said = "."  # a data set refuses what is not finite, and arrays of other kinds, before that
+        if not _can_be(name, given):
+            continue
+        if isinstance(said, str):
+            with pytest.raises(ConfigError, match=said) as caught:
+                way(native, program, given, _made(tmp_path / name))
+            assert caught.value.hint
+        else:
+            reached, found = way(native, program, given, _made(tmp_path / name))
+            wanted = _ran(native, program, (np.full(SHAPE, becomes, np.int8),))
+            assert reached.tolist() == wanted.tolist() and found == share, name
+
+
+def test_what_a_folder_computes_of_bytes_is_quantised(native: hil.OpenTarget, tmp_path: Path) -> None:
+    program = hil.load_program(doubles())
+    (tmp_path / "y_labels.csv").write_text("a.bin,2,1\n")
+    (tmp_path / "a.bin").write_bytes(bytes([11] * 4))
+    raw = Raw("uint8", scale=0.25, zero_point=1, quantizer=InputQuantizer())
+    reached, share = _asked_data(native, program, tmp_path, raw)
+    assert reached.tolist() == _ran(native, program, (np.full(SHAPE, 8, np.int8),)).tolist()
+    assert share == 0
+
+
+def test_the_arithmetic_is_that_of_the_operator_that_was_taken_off() -> None:
+    import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers the operator
+
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        scale, zero_point = float(10 ** random.uniform(-6, 6)), int(random.integers(-128, 128))
+        halves = (random.integers(-300, 300, 1000) + 0.5) * scale
+        x = np.concatenate([random.normal(0, 60 * scale, 1000), halves, [np.inf, -np.inf, -0.0]]).astype(np.float32)
+        by = Quantization(scale, zero_point, -128, 127, "int8")
+        wanted = torch.ops.quantized_decomposed.quantize_per_tensor(torch.from_numpy(x), *by[:4], torch.int8).numpy()
+        np.testing.assert_array_equal(quantized(x, by)[0], wanted)
+
+
+def test_a_program_that_does_not_tell_its_scale_says_so(native: hil.OpenTarget) -> None:
+    program = quantised_at_its_entry("linear.pte")
+    x = np.zeros(program.file.input_specs()[0].shape, np.float32)
+    with pytest.raises(ConfigError, match="to be quantised for int8") as caught:
+        native.run(program, (x,), quantize_inputs=True)
+    assert caught.value.hint.startswith("the program does not say its scale, the tool that quantised it does: ")
+
+
 # --- numbers ---------------------------------------------------------------------------------------------------
 
 
@@ -480,9 +589,10 @@ def test_a_program_that_dequantises_its_input_says_its_scale_and_zero_point_at_e
             assert (
                 "int8[1, 4] (scale 0.05, zero point -3)" in caught.value.message and "float32" in caught.value.message
             )
-            assert 'numpy.clip(numpy.rint(x / 0.05) - 3, -128, 127).astype("int8")' in caught.value.hint
+            assert "quantize_inputs=True, or --quantize-inputs, quantises them by that scale" in caught.value.hint
     quantised = np.clip(np.rint(x / 0.05) - 3, -128, 127).astype("int8")
-    assert native.run(program, (quantised,)).outputs[0].array().shape == SHAPE
+    asked = native.run(program, (x,), quantize_inputs=True)
+    assert asked.outputs == native.run(program, (quantised,)).outputs and asked.saturated == 0
     (tmp_path / "q.pte").write_bytes(program.pte)
     assert (
         str(EvaluatedModel(str(tmp_path / "q.pte")).taken) == "int8[1, 4] (scale 0.05, zero point -3)"

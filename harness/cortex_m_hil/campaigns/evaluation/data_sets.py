@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cortex_m_hil.checks.inputs import Taken, converted
+from cortex_m_hil.checks.inputs import InputQuantizer, Taken, converted
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import archives, arrays, files
@@ -55,12 +55,14 @@ BENCHMARKS: Final = {
 class Raw:
     """The meaning of numbers in files: an input is ``(number - zero_point) * scale``.
 
-    ``dtype`` is that of raw files; "" where the data says it.
+    ``dtype`` is that of raw files; "" where the data says it. ``quantizer`` quantises floats for an input of quanta;
+    without it they are refused.
     """
 
     dtype: str = ""
     scale: float = 1.0
     zero_point: int = 0
+    quantizer: InputQuantizer | None = None
 
     def __post_init__(self) -> None:
         if self.dtype and self.dtype not in RAW:
@@ -137,7 +139,7 @@ def check_path(path: Path) -> None:
 
 
 def read_data_set(path: Path, taken: Taken, raw: Raw, limit: int = 0, *, in_order: bool = False) -> DataSet:
-    """Read the data in a folder or an `.npz`, as inputs of a model. No number is changed except by `raw`.
+    """Read the data in a folder or an `.npz`, as inputs of a model. No number is changed but as `raw` says.
 
     Args:
         path: the folder or the `.npz`.
@@ -307,7 +309,7 @@ def _values(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
         what = f"{place}: a number is not finite"
         raise ConfigError(what, hint="is --raw right?" if raw.dtype else "leave out samples with NaN or infinity")
     try:
-        return converted(numbers, taken, place, is_computed=raw.is_computed)
+        return converted(numbers, taken, place, is_computed=raw.is_computed, quantizer=raw.quantizer)
     except ConfigError as error:
         if (numbers.dtype.name, taken.spec.dtype) == ("uint8", "int8"):
             error.hint = "--zero-point 128 turns uint8 into int8"

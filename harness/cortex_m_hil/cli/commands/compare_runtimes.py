@@ -49,7 +49,9 @@ def compare_runtimes_command(
     if given.inputs and len(ptes) > 1:
         raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
     loaded = [(given.load(pte), pte) for pte in ptes]
-    programs = [(program, find_inputs(program, pte, given.inputs or [])) for program, pte in loaded]
+    programs = [
+        (program, find_inputs(program, pte, given.inputs or [], quantize=given.quantize)) for program, pte in loaded
+    ]
     first, second = (replace(on, runtime=runtime).resolve(target) for runtime in RUNTIMES)
     with on.open(first) as builtin, on.open(second) as installed:
         say(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n")

@@ -23,11 +23,12 @@ from cortex_m_hil.campaigns.evaluation.evaluation_report import SOURCE_NAMES, Ev
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
+from cortex_m_hil.checks.inputs import InputQuantizer
 from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
-from cortex_m_hil.cli.options import MethodOption, NoLint, SeveralTargets, TargetOptions, within
+from cortex_m_hil.cli.options import MethodOption, NoLint, QuantizeInputs, SeveralTargets, TargetOptions, within
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, refused_by_lint, table
 from cortex_m_hil.cli.program_files import ModelArgument
 from cortex_m_hil.diagnose.instruction_counts import check_model
@@ -79,6 +80,12 @@ class SampleOptions:
         typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
     ] = 1.0
     zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0
+    quantize: QuantizeInputs = False
+
+    @property
+    def meaning(self) -> Raw:
+        """Return what the numbers of the data mean."""
+        return Raw(self.raw, self.scale, self.zero_point, InputQuantizer() if self.quantize else None)
 
 
 @app.command(
@@ -90,6 +97,7 @@ class SampleOptions:
             "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
             "model, method, data, task": "what was asked; method may be empty; task is classes or anomaly",
             "taken_as": "a note where integers of the data were taken as floats without a scale; else empty",
+            "saturated": "with --quantize-inputs, the share of the quantised values that saturated; else null",
             "outcome, samples, left": (
                 "complete, under way, or ended early by an error; how many samples are done, and left"
             ),
@@ -145,7 +153,7 @@ def evaluate(
     resolved = {name: choice.resolve(name) for name in choice.names}
     with led.store() as kept:
         found = EvaluatedModel(model, layout, of.method)
-        raw = Raw(given.raw, given.scale, given.zero_point)
+        raw = given.meaning
         samples = read_data_set(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
         first = next(iter(jobs.values())).program
@@ -154,7 +162,7 @@ def evaluate(
         plan = EvaluationPlan(
             model, str(given.data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
         )
-        say(_heading(found, samples))
+        say(_heading(found, samples, raw))
         if found.has_references and (told := left_in_float(first, layout)):
             say(told)
         fields = plan.as_fields()
@@ -163,7 +171,8 @@ def evaluate(
             runs = campaign.work(evaluation, Deadline.after(led.budget))
     reports = _reports(jobs, samples, task, asked, runs, has_references=found.has_references)
     lint = {name: refused_by_lint(one.dut, one.program, linted=one.linted) for name, one in jobs.items()}
-    asked_of = {"model": model, "method": of.method, "data": given.data, "taken_as": samples.taken_as}
+    asked_of = {"model": model, "method": of.method, "data": given.data}
+    asked_of |= {"taken_as": samples.taken_as, "saturated": raw.quantizer.share if raw.quantizer else None}
     raise typer.Exit(_print_answers(reports, resolved, asked_of, lint))
 
 
@@ -194,12 +203,13 @@ def _classes(text: str) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def _heading(model: EvaluatedModel, data: DataSet) -> str:
+def _heading(model: EvaluatedModel, data: DataSet, raw: Raw) -> str:
     inputs = counted(len(data.calibration), "input")
     calibrated = f"{inputs} {'for that' if data.own_calibration else 'of the samples'}"
     how = f"calibrated with {calibrated}" if model.has_references else "a file: no references"
     heading = f"{model.name} on {counted(len(data.samples), 'sample')} of {data.name}, {how}"
-    return "\n".join(filter(None, (heading, data.taken_as)))
+    quantized = f"quantised: {raw.quantizer}" if raw.quantizer and raw.quantizer.values else ""
+    return "\n".join(filter(None, (heading, data.taken_as, quantized)))
 
 
 # --- answers -------------------------------------------------------------------------------------------------

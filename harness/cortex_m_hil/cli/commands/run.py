@@ -75,6 +75,7 @@ AtolOption = Annotated[
                 "of a bundled program, which has a line for each test case: its number, from 0, which an error's "
                 "line has too; else null"
             ),
+            "saturated": "with --quantize-inputs, the share of the quantised values that saturated; else null",
             **RESULT_FIELDS,
             "redzones": "with --redzones, what was watched; else null",
             "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
@@ -117,7 +118,7 @@ def run(
     choice = on.choose(target)
     loaded = given.load(pte)
     tolerance = _tolerance(bool(expected) or _expects(loaded), {"qtol": qtol, "atol": atol, "rtol": rtol})
-    programs = _with_files(loaded, pte, given.inputs or [], expected or [])
+    programs, saturated = _with_files(loaded, pte, given.inputs or [], expected or [], given.quantize)
     if qtol is not None:
         programs = [(_in_quanta(program), source) for program, source in programs]
     check_outputs(loaded, outputs or [])
@@ -125,9 +126,12 @@ def run(
         what = "target" if len(choice.names) > 1 else "test case"
         raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
     orders = [
-        _Order(pte, program, source, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or ())
+        _Order(
+            pte, program, source, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or (),
+            saturated,
+        )
         for number, (program, source) in enumerate(programs)
-    ]
+    ]  # fmt: skip
     with _Duts(on) as duts:
 
         def ask(name: str, case: int = 0) -> Answer:
@@ -161,17 +165,18 @@ def _tolerance(is_compared: bool, given: dict[str, Any]) -> Tolerance:
 
 
 def _with_files(
-    program: Program, pte: Path, inputs: Sequence[Path], expected: Sequence[Path]
-) -> list[tuple[Program, str]]:
+    program: Program, pte: Path, inputs: Sequence[Path], expected: Sequence[Path], quantize: bool
+) -> tuple[list[tuple[Program, str]], float | None]:
     """Return the test cases of a bundled program; else the program with inputs, and what is expected, from files.
 
-    Beside each stands text that says where its inputs are from.
+    Beside each stands text that says where its inputs are from; behind all the share of values that saturated.
 
     Args:
         program: the program.
         pte: its file.
         inputs: the files of --input.
         expected: the files of --expect.
+        quantize: quantise floats for inputs of integers.
 
     Raises:
         ConfigError: the files do not fit the program, or are given for a bundled one.
@@ -181,15 +186,16 @@ def _with_files(
             option = "--input" if inputs else "--expect"
             hint = "run its .pte: Path(…).write_bytes(hil.load_program(file).pte)"
             raise ConfigError(f"{option} for a bundled program, which brings its own", hint=hint)
-        return [(case, f"those of test case {number} of {pte.name}") for number, case in enumerate(program.cases)]
-    found = find_inputs(program, pte, inputs)
+        cases = enumerate(program.cases)
+        return [(case, f"those of test case {number} of {pte.name}") for number, case in cases], None
+    found = find_inputs(program, pte, inputs, quantize=quantize)
     program = dataclasses.replace(program, inputs=found.inputs)
     if expected:
         if found.is_made:
             raise ConfigError("--expect without --input: on which inputs?", hint="--input FILE.npy for each input")
         references = References(expected=read_expected(program, expected))
         program = dataclasses.replace(program, reference=lambda _: references)
-    return [(program, found.source)]
+    return [(program, found.source)], found.saturated
 
 
 def _in_quanta(program: Program) -> Program:
@@ -237,6 +243,7 @@ class _Order:
     linted: bool
     redzones: bool
     outputs: Sequence[Path]
+    saturated: float | None
 
     def run(self, dut: Dut, resolved: Resolved) -> Answer:
         result, comparison = self._run(dut)
@@ -260,6 +267,7 @@ class _Order:
             "method": file.method,
             "constants": constants_as_fields(file.constants),
             "inputs": self.source,
+            "saturated": self.saturated,
             "case": self.case,
             "build_id": identity.build_id,
             "redzones": zones or None,

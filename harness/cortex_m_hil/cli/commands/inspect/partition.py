@@ -87,7 +87,7 @@ def partition_command(
         raise ConfigError("--input without --target: nothing is run", hint="--target NAME counts instructions there")
     if target is not None:
         resolved = on.resolve(target)
-        found_inputs = find_inputs(program, pte, given.inputs or [])
+        found_inputs = find_inputs(program, pte, given.inputs or [], quantize=given.quantize)
         label = f"{label_of(resolved)}; inputs: {found_inputs.source}"
         runs = replace(program, inputs=found_inputs.inputs)
         try:
