@@ -41,6 +41,7 @@ from cortex_m_hil.host.calls import checked_call, warn
 from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
 from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
+from cortex_m_hil.lowering import Io as Io
 from cortex_m_hil.lowering import Layout as Layout
 from cortex_m_hil.program.bundled import read_program
 from cortex_m_hil.program.partition import Island as Island
@@ -168,6 +169,7 @@ class Lowering:
         quantizer: Any = LoweringOptions.quantizer,
         layout: Layout = LoweringOptions.layout,
         dynamic_shapes: Any = None,
+        io: Io = LoweringOptions.io,
     ) -> Program:
         """Lower a module for the target's ISA class, or for `isa`.
 
@@ -178,6 +180,7 @@ class Lowering:
             return flow.lower(
                 module, inputs, isa=isa or self._resolved.target.isa, calibration=calibration, quantize=quantize,
                 quantizer=quantizer, layout=layout, redzones=self._redzones, dynamic_shapes=dynamic_shapes,
+                io=io,
             )  # fmt: skip
 
 
@@ -189,7 +192,7 @@ class OpenTarget:
 
     Attributes:
         lower: `lower(module, inputs=None, *, isa=None, calibration=None, quantize=True, quantizer=None,
-            layout="channels_last", dynamic_shapes=None)` lowers a module for this target (`Lowering`).
+            layout="channels_last", dynamic_shapes=None, io="float")` lowers a module for this target (`Lowering`).
         dut: the underlying device under test, for the harness's own tests: no part of the public API.
     """
 
@@ -296,6 +299,7 @@ class OpenTarget:
         quantizer: Any = LoweringOptions.quantizer,
         layout: Layout = LoweringOptions.layout,
         dynamic_shapes: Any = None,
+        io: Io = LoweringOptions.io,
     ) -> Comparison:
         """Lower a module for the target, lint it, run it, and compare each output with three references.
 
@@ -330,6 +334,9 @@ class OpenTarget:
             dynamic_shapes: as `torch.export.export` takes them, with an upper bound for each dimension: `inputs` and
                 `more_inputs` may have any size within. The runtime `builtin` runs the upper bounds only. None: the
                 shapes of `inputs` are fixed.
+            io: `int8`: the program takes and gives int8, or {"inputs": (0,), "outputs": (0,)} those of these numbers.
+                Its inputs are the module's, quantised by its own scale; what it gives is compared in quanta with the
+                dialect, and as the numbers that it stands for with fake-quant and eager.
 
         Returns:
             The comparison, with the worst figures of each output (`Comparison.outputs`) over all inputs. Findings that
@@ -345,7 +352,7 @@ class OpenTarget:
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
             tolerance = Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr)
-            options = LoweringOptions(calibration, quantize, layout, self._redzones, quantizer)
+            options = LoweringOptions(calibration, quantize, layout, self._redzones, quantizer, io)
             minimum = checked_share(min_cortex_m)
             others = []
             if more_inputs:

@@ -17,6 +17,7 @@ from cortex_m_hil.checks.integer_findings import integer_findings
 from cortex_m_hil.checks.mismatch_advice import advice_about
 from cortex_m_hil.checks.output_findings import other_shape, output_findings
 from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.program.io_quantization import dequantized, output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -50,13 +51,15 @@ def compare(
         ComparedOutput(
             file=program_file,
             number=number,
-            array=outputs[number].array(),
+            array=_as_floats(program_file, number, outputs[number].array()),
             tolerance=tolerance,
             is_expected=is_expected,
-            dialect=_pick(references.dialect, number),
-            quantized=_pick(references.quantized, number),
-            eager=_pick(references.eager, number),
-            disturbed=tuple(run[number] for run in references.disturbed if number < len(run)),
+            dialect=_pick(program_file, references.dialect, number),
+            quantized=_pick(program_file, references.quantized, number),
+            eager=_pick(program_file, references.eager, number),
+            disturbed=tuple(
+                _as_floats(program_file, number, run[number]) for run in references.disturbed if number < len(run)
+            ),
             unwritten=None if unwritten is None else unwritten[number],
         )
         for number in range(wanted)
@@ -73,8 +76,14 @@ def compare(
     )
 
 
-def _pick(arrays: tuple[Array, ...] | None, number: int) -> Array | None:
-    return arrays[number] if arrays is not None and number < len(arrays) else None
+def _pick(file: PteFile, arrays: tuple[Array, ...] | None, number: int) -> Array | None:
+    return _as_floats(file, number, arrays[number]) if arrays is not None and number < len(arrays) else None
+
+
+def _as_floats(file: PteFile, number: int, values: Array) -> Array:
+    """Return integers of an output as the floats that they stand for, where the program's constants tell the scale."""
+    by = output_quantization(file, number)
+    return values if by is None or values.dtype.name != by.dtype else dequantized(values, by)
 
 
 def _compared(output: ComparedOutput) -> tuple[list[Finding], Figures]:

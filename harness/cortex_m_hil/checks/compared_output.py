@@ -12,6 +12,7 @@ from cortex_m_hil.checks.comparison import DIALECT, Finding, FindingKind
 from cortex_m_hil.checks.quanta import QUANTISED, finite, to_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.program.dataflow import Quantization
+from cortex_m_hil.program.io_quantization import output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import Array
 
@@ -25,7 +26,8 @@ class ComparedOutput:
     Attributes:
         file: the program.
         number: its number, from 0.
-        array: what the target returned, in the logical shape.
+        array: what the target returned, in the logical shape; integers whose scale the program's constants tell are the
+            floats that they stand for, here and in the references.
         is_expected: whether ``dialect`` is what a user says it is; ``eager`` is the same where that is judged by its
             SQNR.
         disturbed: the outputs of disturbed runs of the fake-quantised module.
@@ -46,12 +48,13 @@ class ComparedOutput:
     @property
     def quantization(self) -> Quantization | None:
         """Return that of the integers behind a float output; None where there are none."""
-        return self.file.dataflow.output_quantizations[self.number]
+        behind = self.file.dataflow.output_quantizations[self.number]
+        return behind or output_quantization(self.file, self.number)
 
     @cached_property
     def is_quanta(self) -> bool:
         """Tell whether it is integers that stand for numbers by a scale, and not choices."""
-        return self.number in self.file.dataflow.quantised_outputs
+        return self.quantization is None and self.number in self.file.dataflow.quantised_outputs
 
     @property
     def references(self) -> list[Array]:

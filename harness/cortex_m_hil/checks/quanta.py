@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil.program.dataflow import Quantization
+from cortex_m_hil.program.io_quantization import output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -61,6 +62,8 @@ def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Arr
 
     None where the output has no quanta, or another shape or dtype than is wanted.
     """
+    if given.dtype in QUANTISED and wanted.dtype.kind == "f" and (by := output_quantization(file, number)) is not None:
+        wanted = to_quanta(finite(wanted), by).astype(given.dtype)
     if given.shape != wanted.shape or given.dtype != wanted.dtype:
         return None
     if given.dtype in QUANTISED:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cortex_m_hil import lowering
 from cortex_m_hil.host.calls import checked_call, warn
-from cortex_m_hil.lowering import Exported, Inputs, Layout, LoweringOptions
+from cortex_m_hil.lowering import Exported, Inputs, Io, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 
@@ -54,6 +54,7 @@ def lower(
     layout: Layout = LoweringOptions.layout,
     redzones: bool = LoweringOptions.redzones,
     dynamic_shapes: Any = None,
+    io: Io = LoweringOptions.io,
 ) -> Program:
     """Lower a module for an ISA class.
 
@@ -73,6 +74,8 @@ def lower(
             insert transposes (ExecuTorch 1.5 or newer).
         redzones: plan memory that no tensor owns around every tensor.
         dynamic_shapes: as `export` takes them.
+        io: `int8` makes all inputs and outputs of floats int8, by ExecuTorch's passes QuantizeInputs and
+            QuantizeOutputs; {"inputs": (0,), "outputs": (0,)} those of these numbers. The example inputs are quantised.
 
     Returns:
         The program, with the inputs and with what computes its references. Equal exports give the same program, from
@@ -83,7 +86,7 @@ def lower(
         ConfigError: an argument is wrong, or the module itself fails on these inputs.
         ToolchainError: the installed ExecuTorch lacks something.
     """
-    options = LoweringOptions(calibration, quantize, layout, redzones, quantizer)
+    options = LoweringOptions(calibration, quantize, layout, redzones, quantizer, io)
     program = lowering.lower(module, inputs, isa=isa, options=options, dynamic_shapes=dynamic_shapes)
     warn_of_training(program)
     return program

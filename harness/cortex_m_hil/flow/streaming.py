@@ -19,6 +19,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
 from cortex_m_hil.flow.hang import hang_diagnosed
 from cortex_m_hil.flow.state import State, digest_state, read_state, require_state, write_state
+from cortex_m_hil.program.io_quantization import output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -167,7 +168,13 @@ def _is_no_number(array: Array) -> bool:
 
 def _is_quantised(file: PteFile) -> bool:
     """Tell whether all outputs and states are quantised: then they are either the dialect's bits, or wrong."""
-    return None not in _with_states_as_outputs(file).dataflow.output_quantizations
+    return all(_quantised_outputs(_with_states_as_outputs(file)))
+
+
+def _quantised_outputs(file: PteFile) -> list[bool]:
+    """Tell of each output whether it is integers of a known scale, or was dequantised from such."""
+    behind = enumerate(file.dataflow.output_quantizations)
+    return [known is not None or output_quantization(file, number) is not None for number, known in behind]
 
 
 def _with_states_as_outputs(file: PteFile) -> PteFile:
@@ -182,6 +189,6 @@ def _judged_by(file: PteFile, references: References) -> References:
     """
     if references.dialect is None or references.quantized is None:
         return references
-    found = zip(references.dialect, references.quantized, file.dataflow.output_quantizations, strict=True)
-    kept = (fake if quantization is None else exact for exact, fake, quantization in found)
+    found = zip(references.dialect, references.quantized, _quantised_outputs(file), strict=True)
+    kept = (exact if is_quantised else fake for exact, fake, is_quantised in found)
     return References(references.dialect, tuple(kept))

@@ -2,7 +2,7 @@
 
 from cortex_m_hil.lowering.capability import executorch_api, quiet
 from cortex_m_hil.lowering.module_export import Exported
-from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
+from cortex_m_hil.lowering.options import DEFAULT, Inputs, Io, Layout, LoweringOptions
 from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, export, exported_once, lower, on_inputs
 from cortex_m_hil.lowering.redzone_planning import RED_ZONE
 from cortex_m_hil.lowering.scratch import required_scratch
@@ -13,6 +13,7 @@ __all__ = [
     "RED_ZONE",
     "Exported",
     "Inputs",
+    "Io",
     "Layout",
     "LoweringOptions",
     "clear_cache",

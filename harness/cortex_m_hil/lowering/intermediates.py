@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from cortex_m_hil.lowering.ancestry import names
 from cortex_m_hil.lowering.mutable_buffers import state_restored
-from cortex_m_hil.lowering.reference import HostModels, kernel_arithmetic, to_torch
+from cortex_m_hil.lowering.reference import HostModels, as_floats, kernel_arithmetic, to_torch
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -164,6 +164,7 @@ class _Floats:
     """The recorded values of the fake-quantised and the float graph, to be found by nodes of the dialect."""
 
     def __init__(self, models: HostModels, eager: Any | None, inputs: Sequence[HostTensor]) -> None:
+        inputs = as_floats(tuple(inputs), models.quantised_inputs)
         self._quantized = (
             {} if models.quantized is None else _record(models.quantized, inputs, models.structure, models.states)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -10,6 +10,7 @@ from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.errors.text import shown
 
 Layout = Literal["channels_last", "explicit"]
+Io = Literal["float", "int8"] | Mapping[str, Sequence[int]]
 Inputs = tuple[Any, ...]
 
 
@@ -25,6 +26,7 @@ class LoweringOptions:
     layout: Layout = "channels_last"
     redzones: bool = False
     quantizer: Any = None
+    io: Io = "float"
 
     def __post_init__(self) -> None:
         for name in ("quantize", "redzones"):
@@ -43,6 +45,18 @@ class LoweringOptions:
                 raise ConfigError(problem, hint="leave one of them out")
 
         self._check_quantizer()
+        self._check_io()
+
+    def _check_io(self) -> None:
+        """Check the choice of inputs and outputs that are int8, and make tuples of its numbers."""
+        io = self.io
+        if io in ("float", "int8"):
+            return
+        roles = ("inputs", "outputs")
+        if not isinstance(io, Mapping) or not set(io) <= set(roles) or not all(map(_are_numbers, io.values())):
+            hint = 'io="int8", or by numbers: io={"inputs": (0,), "outputs": (0,)}'
+            raise ConfigError(f"io={shown(io)}: there is no such choice", hint=hint)
+        object.__setattr__(self, "io", {role: tuple(sorted(set(io.get(role, ())))) for role in roles})
 
     def _check_quantizer(self) -> None:
         """Check the quantiser by its methods, since the import of torchao's base class takes a second."""
@@ -59,6 +73,10 @@ class LoweringOptions:
     def samples(self, inputs: Inputs) -> tuple[Inputs, ...]:
         """Return the input tuples to calibrate with, for a module that is lowered with ``inputs``."""
         return (inputs,) if self.calibration is None else tuple(map(tuple, self.calibration))
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, tuple | list) and all(type(one) is int and one >= 0 for one in values)
 
 
 DEFAULT: Final = LoweringOptions()

@@ -31,6 +31,7 @@ from cortex_m_hil.lowering.module_checks import module_of, require_alike, requir
 from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, run_stage, trace
 from cortex_m_hil.lowering.mutable_buffers import ExplicitStateProgram, keep_initial_values
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
+from cortex_m_hil.lowering.quantised_io import FloatReferences, quantised_inputs, with_quantised_io
 from cortex_m_hil.lowering.redzone_planning import RedzonePlanner, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.torch_shortcuts import bins_compared_by_numpy, operators_looked_up_once
@@ -210,8 +211,11 @@ def on_inputs(program: Program, exported: Exported) -> Program:
     from cortex_m_hil.lowering.reference import conform, to_host
 
     leaves = load_torch().utils._pytree.tree_leaves(exported.inputs)
-    inputs = conform([to_host(leaf) for leaf in leaves], program.file)
-    return replace(program, inputs=inputs, lowering_seconds=0.0, remembered=True)
+    given = tuple(to_host(leaf) for leaf in leaves)
+    inputs, reference = conform(given, program.file), program.reference
+    if isinstance(reference, FloatReferences):
+        reference = replace(reference, inputs=inputs, floats=given)
+    return replace(program, inputs=inputs, reference=reference, lowering_seconds=0.0, remembered=True)
 
 
 def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key: str | None) -> Program:
@@ -229,7 +233,8 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     pte = entry["pte"].tobytes()
     file = parse_pte(pte, source.title)
     leaves, structure = load_torch().utils._pytree.tree_flatten(source.inputs)
-    inputs = conform([to_host(leaf) for leaf in leaves], file)
+    given = tuple(to_host(leaf) for leaf in leaves)
+    inputs, quantised = conform(given, file), quantised_inputs(given, file)
 
     def models() -> HostModels:
         lowered = made or _lowered(source, isa)
@@ -264,9 +269,10 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
 
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
     sources = ancestry.source_lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
-    references = RememberedReferences(key, source.exported, structure, models)
+    references = RememberedReferences(key, source.exported, structure, models, quantised_inputs=quantised)
     return Program(
-        pte, file, isa, nodes, source.title, inputs, references, at_instructions,
+        pte, file, isa, nodes, source.title, inputs,
+        FloatReferences(references, inputs, given) if quantised else references, at_instructions,
         functools.partial(_origin, source), size,
         no_key=source.no_key, undisturbed=undisturbed, sources=sources, float_reasons=tuple(entry["float_reasons"]),
         state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
@@ -284,7 +290,7 @@ def _origin(source: _Source) -> Any:
         raise ConfigError(what, hint="lower it for the size that fails, without dynamic_shapes")
     from cortex_m_hil.lowering.submodules import ModulePart, Origin
 
-    options = replace(source.options, calibration=None)
+    options = replace(source.options, calibration=None, io=DEFAULT.io)
     calibrated = source.options.calibration is not None
     return Origin(ModulePart.of(source.exported.program, source.inputs), options, calibrated)
 
@@ -406,7 +412,8 @@ def _prepare(source: _Source) -> _Shared:
         quantized, exported, float_reasons = _quantized(source, exported, hint)
     config = api.edge_compile_config()
     edge = run_stage(source.title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
-    return _Shared(quantized, float_reasons, edge, hint)
+    made = run_stage(source.title, "io", hint, lambda: with_quantised_io(edge, source.options.io, source.title))
+    return _Shared(quantized, float_reasons, made, hint)
 
 
 def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Mapping[str, str]]:
@@ -472,7 +479,7 @@ def _sample_error(source: _Source, number: int, error: LoweringError) -> ConfigE
 
 def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     """Run the Cortex-M passes and to_executorch for an ISA class."""
-    from cortex_m_hil.lowering.reference import HostModels
+    from cortex_m_hil.lowering.reference import HostModels, to_host
 
     api, title, hint = executorch_api(), source.title, shared.hint
     # The passes add constants to the program they are given: work on a copy.
@@ -491,9 +498,10 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     pte = bytes(made.buffer)
     file = parse_pte(pte, title)
     sizes.require_planned(file)
-    structure = load_torch().utils._pytree.tree_structure(source.inputs)
-    states = source.exported.states
-    models = HostModels(None, shared.quantized, dialect.module(check_guards=False), structure, states)
+    leaves, structure = load_torch().utils._pytree.tree_flatten(source.inputs)
+    quantised = quantised_inputs([to_host(leaf) for leaf in leaves], file)
+    run = dialect.module(check_guards=False)
+    models = HostModels(None, shared.quantized, run, structure, source.exported.states, quantised)
     size_without_redzones = None if planner is None else planner.size_without_redzones
     nodes = graph_nodes(made, file)
     ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)

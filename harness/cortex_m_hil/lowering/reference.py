@@ -5,9 +5,9 @@ What each of the three references is the authority for: docs/architecture.md, "T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from unittest import mock
 
@@ -25,6 +25,8 @@ from cortex_m_hil.lowering.module_checks import plain_tensor
 from cortex_m_hil.lowering.mutable_buffers import state_restored
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
+from cortex_m_hil.program.dataflow import Quantization
+from cortex_m_hil.program.io_quantization import dequantized, input_quantization, quantized
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind
@@ -65,14 +67,31 @@ def to_torch(value: HostTensor) -> Any:
 
 
 def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ...]:
-    """Return the values with the program's own specs where these describe the same bytes (dimensions of size 1)."""
+    """Return the values with the program's own specs where these describe the same bytes (dimensions of size 1).
+
+    Floats for an input that the program takes as integers are quantised by its own scale.
+
+    Raises:
+        ConfigError: such a float is NaN.
+    """
     if len(values) != len(file.input_specs()):
         return tuple(values)
+    values = [_as_taken(file, number, one) for number, one in enumerate(values)]
     specs = [file.values[index].spec_of(value.spec.shape) for index, value in zip(file.inputs, values, strict=True)]
     return tuple(
         HostTensor(spec, value.data) if spec is not None and value.spec.same_memory(spec) else value
         for value, spec in zip(values, specs, strict=True)
     )
+
+
+def _as_taken(file: PteFile, number: int, given: HostTensor) -> HostTensor:
+    by = input_quantization(file, number) if given.spec.dtype == "float32" else None
+    if by is None:
+        return given
+    array = given.array()
+    if np.isnan(array).any():
+        raise ConfigError(f"input {number} has a NaN, which has no integer", hint="inputs without NaN")
+    return HostTensor.from_array(quantized(array, by)[0], given.spec.dim_order)
 
 
 @contextmanager
@@ -146,6 +165,14 @@ def _require_numbers(operator: Any, args: Any) -> None:
         raise ConfigError(what, hint="inputs without NaN, and with which the module makes none, as 0/0 does")
 
 
+def as_floats(inputs: tuple[HostTensor, ...], quantised: Mapping[int, Quantization]) -> tuple[HostTensor, ...]:
+    """Return a program's inputs as the float models take them: the numbers that integers stand for."""
+    found = list(inputs)
+    for number, by in quantised.items():
+        found[number] = HostTensor.from_array(dequantized(inputs[number].array(), by), inputs[number].spec.dim_order)
+    return tuple(found)
+
+
 @dataclass(frozen=True, eq=False)
 class HostModels:
     """The models that compute the references of one program; each callable takes the module's own arguments.
@@ -156,6 +183,7 @@ class HostModels:
         dialect: the lowered program, run by ExecuTorch's Python operators.
         structure: the pytree of the module's arguments.
         states: the buffers that the program keeps, which each model has too.
+        quantised_inputs: by number, the inputs that are integers for the program, and floats for the module.
     """
 
     eager: Any | None
@@ -163,14 +191,15 @@ class HostModels:
     dialect: Any
     structure: Any
     states: tuple[str, ...] = ()
+    quantised_inputs: Mapping[int, Quantization] = field(default_factory=dict)
 
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
         """Return references for the inputs, from the initial state.
 
         Raise ConfigError if the number of inputs is not the module's.
         """
-        leaves = _leaves(inputs, self.structure)
         found = self.undisturbed(inputs)
+        leaves = _leaves(as_floats(inputs, self.quantised_inputs), self.structure)
         with stage_of("reference: disturbed runs"):
             more = tuple(self._disturbed(model, leaves) for model in disturbed(self.quantized))
         return replace(found, disturbed=more)
@@ -180,6 +209,7 @@ class HostModels:
         leaves = _leaves(inputs, self.structure)
         with _dialect(), state_restored(self.dialect, self.states):
             dialect = _run(self.dialect, leaves, self.structure)
+        leaves = _leaves(as_floats(inputs, self.quantised_inputs), self.structure)
         with stage_of("reference: fake-quant"), state_restored(self.quantized, self.states):
             quantized = _run(self.quantized, leaves, self.structure)
         return References(dialect, quantized, _run(self.eager, leaves, self.structure))
@@ -203,6 +233,7 @@ class HostModels:
         leaves = [_leaves(inputs, self.structure) for inputs in frames]
         with _dialect():
             dialect = self._streamed(self.dialect, leaves, state)
+        leaves = [_leaves(as_floats(inputs, self.quantised_inputs), self.structure) for inputs in frames]
         with stage_of("reference: fake-quant"):
             quantized = self._streamed(self.quantized if floats else None, leaves, state)
         return tuple(map(References, dialect, quantized, self._streamed(self.eager if floats else None, leaves, state)))
@@ -241,6 +272,7 @@ class RememberedReferences:
         structure: the pytree of the module's arguments.
         models: returns the host models; lowers the program again if needed.
         problem: returns how the compiler in memory was changed, "" if it was not.
+        quantised_inputs: as of `HostModels`.
     """
 
     key: str | None
@@ -248,16 +280,21 @@ class RememberedReferences:
     structure: Any
     models: Callable[[], HostModels]
     problem: Callable[[], str] = compiler_state.problem
+    quantised_inputs: Mapping[int, Quantization] = field(default_factory=dict)
 
-    def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
-        """Return references for the inputs; raise ConfigError if their number is not the module's."""
-        leaves = _leaves(inputs, self.structure)
+    def __call__(self, inputs: tuple[HostTensor, ...], floats: tuple[HostTensor, ...] | None = None) -> References:
+        """Return references for the inputs; raise ConfigError if their number is not the module's.
+
+        `floats` is what the float module gets; None: the inputs, or the numbers that they stand for.
+        """
+        _leaves(inputs, self.structure)
         values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
         dtypes = [str(value.spec.dtype) for value in inputs]
         key = None if self.key is None else unchecked_key(self.key, dtypes, values)
         entry = disk.get_or_make("references", key, lambda: self._made(inputs), lambda: not self.problem())
         found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
         more = tuple(_outputs(entry, f"disturbed {number}") or () for number in range(entry["disturbed"]))
+        leaves = _leaves(as_floats(inputs, self.quantised_inputs) if floats is None else floats, self.structure)
         return References(**found, disturbed=more, eager=_run(self.eager, leaves, self.structure))
 
     def _made(self, inputs: tuple[HostTensor, ...]) -> Entry:

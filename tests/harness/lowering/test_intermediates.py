@@ -16,7 +16,7 @@ class Floats(_Floats):
     """Knows fake-quant's value of the first node that computes, and of no other."""
 
     def __init__(self, first: Node) -> None:
-        super().__init__(SimpleNamespace(quantized=None), None, ())  # type: ignore[arg-type]
+        super().__init__(SimpleNamespace(quantized=None, quantised_inputs={}), None, ())  # type: ignore[arg-type]
         self.first = first
 
     def origin(self, node: Node, value: Any) -> _Origin | None:

@@ -1,0 +1,119 @@
+"""Inputs and outputs that a program takes and gives as int8: ExecuTorch's QuantizeInputs and QuantizeOutputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cortex_m_hil.errors import ConfigError, LoweringError
+from cortex_m_hil.lowering.capability import feature
+from cortex_m_hil.lowering.options import Io
+from cortex_m_hil.program.dataflow import Quantization
+from cortex_m_hil.program.io_quantization import input_quantization
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.program import References
+from cortex_m_hil.program.tensor import HostTensor
+
+if TYPE_CHECKING:
+    from cortex_m_hil.lowering.reference import RememberedReferences
+
+_PASSES: Final = "executorch.exir.passes.quantize_io_pass"
+
+
+def with_quantised_io(edge: Any, io: Io, title: str) -> Any:
+    """Return an edge program without the quantize of its inputs and the dequantize of its outputs.
+
+    Scale, zero point, range and dtype of each become constant methods.
+
+    Args:
+        edge: of ExecuTorch's `to_edge`.
+        io: the choice of `LoweringOptions`.
+        title: the module, for messages.
+
+    Raises:
+        LoweringError: an input is not quantised first, or an output not dequantised last.
+        ConfigError: there is no such input or output, or it is not of floats; or the module has state.
+    """
+    if io == "float":
+        return edge
+    program = edge.exported_program()
+    if program.graph_signature.buffers_to_mutate:
+        raise ConfigError(f"{title}: io={io!r} of a module with state", hint="leave io out: float inputs and outputs")
+    chosen = {}
+    for role, nodes in (("inputs", _inputs(program)), ("outputs", _outputs(program))):
+        chosen[role] = _chosen(io, role, nodes, title)
+        for number in chosen[role]:
+            if told := _obstacle(nodes[number], role):
+                what = f"{title}: io: {role[:-1]} {number} is not {'' if role == 'inputs' else 'de'}quantised: {told}"
+                raise LoweringError(what, hint='io={"inputs": (0,), "outputs": ()} names those that are to be int8')
+    taken, given = feature(_PASSES, "QuantizeInputs"), feature(_PASSES, "QuantizeOutputs")
+    return edge.transform([taken(edge, chosen["inputs"]), given(edge, chosen["outputs"])])
+
+
+def _inputs(program: Any) -> list[Any]:
+    """Return the node of each input of the module; what is no tensor has none."""
+    named = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    return [named.get(name) if isinstance(name, str) else None for name in program.graph_signature.user_inputs]
+
+
+def _outputs(program: Any) -> list[Any]:
+    return list(program.graph.output_node().args[0])
+
+
+def _chosen(io: Io, role: str, nodes: Sequence[Any], title: str) -> list[int]:
+    """Return the numbers of the inputs or outputs that are to be int8: those that are named, or all of floats."""
+    floats = [number for number, node in enumerate(nodes) if _is_float(node)]
+    if not isinstance(io, Mapping):
+        return floats
+    for number in io.get(role, ()):
+        if number not in floats:
+            what = f"{title}: io: {role[:-1]} {number} is no tensor of floats; {len(nodes)} {role}"
+            raise ConfigError(what, hint=f"of floats are: {', '.join(map(str, floats)) or 'none'}")
+    return [*io.get(role, ())]
+
+
+def _is_float(node: Any) -> bool:
+    value: Any = getattr(node, "meta", {}).get("val")
+    return hasattr(value, "is_floating_point") and bool(value.is_floating_point())
+
+
+def _obstacle(node: Any, role: str) -> str:
+    """Return why a node of floats has no quantize, or dequantize, of its own; "" where it has."""
+    if role == "outputs":
+        name = str(getattr(node, "target", ""))
+        return "" if "dequantize_per_tensor" in name else f"{name} gives it"
+    readers = [str(user.target) for user in node.users]
+    if len(readers) == 1 and "quantize_per_tensor" in readers[0] and "dequantize" not in readers[0]:
+        return ""
+    return f"{' and '.join(readers) or 'nothing'} {'reads' if len(readers) < 2 else 'read'} it"
+
+
+def quantised_inputs(given: Sequence[HostTensor], file: PteFile) -> dict[int, Quantization]:
+    """Return by number the inputs of which the module takes floats, and the program integers by a scale that it tells.
+
+    `given` are the module's inputs.
+    """
+    floats = (number for number, one in enumerate(given) if one.spec.dtype == "float32")
+    return {number: by for number in floats if (by := input_quantization(file, number)) is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class FloatReferences:
+    """The references of a program on inputs that were quantised: the float module gets what they were before.
+
+    So its SQNR has what their quantisation costs. On other inputs it gets the numbers that the integers stand for.
+
+    Attributes:
+        references: of the program.
+        inputs: those of the program.
+        floats: the module's, of which these were made.
+    """
+
+    references: RememberedReferences
+    inputs: tuple[HostTensor, ...]
+    floats: tuple[HostTensor, ...]
+
+    def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
+        """Return references for the program's inputs."""
+        return self.references(inputs, self.floats if inputs == self.inputs else None)
