@@ -111,6 +111,27 @@ def test_features_for_an_int8_input_are_quantised_where_that_is_asked_for(evalua
     assert "\nquantised: 28 of 64 values of its inputs saturate\n" in told_in_text
 
 
+def test_an_autoencoder_of_int8_is_scored_by_the_numbers_that_its_integers_stand_for(
+    evaluate: Evaluate, folder: Path
+) -> None:
+    """Integers of input and output have scales of their own."""
+
+    class Mean(torch.nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 4, bias=False)
+            self.weight.data = torch.full((4, 4), 0.25)
+
+    calibration = [(torch.tensor([[4.0, -4.0, 4.0, -4.0]]),), (torch.full((1, 4), 2.0),), (torch.full((1, 4), -1.0),)]
+    (folder / "mean.pte").write_bytes(int8_io(Mean(), (torch.ones(1, 4),), calibration))
+    normal = np.repeat(np.linspace(-1, 2, 8, dtype=np.float32)[:, None], 4, axis=1)
+    odd = normal + np.resize(np.array([1, -1], np.float32), 4)
+    labels = np.repeat([0, 1], 8)
+    np.savez("mean.npz", inputs=np.concatenate([normal, odd]), labels=labels)
+    told = answer(evaluate("mean.pte", "-t", "native", "--json", "--data", "mean.npz", "--quantize-inputs").out)
+    assert told["task"] == "anomaly" and told["top1"] is None and told["saturated"] == 0
+    assert told["auc"]["target"] == 1
+
+
 @pytest.mark.slow
 def test_digits_on_three_classes(evaluate: Evaluate) -> None:
     done = evaluate("tasks:digits", "--data", "digits.npz", "-t", ALL, "--min-top1", 0.93, "--json")

@@ -29,6 +29,9 @@ from cortex_m_hil.lowering import LoweringOptions, export, lower
 from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.lowering.options import DEFAULT
 from cortex_m_hil.program.bundled import SUFFIXES, read_program
+from cortex_m_hil.program.dataflow import Quantization
+from cortex_m_hil.program.io_quantization import dequantized, input_quantization, output_quantization
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -137,9 +140,9 @@ def task_of(program: Program, data: DataSet) -> ModelTask:
     Raises:
         ConfigError: program and data do not go together.
     """
-    [given], first = program.file.input_specs(), program.file.output_specs()[0]
+    first = program.file.output_specs()[0]
     windows = max(len(sample.windows) for sample in data.samples)
-    if (given.shape, given.dtype) == (first.shape, first.dtype) and first.dtype == "float32":
+    if _gives_its_input_back(program.file):
         if max(data.labels) > 1:
             what = f"{data.name} has {max(data.labels) + 1} classes, and {program.name} gives its input back"
             raise ConfigError(what, hint="for anomalies there are two: 0 is normal, 1 is not")
@@ -152,6 +155,18 @@ def task_of(program: Program, data: DataSet) -> ModelTask:
         what = f"{program.name} knows {first.numel} classes, {data.name} has class {highest}"
         raise ConfigError(what, hint="the first output has an element for each class")
     return ModelTask.CLASSES
+
+
+def _gives_its_input_back(file: PteFile) -> bool:
+    """Tell whether input and first output have one shape, and each is floats or quanta of a known scale."""
+    [given], first = file.input_specs(), file.output_specs()[0]
+    quantised = (given, input_quantization(file, 0)), (first, output_quantization(file, 0))
+    return given.shape == first.shape and all(one.dtype == "float32" or by is not None for one, by in quantised)
+
+
+def _as_numbers(values: Array, by: Quantization | None) -> Array:
+    """Return quanta as the numbers that they stand for; floats as they are."""
+    return values if by is None or values.dtype.kind == "f" else dequantized(values, by)
 
 
 @dataclass(frozen=True)
@@ -239,22 +254,24 @@ class Evaluation(Planner):
         self._linted.add(name)
         found = program.undisturbed(inputs) if program.undisturbed is not None else [References()] * len(inputs)
         given = [[one.array() for one in of_one] for of_one in outputs]
-        answers = {TARGET: self._answers(samples, [of_one[0] for of_one in given])}
+        answers = {TARGET: self._answers(program, samples, [of_one[0] for of_one in given])}
         quanta: dict[str, list[int] | None] = {}
         for source in REFERENCES:
             known = [getattr(references, source) for references in found]
             if all(one is not None for one in known):
-                answers[source] = self._answers(samples, [one[0] for one in known])
+                answers[source] = self._answers(program, samples, [one[0] for one in known])
                 quanta[source] = _quanta(program, samples, given, known)
         crcs = [zlib.crc32(b"".join(one.data for one in of_one)) for of_one in outputs]
         digests = [" ".join(f"{crc:08x}" for crc in group) for group in _by_sample(samples, crcs)]
         return {"answers": answers, "quanta": quanta, "digests": digests, "seconds": seconds}
 
-    def _answers(self, samples: Sequence[Sample], outputs: Sequence[Array]) -> list[Any]:
+    def _answers(self, program: Program, samples: Sequence[Sample], outputs: Sequence[Array]) -> list[Any]:
         """Return each sample's class or score; where an output is not finite, `accuracy.NONE` or None."""
         if self._task is ModelTask.CLASSES:
             return [predicted_class(output) for output in outputs]
-        inputs = [window for sample in samples for window in sample.windows]
+        taken, given = input_quantization(program.file, 0), output_quantization(program.file, 0)
+        inputs = [_as_numbers(window, taken) for sample in samples for window in sample.windows]
+        outputs = [_as_numbers(output, given) for output in outputs]
         errors = [squared_error(output, window) for output, window in zip(outputs, inputs, strict=True)]
         means = [sum(group) / len(group) for group in _by_sample(samples, errors)]
         return [one if math.isfinite(one) else None for one in means]
