@@ -223,7 +223,7 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
 
 @pytest.fixture
 def run_pte(hil: Hil) -> Callable[..., RunResult]:
-    """Return `run_pte`, which runs a `.pte`: (path_or_bytes, inputs=(), *, method="", lint=True, quantize_inputs=False).
+    """Return `run_pte`: runs a `.pte`; (path_or_bytes, inputs=(), *, method="", lint=True, quantize_inputs=False).
 
     Its arguments:
         path_or_bytes: a `.pte` that exists already.
