@@ -437,6 +437,7 @@ class OpenTarget:
         state: Sequence[HostTensor] | None = None,
         tolerance: Tolerance = _DEFAULT,
         lint: bool = True,
+        quantize_inputs: bool = False,
     ) -> Streamed:
         """Run a program that keeps state once for each frame.
 
@@ -452,6 +453,7 @@ class OpenTarget:
                 with a state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` apply against the
                 float module. A program from `load_program` is compared with nothing.
             lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            quantize_inputs: as of `run`.
 
         Returns:
             `frames`, each with its `outputs`, a digest of its `state` and its `ticks`; `state`, the content after the
@@ -465,11 +467,12 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            program = _chosen(program, method)
-            given = [_host(program, _frame(number, inputs)) for number, inputs in enumerate(frames)]
+            program, quantizer = _chosen(program, method), flow.InputQuantizer() if quantize_inputs else None
+            given = [_host(program, _frame(number, inputs), quantizer) for number, inputs in enumerate(frames)]
             streamed = flow.stream_frames(
                 self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
             )
+        streamed = replace(streamed, saturated=None if quantizer is None else quantizer.share)
         self._ran(program, streamed.as_run())
         if not lint:
             self._tell_what_lint_refuses(program)
@@ -478,12 +481,19 @@ class OpenTarget:
         return streamed
 
     @checked_call("hil.localize")
-    def localize(self, program: Program, inputs: tuple[Any, ...] | list[Any] | None = None) -> Localization:
+    def localize(
+        self,
+        program: Program,
+        inputs: tuple[Any, ...] | list[Any] | None = None,
+        *,
+        quantize_inputs: bool = False,
+    ) -> Localization:
         """Step a program on the target to find the operator that departs first from the references, and those at fault.
 
         Args:
             program: from `lower`; one that came from the cache is lowered once more for its graph.
             inputs: as `run` takes them. None: the program's example inputs.
+            quantize_inputs: as of `run`.
 
         Returns:
             A row for each value that is written, and conclusions: "this kernel is wrong", "a pass built the wrong
@@ -495,7 +505,9 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            return localize(self.dut, program, None if inputs is None else _host(program, inputs))
+            quantizer = flow.InputQuantizer() if quantize_inputs else None
+            found = localize(self.dut, program, None if inputs is None else _host(program, inputs, quantizer))
+            return replace(found, saturated=None if quantizer is None else quantizer.share)
 
     def close(self) -> None:
         """Stop the simulator, or release the board; the next use boots the target anew."""

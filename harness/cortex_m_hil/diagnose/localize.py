@@ -156,10 +156,12 @@ class Localization:
     Attributes:
         rows: one for each value that is written.
         conclusions: in words, the gravest first.
+        saturated: with `quantize_inputs`, the share of the quantised values that saturated; else None.
     """
 
     rows: tuple[Row, ...]
     conclusions: tuple[str, ...]
+    saturated: float | None = None
 
     @cached_property
     def causes(self) -> tuple[tuple[Cause, Row], ...]:

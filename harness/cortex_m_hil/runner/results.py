@@ -179,6 +179,7 @@ class Streamed:
         stats, ran, log: as those of `RunResult`.
         seconds: by the host's clock, for loading and all frames.
         warnings: remarks on results that are right but prove nothing: each is issued as a HilWarning.
+        saturated: as of `RunResult`, over all frames.
     """
 
     frames: tuple[Frame, ...]
@@ -188,6 +189,7 @@ class Streamed:
     ran: Ran
     log: str = field(repr=False)
     warnings: tuple[str, ...] = ()
+    saturated: float | None = None
 
     def as_run(self) -> RunResult:
         """Combine all frames into one run: their outputs one after the other, and the sum of their ticks."""

@@ -14,6 +14,7 @@ from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expec
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array
 from paths import REPOSITORY
+from quantised_io import doubles
 
 SEEDS = REPOSITORY / "tests" / "fuzz_seeds"
 
@@ -52,6 +53,18 @@ def test_each_target_is_compared_and_differing_outputs_are_written(hil: Hil, fil
     assert done.status == NO
     assert hil(*arguments(files, files.moved(5), "-o", tmp_path / "got.npy")).status == NO
     np.testing.assert_array_equal(np.load(tmp_path / "got.npy"), files.expected)
+
+
+def test_floats_for_an_int8_input_are_quantised_where_that_is_asked_for(hil: Hil, tmp_path: Path) -> None:
+    (tmp_path / "doubles.pte").write_bytes(doubles())
+    np.save(tmp_path / "x.npy", np.array([[0.25, 0.75, -3.0, 99.0]], np.float32))
+    np.save(tmp_path / "y.npy", np.array([[-4, 4, -28, 126]], np.int8))  # 0, 1, -3 and 62 are doubled
+    words = ("run", tmp_path / "doubles.pte", "-t", "native", "-i", tmp_path / "x.npy", "--expect", tmp_path / "y.npy")
+    expect(hil(*words), CANNOT_TELL, "int8[1, 4] (scale 0.5, zero point 3)", "--quantize-inputs")
+    done = hil(*words, "--quantize-inputs")
+    assert done.status == OK and "x.npy; quantised: 1 of 4 values of its inputs saturate\n" in done.out, done.err
+    told = answer(hil(*words, "--quantize-inputs", "--json").out)
+    assert told["saturated"] == 0.25 and told["compared"]["outputs"][0]["max_quanta"] == 0
 
 
 def test_what_the_dialect_is_granted_is_not_granted_to_a_file(hil: Hil, tmp_path: Path) -> None:

@@ -164,6 +164,23 @@ def test_other_inputs_stand_for_their_numbers() -> None:
         np.testing.assert_array_equal(eager, module(torch.from_numpy(numbers)).numpy())
 
 
+def test_streams_and_localisations_quantise_where_that_is_asked_for(native: hil.OpenTarget) -> None:
+    module, inputs = network()
+    program = native.lower(module, inputs, io="int8")
+    wide = (4 * inputs[0],)
+    streamed = native.stream(program, [inputs, wide], quantize_inputs=True)
+    assert [one.outputs for one in streamed.frames] == [
+        native.run(program, one, quantize_inputs=True).outputs for one in (inputs, wide)
+    ]
+    assert streamed.saturated is not None and 0 < streamed.saturated < 1
+    found = native.localize(program, wide, quantize_inputs=True)
+    assert not found.at_fault and found.saturated is not None and found.saturated > streamed.saturated
+    for ask in (lambda: native.stream(program, [inputs]), lambda: native.localize(program, inputs)):
+        with pytest.raises(ConfigError, match=r"the program takes int8\[1, 8\] \(scale .*, not float32") as caught:
+            ask()
+        assert "quantize_inputs=True" in caught.value.hint
+
+
 def test_a_nan_has_no_integer() -> None:
     module, _ = network()
     x = torch.full((1, 8), torch.nan)
