@@ -26,14 +26,14 @@ class Doubles(torch.nn.Module):
 
 @functools.cache
 def doubles(method_name: str | None = None) -> bytes:
-    """The `.pte` of `Doubles` with its quantize and dequantize taken off; the names of constants begin so."""
+    """Return the `.pte` of `Doubles` without its conversions; names of its constants begin with `method_name`."""
     import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers the operators
 
     return _without_conversions(torch.export.export(Doubles(), (torch.zeros(SHAPE),)), method_name)
 
 
 def int8_io(module: torch.nn.Module, inputs: tuple[Any, ...], calibration: Sequence[tuple[Any, ...]]) -> bytes:
-    """The `.pte` of a quantised module, whose first input and output are int8."""
+    """Return the `.pte` of a quantised module whose first input and output are int8."""
     from cortex_m_hil.lowering.capability import executorch_api
 
     api = executorch_api()
