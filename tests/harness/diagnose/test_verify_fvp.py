@@ -67,6 +67,7 @@ def test_the_linear_layer_and_the_names_of_what_ran(pytester: pytest.Pytester) -
     assert not re.search(r"-fvp ·", result.stdout.str())
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", NAMES)
 def test_the_engine_is_called_a_shim(name: str) -> None:
     with flow.open_dut(resolve(name, TARGETS, require_fvp=True)) as dut:
@@ -171,6 +172,7 @@ def examined(name: str) -> dict[str, verify.ExaminedAssumption]:
     return {one.text: one.examine() for one in verify.assumptions(session)}
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", ["m4-fvp", "FVP_MPS2_Cortex-M0plus"])
 def test_all_that_is_relied_on_holds_for_the_shim(name: str) -> None:
     found = examined(name)
