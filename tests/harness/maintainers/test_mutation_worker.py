@@ -74,6 +74,7 @@ LINEAR = "linear.cpp"
 FIRST = mutant(LINEAR, "compute_block", "multipliers[i] = linear.multiplier;", ";")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "outcome", "why"),
     [
@@ -94,6 +95,7 @@ def test_what_becomes_of_a_mutant(mutated: MutatedTarget, one: SourceMutant, out
     assert "cortex_m::quantized_linear.out" in run.figures["operators"] and run.figures["isa"] == "SCALAR"
 
 
+@pytest.mark.slow
 def test_a_hang_of_a_busy_machine_is_no_verdict(mutated: MutatedTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the unmutated kernels do not end either."""
 
@@ -105,6 +107,7 @@ def test_a_hang_of_a_busy_machine_is_no_verdict(mutated: MutatedTarget, monkeypa
     assert run.verdict == MutantOutcome.INFRA.value and "the unmutated runner does not answer either" in run.error
 
 
+@pytest.mark.slow
 def test_programs_are_timed_without_a_mutant(mutated: MutatedTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < (mutated.time()["known.hil.zip"] or 0) < 60
     monkeypatch.setattr(ready.ReadyProgram, "expected", "Mismatch")

@@ -76,6 +76,7 @@ suite._Stages._run = told
 """
 
 
+@pytest.mark.slow
 def test_what_is_in_the_cache_is_not_lowered_again(tmp_path: Path) -> None:
     (tmp_path / "ran.py").write_text(RAN)
     ran = tmp_path / "ran.txt"
