@@ -271,11 +271,11 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            program, quantizer = _chosen(program, method), flow.InputQuantizer() if quantize_inputs else None
+            program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             given = program.inputs if inputs is None else _host(program, inputs, quantizer)
             with _Attempt(self, BundleTask(program, given, linted=lint, redzones=self._redzones)):
                 result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
-            result = replace(result, saturated=None if quantizer is None else quantizer.share)
+            result = replace(result, saturated=quantizer.share)
         self._ran(program, result)
         return result
 
@@ -453,7 +453,7 @@ class OpenTarget:
                 with a state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` apply against the
                 float module. A program from `load_program` is compared with nothing.
             lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
-            quantize_inputs: as of `run`.
+            quantize_inputs: as in `run`.
 
         Returns:
             `frames`, each with its `outputs`, a digest of its `state` and its `ticks`; `state`, the content after the
@@ -467,12 +467,12 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            program, quantizer = _chosen(program, method), flow.InputQuantizer() if quantize_inputs else None
+            program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             given = [_host(program, _frame(number, inputs), quantizer) for number, inputs in enumerate(frames)]
             streamed = flow.stream_frames(
                 self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
             )
-        streamed = replace(streamed, saturated=None if quantizer is None else quantizer.share)
+        streamed = replace(streamed, saturated=quantizer.share)
         self._ran(program, streamed.as_run())
         if not lint:
             self._tell_what_lint_refuses(program)
@@ -493,7 +493,7 @@ class OpenTarget:
         Args:
             program: from `lower`; one that came from the cache is lowered once more for its graph.
             inputs: as `run` takes them. None: the program's example inputs.
-            quantize_inputs: as of `run`.
+            quantize_inputs: as in `run`.
 
         Returns:
             A row for each value that is written, and conclusions: "this kernel is wrong", "a pass built the wrong
@@ -505,9 +505,9 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            quantizer = flow.InputQuantizer() if quantize_inputs else None
+            quantizer = flow.InputQuantizer(quantize_inputs)
             found = localize(self.dut, program, None if inputs is None else _host(program, inputs, quantizer))
-            return replace(found, saturated=None if quantizer is None else quantizer.share)
+            return replace(found, saturated=quantizer.share)
 
     def close(self) -> None:
         """Stop the simulator, or release the board; the next use boots the target anew."""

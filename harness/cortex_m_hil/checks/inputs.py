@@ -93,10 +93,12 @@ class InputQuantizer:
     """Quantises the floats that are given for inputs of integers, where that is asked for, and counts what saturates.
 
     Attributes:
+        is_asked: whether to quantise; else all values stay as they are.
         values: how many were quantised.
         saturated: how many of them the range does not have.
     """
 
+    is_asked: bool = True
     values: int = 0
     saturated: int = 0
 
@@ -115,7 +117,8 @@ class InputQuantizer:
             ConfigError: the program does not tell the scale, a value is NaN, or they are other integers than the
                 input's, which may be either.
         """
-        if taken.spec.dtype not in QUANTA or values.dtype.name == taken.spec.dtype or values.dtype.kind not in "iuf":
+        is_other = values.dtype.name != taken.spec.dtype and values.dtype.kind in "iuf"
+        if not (self.is_asked and is_other and taken.spec.dtype in QUANTA):
             return values
         what = f"{place}: {values.dtype.name}, to be quantised for {taken}"
         if values.dtype.kind != "f":

@@ -67,7 +67,7 @@ def find_inputs(program: Program, pte: Path, paths: Sequence[Path], *, quantize:
     """
     specs = program.file.input_specs()
     kept = [flow.kept_input(pte, number) for number in range(len(specs))]
-    quantizer = InputQuantizer() if quantize else None
+    quantizer = InputQuantizer(quantize)
     if paths:
         return _read_inputs(program, paths, f"those of {', '.join(map(str, paths))}", quantizer)
     if any(map(os.path.lexists, kept)):
@@ -106,13 +106,11 @@ def programs_of(model: str, given: ProgramOptions) -> Callable[[Isa], tuple[Prog
     return lambda _: (program, found.source)
 
 
-def _read_inputs(
-    program: Program, paths: Sequence[Path], source: str, quantizer: InputQuantizer | None
-) -> ProgramInputs:
+def _read_inputs(program: Program, paths: Sequence[Path], source: str, quantizer: InputQuantizer) -> ProgramInputs:
     file = program.file
     taken = [Taken.of(file, number) for number in range(len(file.inputs))]
     found = _read_all(f"{program.name} takes", "input", "--input", _sized(file, file.inputs, taken), paths, quantizer)
-    if quantizer is None or quantizer.share is None:
+    if quantizer.share is None:
         return ProgramInputs(found, source)
     return ProgramInputs(found, f"{source}; quantised: {quantizer}", saturated=quantizer.share)
 

@@ -223,15 +223,15 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
 
 @pytest.fixture
 def run_pte(hil: Hil) -> Callable[..., RunResult]:
-    """Return `run_pte`: runs a `.pte`; (path_or_bytes, inputs=(), *, method="", lint=True, quantize_inputs=False).
+    """Return the function that runs a `.pte`.
 
-    Its arguments:
+    It is `run_pte(path_or_bytes, inputs=(), *, method="", lint=True, quantize_inputs=False)`. Its arguments:
         path_or_bytes: a `.pte` that exists already.
         inputs: arrays (or tensors) of logical shape and the program's dtypes, laid out in its dim order here; numbers
             for scalars.
         method: the name of the method; "" for `forward`, or the only one that computes.
         lint: False runs what does not fit the target.
-        quantize_inputs: floats for int8 inputs are quantised by the program's own scale, as of `hil.run`.
+        quantize_inputs: floats for int8 inputs are quantised by the program's own scale, as in `hil.run`.
 
     It returns a `RunResult`, as `hil.run` does: `outputs`, a tuple of `HostTensor` in the program's order, of which
     `array()` is a NumPy array of the output's logical shape and its dtype in the program; `stats`, peaks of memory in

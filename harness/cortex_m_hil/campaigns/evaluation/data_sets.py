@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +62,7 @@ class Raw:
     dtype: str = ""
     scale: float = 1.0
     zero_point: int = 0
-    quantizer: InputQuantizer | None = None
+    quantizer: InputQuantizer = field(default_factory=partial(InputQuantizer, is_asked=False))
 
     def __post_init__(self) -> None:
         if self.dtype and self.dtype not in RAW:

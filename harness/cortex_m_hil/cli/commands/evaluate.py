@@ -85,7 +85,7 @@ class SampleOptions:
     @property
     def meaning(self) -> Raw:
         """Return what the numbers of the data mean."""
-        return Raw(self.raw, self.scale, self.zero_point, InputQuantizer() if self.quantize else None)
+        return Raw(self.raw, self.scale, self.zero_point, InputQuantizer(self.quantize))
 
 
 @app.command(
@@ -172,7 +172,7 @@ def evaluate(
     reports = _reports(jobs, samples, task, asked, runs, has_references=found.has_references)
     lint = {name: refused_by_lint(one.dut, one.program, linted=one.linted) for name, one in jobs.items()}
     asked_of = {"model": model, "method": of.method, "data": given.data}
-    asked_of |= {"taken_as": samples.taken_as, "saturated": raw.quantizer.share if raw.quantizer else None}
+    asked_of |= {"taken_as": samples.taken_as, "saturated": raw.quantizer.share}
     raise typer.Exit(_print_answers(reports, resolved, asked_of, lint))
 
 
@@ -208,7 +208,7 @@ def _heading(model: EvaluatedModel, data: DataSet, raw: Raw) -> str:
     calibrated = f"{inputs} {'for that' if data.own_calibration else 'of the samples'}"
     how = f"calibrated with {calibrated}" if model.has_references else "a file: no references"
     heading = f"{model.name} on {counted(len(data.samples), 'sample')} of {data.name}, {how}"
-    quantized = f"quantised: {raw.quantizer}" if raw.quantizer and raw.quantizer.values else ""
+    quantized = f"quantised: {raw.quantizer}" if raw.quantizer.values else ""
     return "\n".join(filter(None, (heading, data.taken_as, quantized)))
 
 
