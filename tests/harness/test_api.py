@@ -279,6 +279,7 @@ def hil_warnings(seen: list[warnings.WarningMessage]) -> list[str]:
     return [str(one.message) for one in seen if issubclass(one.category, hil.HilWarning)]
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_left_in_float_is_told(native: hil.OpenTarget) -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -470,6 +471,7 @@ def test_a_module_as_torch_makes_it_warns_of_nothing_and_a_bad_verdict_says_its_
         assert said == told and net.training is mode
 
 
+@pytest.mark.slow
 def test_a_part_in_training_mode_warns_once_behind_the_verdict(native: hil.OpenTarget) -> None:
     """It was lowered in eval mode, without a word, though somebody had it otherwise."""
     net = fresh().eval()

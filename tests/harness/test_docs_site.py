@@ -57,6 +57,7 @@ def of_styles(folder: Path) -> Iterator[str]:
         yield from re.findall(r"""(?:@import\s+|url\()["']?([^"')\s]+)""", path.read_text())
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_loads_nothing_from_elsewhere(site: Path) -> None:
     for page in (REPOSITORY / "docs").glob("*.md"):
         assert (site / "docs" / f"{page.stem}.html").exists()

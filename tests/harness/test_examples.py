@@ -42,6 +42,7 @@ def run(command: str, folder: Path, path: str) -> subprocess.CompletedProcess[st
 LONG: Final = ("evaluate", "model_tests", "script")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in NAMES])
 def test_the_readmes_commands_run(name: str, user_path: str, tmp_path: Path) -> None:
     folder = tmp_path / name
@@ -56,6 +57,7 @@ def test_the_readmes_commands_run(name: str, user_path: str, tmp_path: Path) -> 
         assert "skipped" not in done.stdout and "warning" not in done.stdout
 
 
+@pytest.mark.slow
 def test_the_script_tells_errors_of_the_program_from_others(user_path: str, tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "script" / "measure.py", tmp_path)
     done = run("python measure.py m4-qmeu native", tmp_path, user_path)

@@ -87,6 +87,7 @@ def run(root: Path, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     "recipe",
     [

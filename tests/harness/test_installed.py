@@ -90,6 +90,7 @@ def test_the_wheel_carries_the_shim_and_the_check_of_fvps(
     assert "shim" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_wheel_writes_a_nightlys_report(installed_python: Path, folder: Path) -> None:
     """With the page's template, style and script, which are no modules."""
     options = ("test_mine.py", "-t", "mine", "--store", "store.sqlite", "--report", "out")

@@ -117,7 +117,7 @@ def test_the_page_on_nightlies(opened: Shell) -> None:
     execute(opened, commands_of("docs/nightly.md"), SAID)
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("nights_before", [1, 0])
 def test_the_page_on_ci(opened: Shell, nights_before: int) -> None:
     """Jobs on two targets, then the one that puts them together; on the first night, and on another."""

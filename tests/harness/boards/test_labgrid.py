@@ -177,6 +177,7 @@ def test_a_place_that_somebody_else_has_is_busy_and_says_who(lab: Lab, monkeypat
         lab.farm.call("-p", "b1", "release")
 
 
+@pytest.mark.slow
 def test_the_place_of_a_killed_process_is_given_back_by_the_next(lab: Lab, start: Start) -> None:
     script = f"""
 from cortex_m_hil.boards import labgrid

@@ -125,6 +125,7 @@ def test_two_runs_of_two_workers_share_two_boards(pair: Bed) -> None:
     assert tickets == sorted(tickets)
 
 
+@pytest.mark.slow
 def test_power_that_is_lost_in_the_middle_of_a_flash_costs_one_test(bed: Bed) -> None:
     """What answers then is half of the runner, or nothing: the next test flashes again."""
     bed.targets()
@@ -150,6 +151,7 @@ def test_a_worker_that_is_killed_with_a_lease_stops_nobody(bed: Bed) -> None:
     run.communicate()
 
 
+@pytest.mark.slow
 def test_a_board_that_is_held_too_long_is_busy_and_says_by_whom(bed: Bed) -> None:
     bed.targets(wait=1)
     leases.hold(f"vboard:{bed.boards[0]}", seconds=300, reason="soldering", wait=10)
@@ -172,6 +174,7 @@ def test_power_lost_during_flash_fails_one_test_and_the_next_flashes_again(bed: 
     assert "was killed (SIGKILL)" in output
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("helps", ["reset", "flash", "power"])
 def test_each_recovery_step(bed: Bed, helps: str) -> None:
     """The board hangs before the test; each tool but one only pretends. So the board comes up, late."""

@@ -758,7 +758,7 @@ def test_what_a_runtime_gets_wrong(name: str, runtime: str) -> None:
             raise_findings(found, "x")
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [nn.PixelShuffle(2), nn.ChannelShuffle(2)], ids=lambda one: type(one).__name__)
 def test_a_view_of_a_channels_last_tensor_that_reads_another_order(shuffle: nn.Module) -> None:
     """docs/known_bugs.md, find 24. In the explicit layout, and of a flattened image, the order is right.

@@ -46,6 +46,7 @@ def test_for_machines_each_target_and_case_has_a_line(hil: Hil, files: Files) ->
     assert lines[1]["error"]["type"] == "Mismatch"
 
 
+@pytest.mark.slow
 def test_what_takes_a_program_takes_a_bundle_and_its_inputs(hil: Hil, files: Files, tmp_path: Path) -> None:
     """As the `.pte` of it, on the inputs of its first case."""
     path = written(files, files.expected)

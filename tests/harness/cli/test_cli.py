@@ -148,6 +148,7 @@ def test_selftest_of_globs_and_lists(hil: Hil) -> None:
     assert done.out.count("(no ExecuTorch or CMSIS-NN code executed)") == 4
 
 
+@pytest.mark.slow
 def test_selftest_goes_on_after_a_failure(hil: Hil, tmp_path: Path) -> None:
     launcher = "{qemu: {machine: mps2-an386, args: [-cpu, no-such-cpu]}}"
     bad = f"targets: {{bad: {{cpu: cortex-m4, board: mps2, launcher: {launcher}}}}}"
@@ -167,6 +168,7 @@ targets:
 """
 
 
+@pytest.mark.slow
 def test_one_broken_target_does_not_stop_the_others(hil: Hil, files: Files, tmp_path: Path) -> None:
     """A verdict is 1, what cannot be told 2, and the command's exit status the highest."""
     (tmp_path / "targets.yaml").write_text(BROKEN)
@@ -460,6 +462,7 @@ def test_a_targets_yaml_that_is_no_file_is_not_passed_over(hil: Hil, tmp_path: P
     expect(hil("targets"), CANNOT_TELL, "ConfigError: cannot read targets.yaml: it is a named pipe")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("arguments", "closed"),
     [
@@ -625,6 +628,7 @@ def test_without_qemu(files: Files, tmp_path: Path) -> None:
     expect(done, CANNOT_TELL, "ToolchainError: qemu-system-arm is not on PATH", "apt-get install qemu-system-arm")
 
 
+@pytest.mark.slow
 def test_a_machine_that_qemu_does_not_have_is_told_before_a_build(files: Files, tmp_path: Path) -> None:
     (tmp_path / "targets.yaml").write_text("targets:\n  mine: {cpu: cortex-m3, board: mps2, launcher: {qemu: an358}}\n")
     for words in (("build",), ("doctor", "selftest"), ("run", files.pte, "-i", files.input)):
@@ -688,6 +692,7 @@ def test_an_output_that_cannot_show_arrows(tmp_path: Path) -> None:
 # --- interruption --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],

@@ -58,6 +58,7 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_this_machine_is_fine(tmp_path: Path) -> None:
     done = doctor("--json", cwd=tmp_path, PATH="/usr/bin:/bin")
     report = answer(done.stdout)

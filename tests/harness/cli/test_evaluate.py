@@ -177,6 +177,7 @@ def test_a_layout_of_another_class_is_a_collapse(evaluate: Evaluate, folder: Pat
         assert collapse.startswith("collapse: class 1 for ") and low.startswith("top-1 is 0.")
 
 
+@pytest.mark.slow
 def test_outputs_that_say_nothing_are_a_collapse(evaluate: Evaluate) -> None:
     done = evaluate("signs:constant", "--data", "signs.npz", "-t", "native", "--json")
     told = answer(done.out)
@@ -260,6 +261,7 @@ def test_keywords_of_a_stream(evaluate: Evaluate) -> None:
     assert strict["false_accepts"] > 0 and strict["false_rejects"] > 0 and strict["problems"] == asked
 
 
+@pytest.mark.slow
 def test_what_was_killed_goes_on_and_tells_the_same(evaluate: Evaluate, folder: Path) -> None:
     words = ("signs:sign", "--data", "signs.npz", "-t", "native", "--json")
     with running("evaluate", *words, "--store", folder / "store.sqlite", cwd=folder) as process:
@@ -295,6 +297,7 @@ def test_an_interrupt_says_how_to_go_on_whatever_the_campaign_is_at(folder: Path
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_child(folder: Path) -> None:
     words = ("evaluate", "signs:sign", "--data", "signs.npz", "-t", "m4-qemu", "--store", folder / "store.sqlite")
     with running(*words, cwd=folder) as process:
@@ -318,6 +321,7 @@ def test_integers_for_an_input_of_floats_are_told(evaluate: Evaluate, folder: Pa
     assert answer(evaluate(*asked, "--scale", 0.5, "--json").out)["taken_as"] == ""
 
 
+@pytest.mark.slow
 def test_what_cannot_be(evaluate: Evaluate, folder: Path) -> None:
     signs = ("signs:sign", "--data", "signs.npz", "-t", "native")
     assert "no network 'signs'" in evaluate("signs", "--data", "signs.npz", "-t", "native").err

@@ -26,6 +26,7 @@ def test_fit_answers_for_each_target(hil: Hil, files: Files) -> None:
     assert core["compiler"].startswith("arm-none-eabi-g++") and core["runs"] >= 7 and core["temp"] == 0
 
 
+@pytest.mark.slow
 def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
     shown = hil("inspect", "fit", files.pte, "-t", "m4-qemu").out
     sizes = dict(re.findall(r"^(\w+) +(\d+) +\d+ +\d+ +(?:OutOfTargetMemory|TargetFault)$", shown, re.M))

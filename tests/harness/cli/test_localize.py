@@ -89,6 +89,7 @@ def test_how_each_test_ends_is_told(hil: Hil, tests: Path) -> None:
     assert [("error" in one, one["exit_status"]) for one in failed] == [(False, OK), (True, NO)]
 
 
+@pytest.mark.slow
 def test_a_test_that_was_run_again_is_told_of_once(hil: Hil, tests: Path) -> None:
     (tests.parent / "conftest.py").write_text(WITH_TEARDOWN)
     tests.write_text(TESTS + FLAKY)
@@ -98,6 +99,7 @@ def test_a_test_that_was_run_again_is_told_of_once(hil: Hil, tests: Path) -> Non
     assert "test_flaky[native]: pass\n" in done.out and "test_flaky" not in done.err
 
 
+@pytest.mark.slow
 def test_a_failing_test_names_the_command_that_localises_it(hil: Hil, tests: Path) -> None:
     """From where pytest was called; and that command works."""
     call = [sys.executable, "-m", "pytest", "-q", "--hil-target=native", "test_it.py::test_wrong"]
@@ -112,6 +114,7 @@ def test_a_failing_test_names_the_command_that_localises_it(hil: Hil, tests: Pat
     assert hint.startswith("what was localised names the operator that loses most; calibrate") and "find" not in hint
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("what", "text"),
     [("none.py", "none.py"), ("test_it.py::test_nothing", "no program was compared"), ("test_it.py::none", "none")],
@@ -160,6 +163,7 @@ def test_a_bundle_is_localised(hil: Hil, planted: Bundle, tmp_path: Path) -> Non
     assert "notice: it ran on m4-qemu\n" in right.out and "AT FAULT" not in right.out
 
 
+@pytest.mark.slow
 def test_a_bundle_for_another_class(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
     write_bundle(planted, tmp_path / "it.hil.zip")
     done = hil("localize", "it.hil.zip", "-t", "native")

@@ -63,6 +63,7 @@ def test_each_command_asks_for_the_method(
     expect(hil(*command.split(), pte, "--method", "encod", *given), CANNOT_TELL, "not 'encod'", "did you mean 'encode'")
 
 
+@pytest.mark.slow
 def test_a_method_is_linted_partitioned_fitted_and_evaluated(hil: Hil, pte: Path, tmp_path: Path) -> None:
     one = answer(hil("lint", pte, "--method", "decode", "-t", "m4-qemu", "--json").out)
     assert one["fits"] and one["method"] == "decode"

@@ -120,6 +120,7 @@ def test_a_path_of_a_plan_is_told_with_its_line(hil: Hil, folder: Path) -> None:
     assert "nightly.yaml:2: ops/test_adds.py: there is" in done.err and "'ops/test_add.py'" in done.err
 
 
+@pytest.mark.slow
 def test_a_test_that_its_file_has_not_is_told_as_pytest_does_by_workers_too(hil: Hil, folder: Path) -> None:
     """pytest's workers leave it out without a word, and "no test is run" was said."""
     for jobs in ("0", "1"):

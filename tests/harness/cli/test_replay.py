@@ -145,6 +145,7 @@ finally: print("imported", *(name for name in sys.modules if name.partition(".")
 """
 
 
+@pytest.mark.slow
 def test_a_bug_of_a_kernel_is_replayed_by_the_runner_that_has_it(hil: Hil, tmp_path: Path) -> None:
     """Bit for bit, in a process that imports neither torch nor executorch; and not where the kernel is right."""
     module, inputs = network()

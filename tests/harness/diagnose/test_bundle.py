@@ -332,6 +332,7 @@ def test_what_is_wrong_is_said(bundle: Bundle, folder: Path, change: Any, text: 
     assert text in error.value.message, error.value.message
 
 
+@pytest.mark.slow
 def test_a_bomb_is_not_inflated(tmp_path: Path) -> None:
     """By what its members claim; and what is there beyond the claim is not read."""
     path = tmp_path / "bomb.hil.zip"

@@ -92,7 +92,7 @@ def test_a_read_of_what_is_dead_is_named(dut: Dut) -> None:
     assert "reads intermediate" in str(raised.value) and "whose lifetime is over" in str(raised.value)
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 def test_each_planted_read_of_what_is_dead_is_found_with_reader_and_tensor(dut: Dut) -> None:
     assert len(PLANTED) >= 20
     for reader, dead in PLANTED:

@@ -79,6 +79,7 @@ def assert_named(bug: Bug, found: Localization) -> None:
     assert found.causes == tuple((Cause.KERNEL, row) for row in found.at_fault)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", HERE)
 def test_a_bug_of_a_kernel_is_named(name: str, tmp_path: Path) -> None:
     bug = BUGS[name]
@@ -93,6 +94,7 @@ def test_every_patch_fits_the_kernels(tmp_path: Path) -> None:
         bug.plant(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_what_is_right_is_said_to_be(native: Dut) -> None:
     """Both networks, and all that is known of them: the user's line, the module, what rounding does."""
     for one in (program(Isa.SCALAR), flow.lower(Net(), (torch.rand(1, 3, 17, 17),), isa=Isa.SCALAR)):
@@ -183,7 +185,7 @@ def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
     assert [(cause, row.module) for cause, row in found.causes] == [(Cause.QUANTISATION, "second")]
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.01, 100.0])
 def test_calibration_of_another_range_is_named_at_the_input(native: Dut, factor: float) -> None:
     """The float input is exact: what the first operator leaves of it is its own loss."""

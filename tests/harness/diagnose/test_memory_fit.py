@@ -90,7 +90,7 @@ def changed(path: str, text: str, to: str) -> dict[str, str]:
     return {path: source.replace(text, to)}
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES)
 def test_a_wrong_figure_is_an_error(lie: str) -> None:
     path, text, more, said = LIES[lie]

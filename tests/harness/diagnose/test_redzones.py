@@ -113,6 +113,7 @@ def nets(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, ...]]:
     return nn.Sequential(*layers or [nn.ReLU()]), shape
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nets(), st.sampled_from(list(Isa)), st.sampled_from(["channels_last", "explicit"]))
 def test_every_tensor_of_a_spaced_net_has_zones_on_both_sides(
@@ -193,6 +194,7 @@ def transposed(case: str, isa: Isa, layout: Layout) -> Program:
     return flow.lower(make(), (torch.randn(1, 3, 4, width),), isa=isa, layout=layout, redzones=True)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("case", TRANSPOSED)
 @pytest.mark.parametrize("name", NAMES_AS_CMSIS_NN)
@@ -217,6 +219,7 @@ def test_lint_cannot_see_it(open_dut: Callable[..., Dut]) -> None:
     assert flow.findings(program, dut.target, dut.session().identity.operators, "builtin") == ()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", NAMES_AS_CMSIS_NN)
 @pytest.mark.parametrize(
     "make",
@@ -296,6 +299,7 @@ def test_the_pattern_itself_is_no_hiding_place(open_dut: Callable[..., Dut], poi
     assert error.operator.startswith("hil_test::stray.out")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", NAMES)
 def test_a_copy_from_zone_to_zone_is_found(open_dut: Callable[..., Dut], name: str) -> None:
     error = violation(open_dut(name, **OPTIONS), spaced(Between("overcopy", 16), (5,)))
@@ -338,6 +342,7 @@ def test_a_file_from_elsewhere_is_watched_where_its_own_plan_leaves_room(open_du
 # --- programs that are sound -----------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_do_not_depend_on_the_plan(open_dut: Callable[..., Dut], name: str, layout: Layout) -> None:
@@ -362,6 +367,7 @@ def test_every_planned_tensor_has_a_name() -> None:
     assert len(roles) == len(set(roles))
 
 
+@pytest.mark.slow
 def test_a_target_too_small_for_the_zones_says_how_much_they_need() -> None:
     target = TARGETS["native"]
     small = replace(target.board, pools=replace(target.board.pools, planned=1024))
@@ -432,6 +438,7 @@ def test_the_option_watches_every_run(pytester: pytest.Pytester, monkeypatch: py
     )
 
 
+@pytest.mark.slow
 def test_without_the_option_nothing_is_watched(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run_user_tests(pytester, monkeypatch, "-k", "not check")
     result.assert_outcomes(passed=6, deselected=2)

@@ -194,6 +194,7 @@ class CoarseInFront(nn.Module):
         return torch.nn.functional.max_pool2d(self.coarse(self.entry(x)), 2)
 
 
+@pytest.mark.slow
 def test_the_operator_that_is_followed_is_the_one_that_localize_names() -> None:
     """Also where no kernel is wrong: the outputs are made by another layer than the one that loses their precision."""
     inputs = (torch.rand(1, 3, 2, 2, generator=torch.Generator().manual_seed(1)),)

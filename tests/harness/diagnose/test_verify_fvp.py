@@ -172,7 +172,7 @@ def examined(name: str) -> dict[str, verify.ExaminedAssumption]:
     return {one.text: one.examine() for one in verify.assumptions(session)}
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["m4-fvp", "FVP_MPS2_Cortex-M0plus"])
 def test_all_that_is_relied_on_holds_for_the_shim(name: str) -> None:
     found = examined(name)

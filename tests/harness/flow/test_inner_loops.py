@@ -75,7 +75,7 @@ def test_duts() -> Iterator[list[Dut]]:
         dut.close()
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 15, 16, 33, 70])
 @pytest.mark.parametrize("offsets", [(0, 0), (128, 0), (-127, 128), (255, -255)])
 def test_inner_loops_equal_their_scalar_form(test_duts: list[Dut], length: int, offsets: tuple[int, int]) -> None:
@@ -89,6 +89,7 @@ def test_inner_loops_equal_their_scalar_form(test_duts: list[Dut], length: int, 
         assert result.outputs[0].array().tolist() == dots_by_host(a, b, offsets), dut.target.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [0, 128, -127])
 def test_blocks_equal_their_scalar_form(test_duts: list[Dut], offset: int) -> None:
     """Sums of blocks of channels, their outputs, and sums of quantised items: see kernels/testing_blocks.cpp."""

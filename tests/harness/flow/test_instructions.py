@@ -59,6 +59,7 @@ def test_the_number_of_instructions_is_the_same_each_time(dut: Dut) -> None:
     assert counted(dut, program) == first
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("name", "is_an_error"), [("m55-qemu", True), ("native", False)])
 def test_a_counter_that_stands_still_is_an_error(name: str, is_an_error: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where instructions are counted; by a clock of the host a program may well take no time. ExecuTorch #21833."""

@@ -76,7 +76,7 @@ def test_the_classes_agree_bit_for_bit(duts: dict[Isa, Dut], name: str, layout: 
     assert len(np.unique(agree(duts, module, (torch.randn(shape),), layout))) > 8
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_classes_agree_on_mlperf_tiny(duts: dict[Isa, Dut], name: str) -> None:
     torch.manual_seed(1)

@@ -44,6 +44,7 @@ def run(dut: Dut, name: str, *values: torch.Tensor) -> list[Array]:
     return [output.array() for output in flow.run(dut, method(name), given(*values)).outputs]
 
 
+@pytest.mark.first_only
 def test_three_methods_are_run_by_name(dut: Dut) -> None:
     for name, (module, inputs) in modules().items():
         outputs = module(*inputs)

@@ -18,6 +18,7 @@ from cortex_m_hil.targets.resolve import resolve
 from misbehaving import OPTIONS, Misbehaving, spaced
 
 
+@pytest.mark.slow
 def test_an_output_that_is_written_in_part_is_no_result() -> None:
     """Whoever asks for it: a fixture, a script, the command line."""
     program = spaced(Misbehaving("overcopy", -8))

@@ -79,6 +79,7 @@ def test_a_stream_is_the_dialects_bit_for_bit(target: OpenTarget) -> None:
     assert len({frame.state for frame in found.frames}) == FRAMES
 
 
+@pytest.mark.slow
 def test_a_stream_can_be_saved_restored_and_begun_anew(target: OpenTarget) -> None:
     one = program(target.isa)
     whole = target.stream(one, frames())
@@ -130,6 +131,7 @@ class Fading(nn.Module):
         return self.trace - x
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("first", [0.0, 2.0])
 @pytest.mark.parametrize("runtime", ["builtin", "executorch"])
 def test_a_runtime_loads_what_a_state_begins_with(runtime: str, first: float) -> None:
@@ -203,6 +205,7 @@ def test_poison_over_state_is_found(target: OpenTarget, monkeypatch: pytest.Monk
         target.verify(program(target.isa))
 
 
+@pytest.mark.first_only
 def test_state_that_leaks_into_the_next_test_is_found(target: OpenTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it would if a program that is loaded already were not loaded again."""
     one = program(target.isa)

@@ -550,7 +550,7 @@ def called(module: Any, inputs: tuple[Any, ...]) -> Any:
         return module(*[value.resolve_neg() for value in inputs]).numpy()
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(WAYS))
 def test_a_changed_module_is_lowered_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "enabled", True)

@@ -288,6 +288,7 @@ def test_each_ingredient_is_in_the_key() -> None:
     assert is_remembered(linear())
 
 
+@pytest.mark.slow
 def test_what_is_around_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_remembered(linear()) and is_remembered(linear())
     around: tuple[tuple[Any, str, Any], ...] = (
@@ -333,6 +334,7 @@ def test_what_has_no_key_is_lowered_once_for_program_and_references() -> None:
     assert cache.unkeyed == misses
 
 
+@pytest.mark.slow
 def test_a_lowering_that_is_not_repeatable_is_found_out(folder: Path) -> None:
     """For the references of a program that was found, it is lowered again."""
     pte = linear()().pte

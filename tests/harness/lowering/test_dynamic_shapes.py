@@ -177,6 +177,7 @@ class Mean(nn.Module):
         return x + self.mean
 
 
+@pytest.mark.slow
 def test_a_module_with_state(executorch: hil.api.OpenTarget) -> None:
     program = executorch.lower(Mean(), rows(4), quantize=False, dynamic_shapes=ROWS)
     assert program.state_names == ("mean",)
@@ -191,7 +192,7 @@ IMAGE = (4, 16, 16)
 HEIGHT = ({2: Dim("height", min=8, max=32)},)
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", Isa)
 @pytest.mark.parametrize("size", [4, 8], ids=["below", "largest"])
 def test_the_scratch_of_a_convolution_fixes_the_batch(isa: Isa, size: int) -> None:

@@ -38,7 +38,7 @@ MODULES = {"normalized": normalized, "network": network}
 
 
 # ExecuTorch has no float operators in the explicit layout.
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "quantize"), [("channels_last", True), ("channels_last", False), ("explicit", True)]
 )
@@ -99,6 +99,7 @@ def converted() -> tuple[Any, tuple[torch.Tensor]]:
     return convert_pt2e(graph), inputs
 
 
+@pytest.mark.slow
 def test_what_pt2e_converted_is_lowered_as_it_is() -> None:
     module = normalized().eval()
     graph, inputs = converted()

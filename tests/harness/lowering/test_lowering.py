@@ -86,7 +86,7 @@ class Matmul(nn.Module):  # type: ignore[misc, unused-ignore]
         return torch.bmm(left, right)
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", Isa)
 def test_the_deep_autoencoder_lowers_for_every_class(isa: Isa) -> None:
     module, inputs = autoencoder()
@@ -365,6 +365,7 @@ def test_numbers_and_what_is_no_input() -> None:
         to_host(torch.zeros(2, dtype=torch.bfloat16))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("isa", Isa)
 def test_known_answers_can_be_made_again(isa: Isa) -> None:
     made, kept = builder.known_answer_program(isa), known_answer(isa)
@@ -532,6 +533,7 @@ def test_what_executorch_is_known_to_refuse_has_a_next_step_of_its_own() -> None
     assert "find 27" in hint_of(product, x, LoweringError)
 
 
+@pytest.mark.slow
 def test_a_node_that_a_pass_failed_at_is_named_with_the_users_line() -> None:
     attention = Apply(lambda layer, x: layer(x, x, x)[0], nn.MultiheadAttention(8, 2, batch_first=True))
     with pytest.raises(LoweringError, match=r"failed at node %\w+ at .*test_lowering.py:\d+: "):

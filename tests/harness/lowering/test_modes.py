@@ -120,6 +120,7 @@ def test_what_a_module_computes_in_a_mode_is_quantised(form: str) -> None:
         assert program.pte == wanted.pte and program.nodes == wanted.nodes
 
 
+@pytest.mark.slow
 def test_what_executorchs_quantiser_does_not_see() -> None:
     """Find 40, by ExecuTorch's own steps; where this fails, they look into graphs inside a graph."""
     quantizer = executorch_api().quantizer()
@@ -142,6 +143,7 @@ def exported_with_gradients(module: Any) -> list[Any]:
     return []
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("mode", AROUND)
 def test_the_callers_mode_makes_no_difference(mode: str) -> None:
     wanted = in_no_mode()
@@ -165,6 +167,7 @@ def test_attention_is_lowered_in_its_parts(mode: str, frozen: bool) -> None:
     assert torch.backends.mha.get_fastpath_enabled()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("mode", MODES)
 def test_state_that_is_written_to_in_a_mode_is_kept(mode: str) -> None:
     program = lowered(Cache(MODES[mode]), options=LoweringOptions(quantize=False))
@@ -172,6 +175,7 @@ def test_state_that_is_written_to_in_a_mode_is_kept(mode: str) -> None:
     assert program.pte == lowered(Cache(MODES["enable_grad"]), options=LoweringOptions(quantize=False)).pte
 
 
+@pytest.mark.slow
 def test_several_values_leave_a_mode() -> None:
     def halves(mode: Mode) -> Callable[[Any, Any], Any]:
         def work(self: Any, x: Any) -> Any:
@@ -184,6 +188,7 @@ def test_several_values_leave_a_mode() -> None:
     assert lowered(Layers(halves(torch.no_grad))).pte == lowered(Layers(halves(torch.enable_grad))).pte
 
 
+@pytest.mark.slow
 def test_a_mode_and_dynamic_shapes() -> None:
     shapes = {"x": {0: torch.export.Dim("batch", min=1, max=8)}}
     some = torch.rand(3, 4)
@@ -211,6 +216,7 @@ def test_random_numbers_are_found_inside(work: Callable[[Any, Any], Any]) -> Non
         export(Layers(work), (X,))
 
 
+@pytest.mark.slow
 def test_a_mode_in_a_branch() -> None:
     def branches(mode: Mode) -> Callable[[Any, Any], Any]:
         def work(self: Any, x: Any) -> Any:

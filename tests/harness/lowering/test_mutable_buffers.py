@@ -106,6 +106,7 @@ def test_every_frame_of_each_model_finds_what_the_last_one_left(form: str) -> No
         np.testing.assert_array_equal(dialect[0], found[0].dialect[0])
 
 
+@pytest.mark.slow
 def test_the_file_has_what_each_state_begins_with() -> None:
     for quantize in (True, False):
         program = lowered(Outer(), quantize=quantize)

@@ -75,6 +75,7 @@ def test_the_choice_is_part_of_the_key() -> None:
     assert dtypes(hil.lower(module, inputs, isa=hil.Isa.SCALAR)) == (["float32"], ["float32"])
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("io", "inputs", "outputs"),
     [

@@ -51,7 +51,7 @@ def test_a_convolution_passes_whatever_the_seed(dut: Dut, number: int) -> None:
 
 
 # Small ones, which have every operator between them; all of 300 are in tests/nightly/test_random_networks.py.
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3, 5, 8, 13, 15, 19, 23, 26, 27, 34, 39])
 def test_random_networks_pass(dut: Dut, number: int) -> None:
     check(dut, *network(number))

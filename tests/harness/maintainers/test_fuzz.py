@@ -152,6 +152,7 @@ def test_a_program_the_target_lacks_operators_for_lets_nothing_pass(fuzzer: Fuzz
 # --- campaigns -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("target", "total"), [("native", 300), ("m4-qemu", 24)])
 def test_a_small_campaign_finds_nothing(target: str, total: int) -> None:
     with flow.open_dut(resolve(target, TARGETS)) as opened:
@@ -161,6 +162,7 @@ def test_a_small_campaign_finds_nothing(target: str, total: int) -> None:
     assert tally.total == total
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
 def test_what_was_found_stays_mended(dut: Dut, path: Path) -> None:
     told = json.loads(path.with_suffix(".json").read_text())

@@ -40,6 +40,7 @@ def padded(window: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(7 * side * (side + 3), 8))
 
 
+@pytest.mark.slow
 def test_an_image_of_one_pixel_is_padded_in_another_order_in_the_explicit_layout(native: Dut) -> None:
     """docs/known_bugs.md, find 18."""
     image = torch.randn(1, 7, 4, 4, generator=torch.Generator().manual_seed(1))
@@ -62,6 +63,7 @@ def hardswish() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8, bias=False), nn.Hardswish())
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     "name", ("native", "m4-qemu", *(pytest.param(one, marks=pytest.mark.slow) for one in ("m0-qemu", "m55-qemu")))
 )

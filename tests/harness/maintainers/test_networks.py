@@ -189,6 +189,7 @@ def test_what_was_reached_is_packed() -> None:
 # --- judging -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_the_compiler_does_is_traced_and_the_same_from_the_cache() -> None:
     torch.manual_seed(1)
     exported = lowering.export(nn.Sequential(nn.Linear(5, 7), nn.ReLU()), (torch.randn(3, 5),))
@@ -199,6 +200,7 @@ def test_what_the_compiler_does_is_traced_and_the_same_from_the_cache() -> None:
     assert numbers and numbers <= reachable_lines()["aten_to_cortex_m_pass.py"]
 
 
+@pytest.mark.slow
 def test_lines_of_kernels_follow_from_the_program_alone() -> None:
     """Whatever ran before, on this boot or another."""
     x, layers = torch.randn(3, 5), {"linear.cpp": nn.Linear(5, 7), "softmax.cpp": nn.Softmax(1)}
@@ -260,6 +262,7 @@ def test_a_relation_sees_a_kernel_that_pads_wrongly(tmp_path: Path) -> None:
         assert Relation(whole, Checks(relation="padding")).told(dut, program).startswith("fails: ")
 
 
+@pytest.mark.slow
 def test_a_relation_is_not_asked_of_what_is_quantised_otherwise(native: Dut) -> None:
     torch.manual_seed(3)
     small, large = (part(nn.Conv2d(3, 4, 3), IMAGE * factor) for factor in (1, 2))
@@ -360,6 +363,7 @@ def hil(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_small_campaign_on_two_targets_and_what_goes_on_is_the_same(tmp_path: Path) -> None:
     arguments = ["--models", "-t", "native,m4-qemu", "--count", "4", "--seed", "3", "--json"]
     first = hil(tmp_path, *arguments, "--store", "one", "-n", "2")
@@ -379,6 +383,7 @@ def test_a_small_campaign_on_two_targets_and_what_goes_on_is_the_same(tmp_path: 
         assert json.loads(rest.stdout)[name] == told[name]
 
 
+@pytest.mark.slow
 def test_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
     given = ["--models", "-t", "native", "--count", "3", "--store", "s"]
     hil(tmp_path, *given, "--seconds", "1")
@@ -474,6 +479,7 @@ def test_a_reason_is_cut_between_words() -> None:
     assert said.endswith(" word …") or said.endswith(" a …")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("arguments", "said"),
     (

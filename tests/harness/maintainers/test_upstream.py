@@ -50,6 +50,7 @@ def test_a_sample_gives_what_upstream_expects_with_and_without_workers(tmp_path:
     assert shared.cells == {name: cells for name, cells in alone.cells.items() if "int16" not in name}
 
 
+@pytest.mark.slow
 def test_what_changes_its_inputs_in_place_has_the_same_for_every_target(tmp_path: Path) -> None:
     """Upstream's inputs are made once, with the test's parameters."""
     done = upstream(tmp_path, "native,m4-qemu", "-k", "inplace", *files("ops/test_sub.py"))
@@ -110,6 +111,7 @@ def no_simulator(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_infra_error_is_no_expected_failure(tmp_path: Path) -> None:
     """With a simulator that does not start nothing is learnt, whatever a test expects."""
     path = str(no_simulator(tmp_path))
@@ -120,6 +122,7 @@ def test_an_infra_error_is_no_expected_failure(tmp_path: Path) -> None:
     assert "1 failed" in done.text and "xfailed" not in done.text
 
 
+@pytest.mark.slow
 def test_the_operators_that_upstream_lacks_are_excluded_with_a_reason(tmp_path: Path) -> None:
     done = upstream(tmp_path, "native", "--runxfail", "-k", "broadcast_1 and not int16", *files("ops/test_div.py"))
     assert done.count() == {"native": {"FAIL": 1}}, done.text
@@ -152,6 +155,7 @@ def sabotage(request, monkeypatch):
 """
 
 
+@pytest.mark.slow
 def test_a_hang_and_a_crash_cost_only_themselves(tmp_path: Path) -> None:
     (tmp_path / "sabotage.py").write_text(SABOTAGE)
     chosen = ("-k", "not int16 and (self_rank or tensor_pos or broadcast_1)", *files("ops/test_div.py"))
@@ -195,6 +199,7 @@ def test_one_quantum_off_the_dialect_is_a_mismatch_though_upstream_tolerates_it(
     assert (cell.verdict, cell.error) == ("FAIL", "Mismatch"), done.text
 
 
+@pytest.mark.slow
 def test_a_test_that_runs_nothing_does_not_pass(tmp_path: Path) -> None:
     (tmp_path / "idle.py").write_text(
         textwrap.dedent(

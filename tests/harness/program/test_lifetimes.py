@@ -76,6 +76,7 @@ def test_indices_in_a_list_with_holes_are_read() -> None:
     assert list(Lifetimes(moved(lowered.file, first, indices, 0)).overlaps())
 
 
+@pytest.mark.slow
 def test_plans_that_are_right_are_said_to_be(program: Program) -> None:
     for file in (program.file, *(parse_pte(known_answer(isa).program, "known answer") for isa in Isa)):
         assert not list(Lifetimes(file).overlaps())

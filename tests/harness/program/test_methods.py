@@ -217,6 +217,7 @@ def many(count: int) -> bytes:
     return plans(edit)
 
 
+@pytest.mark.slow
 def test_thousands_of_methods_are_read_in_time_linear_in_their_number() -> None:
     seconds = []
     for data in (many(500), many(2000)):

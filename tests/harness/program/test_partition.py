@@ -109,6 +109,7 @@ def test_macs_are_those_that_torch_counts(name: str, quantize: bool) -> None:
         assert found.cortex_m_macs == 0 and found.count(PartitionKind.CORTEX_M) == 0
 
 
+@pytest.mark.slow
 def test_macs_of_the_explicit_layout_are_the_same() -> None:
     """Whose operators have names and layouts of their own, and whose quantiser knows one dimension."""
     for name in ("conv", "depthwise", "transposed", "one dimension"):
@@ -117,7 +118,7 @@ def test_macs_of_the_explicit_layout_are_the_same() -> None:
         assert (found.macs, found.cortex_m_macs) == (counted_by_torch(module, inputs), 1.0), name
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_mlperf_tinys_networks_are_all_on_cortex_m_kernels(name: str) -> None:
     module, inputs = load_named_module(name)
@@ -171,6 +172,7 @@ class Between(nn.Module):
         return self.second(self.join(self.first(x)))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("join", "quantize", "islands"),
     [
@@ -227,6 +229,7 @@ class Indices(nn.Module):
         return y.index_select(1, at + 1), y > 0.5, y.argmax(1)
 
 
+@pytest.mark.slow
 def test_steps_whose_line_nobody_knows_are_one_place_for_each_operator() -> None:
     """ExecuTorch takes a GRU apart, and forgets of what."""
     torch.manual_seed(0)
@@ -261,6 +264,7 @@ def test_of_an_operator_that_is_not_known_nothing_is_claimed(operator: str) -> N
     assert (found.macs, found.cortex_m_macs, found.uncounted) == (None, None, (operator,))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "tests" / "fuzz_seeds").glob("*.pte")), ids=lambda one: one.stem)
 def test_damaged_programs_are_parted_too(path: Any) -> None:
     """Arguments may be of any kind and number: nobody has looked at them yet."""

@@ -89,6 +89,7 @@ def test_every_byte_belongs_to_one_part(name: str) -> None:
     assert tables["EValue"] == len(kinds) and tables["Tensor"] == kinds.count("Tensor")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", FILES)
 def test_so_it_is_in_damaged_files(name: str) -> None:
     """Whatever the parser lets pass: fields may refer to what others refer to as well, or to nothing."""
@@ -137,6 +138,7 @@ def test_sizes_are_of_the_installed_version() -> None:
     )
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("isa", Isa)
 def test_a_linear_layer_has_a_bias_or_a_kernel_sum(isa: Isa) -> None:
     """MVE's kernel takes sums with the bias in them. The bias stays in the file all the same, and nobody takes it."""
@@ -152,7 +154,7 @@ def test_a_linear_layer_has_a_bias_or_a_kernel_sum(isa: Isa) -> None:
     assert left == ([(PteSection.UNUSED, 4 * 10)] if isa is Isa.MVE else [])
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_mlperf_tinys_networks(name: str) -> None:
     found = {isa: lowered(name, isa) for isa in Isa}

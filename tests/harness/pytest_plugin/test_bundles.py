@@ -44,6 +44,7 @@ def shared_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIL_CACHE_DIR", str(CACHE))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
 def test_the_failure_of_a_program_leaves_one(pytester: pytest.Pytester, workers: list[str]) -> None:
     """Neither what a test expects, nor infra errors, nor what is no program; and a later one takes its place."""

@@ -66,6 +66,7 @@ def line_of(text: str, file: str) -> int:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "isa"), [pytest.param("m4-qemu", "DSP", marks=pytest.mark.slow), ("native", "SCALAR (host)")]
 )

@@ -256,6 +256,7 @@ def test_a_test_is_known_without_its_target(node_id: str, expected: str) -> None
     assert without_target(node_id, ["m4", "m4-qemu"]) == expected
 
 
+@pytest.mark.slow
 def test_a_worker_runs_a_test_on_all_its_targets(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -681,6 +682,7 @@ def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(p
     )
 
 
+@pytest.mark.slow
 def test_what_a_target_said_of_one_program_is_not_told_of_the_next(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -772,6 +774,7 @@ def test_what_the_cache_on_disk_was_used_for_is_told(pytester: pytest.Pytester) 
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [[], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=["single", "xdist"])
 def test_a_pass_that_a_test_patches_ends_the_use_of_the_cache_and_is_named(
     pytester: pytest.Pytester, workers: list[str]
@@ -839,6 +842,7 @@ def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> Non
     run(pytester, "--target=native").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_a_runner_is_looked_up_once_for_each_target(pytester: pytest.Pytester) -> None:
     """In a worker tests go from target to target, and pytest makes its fixture anew each time."""
     pytester.makeconftest(
@@ -871,6 +875,7 @@ def test_waits(hil_dut):
 """
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("workers", "how"),
     [
@@ -959,6 +964,7 @@ def test_every_option_that_is_asked_for_is_there(pytestconfig: pytest.Config) ->
         assert name.startswith(("hil_", "--hil-")) or pytestconfig.getoption(name, "absent") != "absent", name
 
 
+@pytest.mark.slow
 def test_a_conftest_that_is_met_too_late_is_one_error(pytester: pytest.Pytester) -> None:
     folder = pytester.path / "some" / "deep"
     folder.mkdir(parents=True)
@@ -1004,6 +1010,7 @@ def test_own(target_spec, tmp_path):
 """
 
 
+@pytest.mark.slow
 def test_what_ran_is_not_the_runner_where_tests_launch_an_elf_of_their_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_own=OWN_ELF)
     result = run(pytester, "--target=native", "--junit-xml=junit.xml")
@@ -1020,6 +1027,7 @@ def test_what_ran_is_not_the_runner_where_tests_launch_an_elf_of_their_own(pytes
     both.stdout.fnmatch_lines(["native · builtin (no *)  2 passed, 1 no runner (own ELF or none)  in *"])
 
 
+@pytest.mark.slow
 def test_a_target_of_the_command_line_replaces_those_of_addopts(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_the_schema_of_junit_files_finds_what_is_wrong(suite: str, case: str, in
     assert len(found) == bool(wrong) and wrong in "".join(found)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["single", "xdist"])
 def test_a_junit_file_has_what_the_docs_list_and_is_valid(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: list[str]

@@ -118,6 +118,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     return Suite(pytester, monkeypatch)
 
 
+@pytest.mark.slow
 def test_what_a_test_draws_depends_on_nothing_but_the_seed(suite: Suite) -> None:
     """Both modules, one test alone, workers, the last failed, the first failed: each number is what it was."""
     every = suite.run()
@@ -165,6 +166,7 @@ def pytest_runtest_call(item):
 """
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("order", ["entry point", "late"])
 def test_another_plugin_that_seeds_changes_nothing(suite: Suite, order: str) -> None:
     """In the manner of pytest-randomly, whose seed is another in each run."""

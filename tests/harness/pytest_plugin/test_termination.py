@@ -65,12 +65,14 @@ def looping(request: pytest.FixtureRequest, tmp_path: Path, temporary: Path) -> 
         process.kill()
 
 
+@pytest.mark.slow
 def test_an_undisturbed_run_leaves_no_folder(tmp_path: Path, temporary: Path) -> None:
     done = subprocess.run(command(2), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "2 passed" in done.stdout
     assert list(temporary.glob("hil-*")) == []
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("looping", [0, 1], ids=["single", "xdist"], indirect=True)
 def test_a_run_that_is_told_to_end_puts_everything_away(looping: Looping, temporary: Path) -> None:
     process, started = looping
@@ -82,6 +84,7 @@ def test_a_run_that_is_told_to_end_puts_everything_away(looping: Looping, tempor
     assert list(temporary.glob("hil-*")) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_told_to_end_says_what_one_that_is_interrupted_says(tmp_path: Path) -> None:
     """The failures, the table and pytest's names of failed tests; but for what ended it."""
     (tmp_path / "test_it.py").write_text(

@@ -352,6 +352,7 @@ def compare(*arguments: object) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_programs_that_were_kept_are_compared_on_their_inputs(
     dut: Dut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def test_ends_that_are_not_as_said_are_told(
         )
 
 
+@pytest.mark.slow
 def test_what_pytest_says_of_a_call_that_it_does_not_take_is_told(bisect: Bisect, made: Repository) -> None:
     """As where it runs in an environment without this package."""
     begin(bisect, made, "--deterministic")
@@ -299,6 +300,7 @@ def flaky(folder: Path) -> list[str]:
     return ["sh", "-c", text]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_what_was_killed_goes_on_with_the_same_answer(number: int, made: Repository, tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
@@ -321,6 +323,7 @@ def test_what_was_killed_goes_on_with_the_same_answer(number: int, made: Reposit
     assert made.touched() == before
 
 
+@pytest.mark.slow
 def test_one_process_leads_a_search(made: Repository, tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     spawn("bisect", "start", made.commits[-1], made.commits[0], "--source", made.path, cwd=tmp_path, **state)

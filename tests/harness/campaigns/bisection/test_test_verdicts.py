@@ -179,6 +179,7 @@ def test_a_case_has_the_class_of_its_target_and_the_operator_that_its_error_name
     assert (refused.isa, refused.error, refused.at_fault) == ("SCALAR", "LintError", "cortex_m::quantized_linear.out")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("repeats", [WITHOUT_TEARDOWN, WITH_TEARDOWN], ids=["without teardown", "with teardown"])
 @pytest.mark.parametrize(
     ("name", "told", "why"),

@@ -204,6 +204,7 @@ def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
     assert "libc of arm-none-eabi-g++" in listed[0]["tools"] and listed[0]["tools"]["executorch"]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("repeats", [WITHOUT_TEARDOWN, WITH_TEARDOWN], ids=["without teardown", "with teardown"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_test_that_was_run_again_has_one_result(hil: Hil, folder: Path, repeats: str, workers: int) -> None:
@@ -231,6 +232,7 @@ def test_a_test_that_was_run_again_has_one_result(hil: Hil, folder: Path, repeat
     assert len(rows) == 6
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("repeats", [WITHOUT_TEARDOWN, WITH_TEARDOWN], ids=["without teardown", "with teardown"])
 def test_what_was_measured_is_told_whatever_became_of_the_test(hil: Hil, folder: Path, repeats: str) -> None:
     """A test that fails its own budget kept the old figure as the one of now, and was not told to be slower."""
@@ -301,6 +303,7 @@ def test_shards_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
     assert twice.status == CANNOT_TELL and "1/3, 1/3" in twice.err
 
 
+@pytest.mark.slow
 def test_targets_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
     """A job for each target: the tools of both are those of the whole."""
     assert hil("nightly", "test_it.py", "-t", "native,m4-qemu").status == OK
@@ -418,6 +421,7 @@ def test_a_report_is_of_a_nightly_and_those_before_it(hil: Hil, folder: Path) ->
     assert (against["nightly"], against["compared_with"]) == (3, 1)
 
 
+@pytest.mark.slow
 def test_what_another_checkout_gave_is_no_result_of_this_one(
     hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -544,6 +548,7 @@ def test_what_git_does_not_know_is_a_change_where_tests_may_be_made_of_it(
     assert (source / "report" / "index.html").exists() and state_of_folder()[1] == ""
 
 
+@pytest.mark.slow
 def test_each_nightly_of_a_folder_goes_on_whatever_began_after_it(hil: Hil) -> None:
     def shard(number: int, budget: float) -> dict[str, Any]:
         call = ("nightly", "test_it.py", "-t", "native", f"--shard={number}/2", f"--budget={budget}", "--json")
@@ -685,6 +690,7 @@ def test_a_shells_folders_are_left_out_and_not_named(hil: Hil, folder: Path, mon
     assert "in …/file.txt" in row["headline"] and "$OLDPWD" not in str(row)
 
 
+@pytest.mark.slow
 def test_bundles_are_beside_the_report_if_that_is_asked(hil: Hil, folder: Path) -> None:
     (folder / "test_it.py").write_text(MISMATCH)
     assert hil("nightly", "test_it.py", "-t", "native", "--report", "plain").status == NO
@@ -714,6 +720,7 @@ def test_the_least_memory_is_among_the_figures_if_that_is_asked(hil: Hil, folder
     assert "not_fitted" not in row["figures"]
 
 
+@pytest.mark.slow
 def test_the_least_memory_is_found_for_the_tests_that_are_named(hil: Hil, folder: Path) -> None:
     (folder / "nightly.yaml").write_text("tests: [test_it.py]\ntargets: [native]\nfit: ['*runs[0]', '*nobody*']\n")
     done = hil("nightly", "--pytest=-k", "--pytest=runs")

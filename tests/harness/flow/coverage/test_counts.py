@@ -174,6 +174,7 @@ def test_what_a_program_executes_is_counted_and_nothing_else(name: str) -> None:
         assert twice[file].lines == {line: 2 * count for line, count in counts.lines.items()}
 
 
+@pytest.mark.slow
 def test_sources_newer_than_the_runner_that_was_built_of_the_same_content_are_no_complaint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +234,7 @@ def test_a_runner_that_does_not_count_says_so() -> None:
         dut.session().coverage()
 
 
+@pytest.mark.slow
 def test_notes_of_another_build_are_an_error_and_no_coverage() -> None:
     with opened("native") as dut:
         counted = dut.session().coverage()

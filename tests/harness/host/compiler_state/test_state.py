@@ -182,6 +182,7 @@ def test_what_is_warned_of_at_an_import_is_no_error_of_the_users() -> None:
     assert done.stderr.splitlines()[-1] == "UserWarning: the user is warned as ever"
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", WAYS)
 def test_a_changed_compiler_gives_no_key_from_then_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change, said = WAYS[name]

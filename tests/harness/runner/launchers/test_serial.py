@@ -203,6 +203,7 @@ def test_the_nucleos_runner_is_the_virtual_boards() -> None:
     assert build_runner(TARGETS["nucleo-f446re"]) == build_runner(TARGETS["vboard-f405"])
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", ["nucleo-f446re", "rpi-pico", "alif-e8"])
 def test_the_runners_of_physical_boards_build(name: str) -> None:
     elf = build_runner(TARGETS[name])
@@ -292,6 +293,7 @@ def test_seqs_may_wrap_in_a_transfer(native: VirtualBoard) -> None:
         assert session.read(MemoryRegion.PROGRAM, 0, len(data)) == data
 
 
+@pytest.mark.slow
 def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: VirtualBoard) -> None:
     with pico.dut() as dut:
         result = flow.selftest(dut)
@@ -302,6 +304,7 @@ def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: Virtu
     assert result.ticks > 1000 and result.instructions is None
 
 
+@pytest.mark.slow
 def test_a_pico_without_a_second_stage_does_not_start(
     pico: VirtualBoard, tmp_path: Path, short_deadlines: None
 ) -> None:
@@ -316,6 +319,7 @@ def test_a_pico_without_a_second_stage_does_not_start(
         runs(dut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK, UNALIGNED])
 def test_a_virtual_picos_faults_reach_the_host(pico: VirtualBoard, kind: int) -> None:
     with pico.dut(OPTIONS) as dut:
@@ -376,6 +380,7 @@ def test_a_transfer_may_take_long_while_it_goes_on(native: VirtualBoard, monkeyp
         assert session.digest(MemoryRegion.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK])
 @pytest.mark.parametrize("corrupt", [0.0, 0.01])
 def test_faults_reach_the_host(f405: VirtualBoard, kind: int, corrupt: float) -> None:
@@ -494,6 +499,7 @@ def test_a_known_answer_that_faults_on_such_a_board_is_no_verdict(
         dut.session()
 
 
+@pytest.mark.slow
 def test_a_board_without_tools_whose_baud_rate_is_wrong(native: VirtualBoard, short_deadlines: None) -> None:
     with native.dut(baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError, match="handshake"):
         dut.session()
@@ -507,6 +513,7 @@ def firmware(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_board_that_starts_slowly_is_not_flashed_again(native: VirtualBoard, tmp_path: Path) -> None:
     """On a busy host a simulated one takes seconds from its reset to its first answer."""
     slow = tmp_path / "slow"
@@ -518,6 +525,7 @@ def test_a_board_that_starts_slowly_is_not_flashed_again(native: VirtualBoard, t
         runs(dut)
 
 
+@pytest.mark.slow
 def test_a_board_whose_answers_come_after_the_next_call_is_heard(native: VirtualBoard) -> None:
     """On a slow line, or where the board is a simulator on a busy host."""
     vboard.send_command(native.name, "flash", elf=str(build_runner(native.target).path))
@@ -526,6 +534,7 @@ def test_a_board_whose_answers_come_after_the_next_call_is_heard(native: Virtual
         dut.session()
 
 
+@pytest.mark.slow
 def test_time_in_which_others_had_the_processors_is_no_silence(
     native: VirtualBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -551,6 +560,7 @@ def test_another_firmware_is_replaced(native: VirtualBoard, firmware: Path) -> N
         runs(dut)
 
 
+@pytest.mark.slow
 def test_another_firmware_that_nothing_replaces(native: VirtualBoard, firmware: Path, short_deadlines: None) -> None:
     vboard.send_command(native.name, "flash", elf=str(firmware))
     with native.dut(flash=(), reset=()) as dut, pytest.raises(LaunchError, match="handshake") as caught:

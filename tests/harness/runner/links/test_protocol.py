@@ -563,6 +563,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("body", PEERS.values(), ids=PEERS)
 @pytest.mark.usefixtures("brief")
 def test_a_peer_in_a_process_is_bounded_in_time_and_memory(body: str, tmp_path: Path) -> None:
