@@ -58,6 +58,7 @@ def test_lowering_measures_the_stages_of_the_pipeline(tmp_path: Path) -> None:
     assert all(row["first"] > 0 and row["again"] > 0 for row in stages.values())
 
 
+@pytest.mark.slow
 def test_matrix_takes_turns_and_each_side_has_its_own_cache(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TEST)
     other = "echo against >> seen"

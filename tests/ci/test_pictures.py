@@ -31,6 +31,7 @@ def test_what_differs_between_runs_is_masked_and_the_rest_is_not() -> None:
     assert pictures.masked(first) != pictures.masked(first.replace("2 passed", "1 passed"))
 
 
+@pytest.mark.slow
 def test_a_command_that_cannot_be_run_is_no_picture() -> None:
     with pytest.raises(subprocess.CalledProcessError):
         pictures.rendered("<!-- output: pytest --nonsense -->\n```\n```\n")

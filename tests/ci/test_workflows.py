@@ -137,6 +137,7 @@ def test_is_off(hil):
 """
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("asked", [None, "true"])
 def test_bundles_which_hold_models_are_kept_if_that_is_asked(run: Callable[..., Runner], asked: str | None) -> None:
     job = run(1, "push")
@@ -158,6 +159,7 @@ def test_no_workflow_of_this_repository_keeps_bundles() -> None:
     )
 
 
+@pytest.mark.slow
 def test_boards_run_and_report_in_one_job_where_a_limit_is_not_kept(run: Callable[..., Runner], github: Api) -> None:
     github.answers["GET actions/workflows/boards.yml/runs"] = {"workflow_runs": []}
     boards = run(1, "schedule", HIL_BOARDS="native")

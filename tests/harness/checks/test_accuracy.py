@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
 
 from cortex_m_hil.checks.accuracy import (
     NONE,
@@ -29,14 +30,20 @@ SCORED = st.lists(st.tuples(st.integers(-3, 3) | st.floats(-10, 10), st.booleans
 CLASSES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60)
 
 
+@pytest.fixture(scope="module")
+def metrics() -> ModuleType:
+    """Return scikit-learn's metrics, imported where they are used: importing them takes a second in every worker."""
+    return importlib.import_module("sklearn.metrics")
+
+
 @given(SCORED)
-def test_auc_is_that_of_scikit_learn(scored: list[tuple[float, bool]]) -> None:
+def test_auc_is_that_of_scikit_learn(metrics: ModuleType, scored: list[tuple[float, bool]]) -> None:
     """Small whole numbers make ties."""
     scores, positive = zip(*scored, strict=True)
     if len(set(positive)) < 2:
         assert auc(scores, positive) is None
     else:
-        assert auc(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
+        assert auc(scores, positive) == pytest.approx(metrics.roc_auc_score(positive, scores), abs=1e-12)
 
 
 def test_auc_counts_pairs() -> None:
@@ -46,11 +53,13 @@ def test_auc_counts_pairs() -> None:
 
 
 @given(CLASSES)
-def test_rows_of_classes_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+def test_rows_of_classes_are_those_of_scikit_learn(metrics: ModuleType, pairs: list[tuple[int, int]]) -> None:
     answers, labels = zip(*pairs, strict=True)
     rows = by_class(answers, labels)
     every = [row.label for row in rows]
-    precision, recall, _, count = precision_recall_fscore_support(labels, answers, labels=every, zero_division=np.nan)
+    precision, recall, _, count = metrics.precision_recall_fscore_support(
+        labels, answers, labels=every, zero_division=np.nan
+    )
     assert every == sorted({*answers, *labels})
     assert [row.count for row in rows] == count.tolist()
     for row, wanted_precision, wanted_recall in zip(rows, precision, recall, strict=True):

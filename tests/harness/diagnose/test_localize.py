@@ -53,6 +53,7 @@ def native() -> Iterator[Dut]:
         yield dut
 
 
+@pytest.mark.slow
 def test_a_target_that_falls_silent_is_an_infra_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it was asked last: diagnosis asks for more than a run does."""
     monkeypatch.setattr(session, "REQUEST_TIMEOUT", 0.2)

@@ -342,7 +342,7 @@ def test_a_file_from_elsewhere_is_watched_where_its_own_plan_leaves_room(open_du
 # --- programs that are sound -----------------------------------------------------------------------------------
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_do_not_depend_on_the_plan(open_dut: Callable[..., Dut], name: str, layout: Layout) -> None:

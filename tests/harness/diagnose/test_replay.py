@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,15 +62,17 @@ def again(bundle: Bundle, folder: Path) -> Replay:
 @pytest.mark.parametrize(
     ("task", "verdict"),
     [
-        (BundleTask(bad("fault", UNMAPPED), ones()), "TargetFault"),
-        (BundleTask(bad("hang", BUSY), ones()), "TargetHang"),
-        (BundleTask(spaced(Stray(), (5,)), ones((5,)), redzones=True), "RedzoneViolation"),
+        (lambda: BundleTask(bad("fault", UNMAPPED), ones()), "TargetFault"),
+        (lambda: BundleTask(bad("hang", BUSY), ones()), "TargetHang"),
+        (lambda: BundleTask(spaced(Stray(), (5,)), ones((5,)), redzones=True), "RedzoneViolation"),
     ],
     ids=["fault", "hang", "red zone"],
 )
-def test_a_verdict_without_outputs_is_reproduced(dut: Dut, task: BundleTask, verdict: str, tmp_path: Path) -> None:
+def test_a_verdict_without_outputs_is_reproduced(
+    dut: Dut, task: Callable[[], BundleTask], verdict: str, tmp_path: Path
+) -> None:
     """No tool of this machine reads the runner, so what was recorded of a fault has more: function and line."""
-    bundle = failure(dut, task).bundle(TEST)
+    bundle = failure(dut, task()).bundle(TEST)
     assert bundle.description.verdict.type == verdict and bundle.description.verdict.operator.startswith("hil_test::")
     found = again(bundle, tmp_path)
     assert found.reproduced and found.compared is None, found.differences

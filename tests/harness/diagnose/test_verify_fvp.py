@@ -185,6 +185,7 @@ def test_all_that_is_relied_on_holds_for_the_shim(name: str) -> None:
     assert "**This is a shim and not Arm's model" in page and str(Path.home()) not in page
 
 
+@pytest.mark.slow
 def test_a_model_unlike_our_idea_of_it_fails(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that keeps 200 characters of a command line, and whose exit status is lost."""
     model = models / M4.model

@@ -185,7 +185,7 @@ def test_a_nan_of_a_float_program_is_told(native: OpenTarget) -> None:
 # --- what goes wrong --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("patch", PLANTED, ids=lambda patch: patch.stem)
 def test_a_runner_that_does_not_keep_state_is_found(patch: Path, tmp_path: Path) -> None:
     resolved = resolve("native", TARGETS)

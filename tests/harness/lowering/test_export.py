@@ -229,7 +229,7 @@ def test_it_is_the_module_as_it_was() -> None:
     np.testing.assert_allclose(found.dialect[0], before, atol=0.05)
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])
 def test_other_inputs_for_the_same_export(layout: Layout) -> None:
     """The program and references are those of the module with these inputs, which calibrate it."""

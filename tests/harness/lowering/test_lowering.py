@@ -525,6 +525,7 @@ def test_what_has_no_graph_of_float32() -> None:
     assert "torch.autocast" in hint_of(cast, x, LoweringError)
 
 
+@pytest.mark.slow
 def test_what_executorch_is_known_to_refuse_has_a_next_step_of_its_own() -> None:
     x = torch.rand(2, 3, 8)
     attention = nn.MultiheadAttention(8, 2, batch_first=True)

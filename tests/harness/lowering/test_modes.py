@@ -103,7 +103,7 @@ def in_no_mode() -> Program:
     return lowered(Layers(plain))
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_module_computes_in_a_mode_is_quantised(form: str) -> None:
     wanted = in_no_mode()

@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
 from cortex_m_hil.maintainers.mutation.mutation_campaign import Mutation, MutationPlan, MutationWorkers
 from cortex_m_hil.maintainers.mutation.mutation_report import MutationReport, one_of_each
 from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome
+from cortex_m_hil.maintainers.mutation.source_mutants import mutants_of
 
 TARGETS = "native", "m4-qemu", "m55-qemu"
-MUTANTS = Kernels.of(package_data("firmware")).mutants[:2]
+MUTANTS = tuple(mutants_of("x.cpp", "int f(int a, int b) {\n  return a + b < 3;\n}\n"))[:2]
 FIRST, SECOND = (one.name for one in MUTANTS)
 
 

@@ -22,7 +22,7 @@ from cortex_m_hil.maintainers.mutation import kept_programs as ready
 from cortex_m_hil.maintainers.mutation import mutation_worker
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
 from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome, MutatedTarget, MutationWorkerSettings
-from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant
+from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant, mutants_of
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.runner.links.protocol import Request
@@ -62,11 +62,12 @@ def mutated(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def mutant(path: str, function: str, before: str, after: str) -> SourceMutant:
-    """The first of these."""
+    """Return the first mutant of this description."""
+    (file,) = (file for file in KERNELS.sources if Path(file).name == path)
     return next(
         one
-        for one in KERNELS.mutants
-        if (Path(one.path).name, one.function, one.before, one.after) == (path, function, before, after)
+        for one in mutants_of(file, KERNELS.sources[file])
+        if (one.function, one.before, one.after) == (function, before, after)
     )
 
 

@@ -164,6 +164,7 @@ def test_a_round_waits_for_the_one_before(tmp_path: Path) -> None:
     assert programs.next(runs_of(list(range(60)))) is None
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_its_worker_is_told_and_the_next_is_judged(tmp_path: Path) -> None:
     """As one does at which torch crashes."""
     workers = NetworkWorkers(PLAN, tmp_path)

@@ -19,7 +19,7 @@ from cortex_m_hil.maintainers.mutation.source_mutants import CPP, SourceEdit, So
 KERNELS = Kernels.of(package_data("firmware"))
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.DOTALL | re.MULTILINE)
 
-mutants = st.sampled_from(KERNELS.mutants)
+mutants = st.deferred(lambda: st.sampled_from(KERNELS.mutants))
 
 
 def changes(source: str) -> dict[str, str]:

@@ -205,6 +205,7 @@ class Spotter(nn.Module):
         return self.head(self.activation(self.second(x)).mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_what_floats_cost_is_what_the_int8_network_takes_less() -> None:
     torch.manual_seed(0)
     floats = lowered(Spotter(nn.functional.relu6), (torch.rand(1, 1, 49, 10),))

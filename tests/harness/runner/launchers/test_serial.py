@@ -395,6 +395,7 @@ def test_faults_reach_the_host(f405: VirtualBoard, kind: int, corrupt: float) ->
         runs(dut)
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_a_hang(f405: VirtualBoard) -> None:
     with f405.dut(OPTIONS) as dut:
         dut.seconds = 2.0
