@@ -10,8 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= $(shell nproc)
-# The own tests wait a third of their time: for boards in real time, for programs that hang on purpose.
-OWN_JOBS ?= $(shell echo $$(($(JOBS) * 3 / 2)))
+# The own tests wait half of their time: for boards in real time, for programs that hang on purpose.
+OWN_JOBS ?= $(shell echo $$(($(JOBS) * 2)))
 QUICK := $(addprefix tests/harness/, errors host program targets campaigns/report runner/links \
 	test_command_lines.py test_docs.py)
 SCHEMA := $(BIN)/python -c 'from cortex_m_hil.host.toolchain import schema_directory as it; print(it())'

@@ -231,6 +231,7 @@ class AddedInInt8(Added):
 ADDED_LINE = inspect.getsourcelines(Added.forward)[1] + 1
 
 
+@pytest.mark.slow
 def test_operators_that_are_left_in_float_are_told_once(native: hil.OpenTarget) -> None:
     torch.manual_seed(0)
     module, image = Added(), (torch.rand(1, 3, 16, 16),)

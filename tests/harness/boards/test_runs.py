@@ -163,6 +163,7 @@ def test_a_board_that_is_held_too_long_is_busy_and_says_by_whom(bed: Bed) -> Non
     assert "1 passed" in bed.run()
 
 
+@pytest.mark.slow
 def test_power_lost_during_flash_fails_one_test_and_the_next_flashes_again(bed: Bed) -> None:
     cut = "import os, sys; os.path.exists('cut') or (open('cut', 'w').close(), os.kill(os.getpid(), 9))"
     cut += "; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"

@@ -281,6 +281,7 @@ def installed_copy(site: Path, top: Path) -> None:
     write(site / "net-1.dist-info/direct_url.json", f'{{"url": "file://{top}", "dir_info": {{}}}}')
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_project_that_is_installed(begin: Begin, tmp_path: Path) -> None:
     """Also where the test is the worktree's. A copy that the build has installed is this commit's."""
     project = begin(**{"test_net.py": TEST})

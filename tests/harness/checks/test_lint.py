@@ -864,7 +864,7 @@ def test_a_pool_with_a_window_in_the_padding_alone_is_refused(native: Dut) -> No
     flow.run(native, fits, linted=False)
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize(("joined", "name"), ((torch.cat, "cat"), (lambda pair: torch.minimum(*pair), "minimum")))
 def test_why_a_layer_is_not_replaced_whose_neighbour_has_another_activation(joined: Any, name: str) -> None:
     layers = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)

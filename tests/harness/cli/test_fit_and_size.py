@@ -38,6 +38,7 @@ def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
     assert "depends on   the inputs' values; builtin 6; arm-none-eabi-g++" in shown
 
 
+@pytest.mark.slow
 def test_what_fit_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
     expect(hil("inspect", "fit", "resnet", "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: no network 'resnet'")
     for board, simulator in (("nucleo-f446re", "m4-qemu"), ("alif-e8", "m55-qemu"), ("rpi-pico", "m0plus-fvp")):

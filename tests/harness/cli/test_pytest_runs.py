@@ -129,6 +129,7 @@ def test_a_test_that_its_file_has_not_is_told_as_pytest_does_by_workers_too(hil:
         assert done.status == CANNOT_TELL and "ERROR: not found: " in done.err and "::test_if" in done.err
 
 
+@pytest.mark.slow
 def test_a_glob_is_run_as_the_files_that_it_stands_for(hil: Hil, folder: Path) -> None:
     done = hil("nightly", "tests/test_*.py", "-t", "native", "--store", folder / "s.sqlite")
     assert done.status == OK and "2 passed" in done.out

@@ -208,6 +208,7 @@ def test_what_all_lose_together_is_not_called_little() -> None:
     assert list(_conclusions(rows[:2])) == ["kernels and graph are right, and no operator loses much to quantisation"]
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Dut) -> None:
     """Find 14 (docs/known_bugs.md): a pass clamps a zero point, and fake-quant has no value of that zero point."""
     module, inputs = hard_sigmoid(-1.0)()

@@ -153,6 +153,7 @@ def test_a_board_is_not_flashed_for_each_size() -> None:
         Fitting(resolve("rpi-pico", TARGETS))
 
 
+@pytest.mark.slow
 def test_a_linker_script_that_insists_on_its_stack(tmp_path: Path) -> None:
     folder = shutil.copytree(TARGETS["m4-qemu"].board.directory, tmp_path / TARGETS["m4-qemu"].board.name)
     script = folder / "board.ld"

@@ -167,6 +167,7 @@ def test_patterns_are_complementary_and_differ_from_zone_to_zone() -> None:
     assert len({zone.pattern(POISON) for zone in made[40:295]}) == 255
 
 
+@pytest.mark.slow
 def test_the_plan_is_part_of_what_the_cache_knows_a_program_by() -> None:
     module, inputs = nn.Linear(7, 3), (torch.rand(1, 7),)
     lower = functools.partial(flow.lower, module, inputs, isa=Isa.DSP)

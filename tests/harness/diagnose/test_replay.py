@@ -59,6 +59,7 @@ def again(bundle: Bundle, folder: Path) -> Replay:
         return replay(found, dut)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("task", "verdict"),
     [

@@ -125,6 +125,7 @@ def differing(duts: list[Dut], module: nn.Module, inputs: tuple[torch.Tensor, ..
     return [name for name, data in outputs.items() if data != outputs[duts[0].target.name]]
 
 
+@pytest.mark.slow
 def test_classes_agree_in_floats(duts_of_classes: list[Dut]) -> None:
     torch.manual_seed(1)
     make, inputs = FLOATS["add"]

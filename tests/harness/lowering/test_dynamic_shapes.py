@@ -114,6 +114,7 @@ def test_references_are_those_of_the_size() -> None:
         assert np.abs(found.dialect[0] - found.eager[0]).max() < 0.05
 
 
+@pytest.mark.slow
 def test_an_exported_program_brings_its_dynamic_shapes() -> None:
     module = nn.Linear(16, 8)
     exported = torch.export.export(module, rows(4), dynamic_shapes=ROWS)

@@ -106,6 +106,7 @@ def test_a_quantiser_of_the_users_has_the_key_of_its_content() -> None:
         assert (program.pte, program.no_key) == (default.pte, "")
 
 
+@pytest.mark.slow
 def test_code_of_the_users_in_a_quantiser_gives_no_key() -> None:
     module = nn.Linear(4, 2)
     for quantizer in (Nothing(), ComposableQuantizer([Nothing()])):

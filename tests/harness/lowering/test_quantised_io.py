@@ -65,6 +65,7 @@ def test_the_program_is_that_of_executorchs_own_path() -> None:
     assert made.inputs[0].spec.dtype == "int8"
 
 
+@pytest.mark.slow
 def test_the_choice_is_part_of_the_key() -> None:
     module, inputs = network()
     hil.lower(module, inputs, isa=hil.Isa.SCALAR)
@@ -121,6 +122,7 @@ def test_an_input_or_output_that_cannot_be_int8_is_named() -> None:
     assert 'io={"inputs"' in wrong.value.hint
 
 
+@pytest.mark.slow
 def test_a_module_with_state_is_refused() -> None:
     class Sum(nn.Module):
         total: torch.Tensor

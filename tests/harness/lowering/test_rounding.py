@@ -99,6 +99,7 @@ def test_at_least_one_step_of_the_last_operator_is_rounding() -> None:
     assert np.sort((down - outputs.quantized[0]).ravel()) == pytest.approx([-1 / 256] + [0] * 8, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_hard_swish_in_place_is_disturbed_as_any_other() -> None:
     """MobileNetV3 has them in place: the input, by which the disturbance is measured, is overwritten."""
     seed(1)

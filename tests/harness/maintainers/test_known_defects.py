@@ -50,6 +50,7 @@ def test_an_image_of_one_pixel_is_padded_in_another_order_in_the_explicit_layout
         check(native, padded(4), image, "explicit")
 
 
+@pytest.mark.slow
 def test_a_pool_that_rounds_up_and_counts_its_padding_has_too_many_rows(native: Dut) -> None:
     """docs/known_bugs.md, find 19."""
     image = torch.linspace(-1, 1, 2 * 3).reshape(1, 2, 1, 3)

@@ -64,6 +64,7 @@ class Indexed(nn.Module):
         return torch.tanh(torch.exp(x))[:, at]
 
 
+@pytest.mark.slow
 def test_indices_in_a_list_with_holes_are_read() -> None:
     lowered = lower(
         Indexed(), (torch.rand(2, 5), torch.arange(3)), isa=Isa.SCALAR, options=LoweringOptions(quantize=False)
@@ -123,6 +124,7 @@ def last_scratch(file: PteFile) -> tuple[int, Instruction]:
     return value, convolution
 
 
+@pytest.mark.slow
 def test_scratch_in_the_very_place_of_what_is_dead_reads_nothing(branched: Program) -> None:
     """Its memory is given out anew, and it is no view of what was there before."""
     value, _ = last_scratch(branched.file)

@@ -66,6 +66,7 @@ def test_constants_are_no_methods() -> None:
         program.method("scale")
 
 
+@pytest.mark.slow
 def test_a_forward_without_instructions_is_a_method() -> None:
     """What it returns is a constant: without this rule a program might have nothing to run."""
 

@@ -241,6 +241,7 @@ def test_steps_whose_line_nobody_knows_are_one_place_for_each_operator() -> None
     assert any(" ×5" in str(one) for one in found.elsewhere)
 
 
+@pytest.mark.slow
 def test_indices_are_not_left_in_float() -> None:
     torch.manual_seed(0)
     found = lowered(Indices(), (torch.randn(2, 8), torch.tensor([0, 2]))).partition

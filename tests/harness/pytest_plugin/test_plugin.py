@@ -122,6 +122,7 @@ def test_again(hil_dut):
     result.stdout.fnmatch_lines(["*test_again *FAIL ValueError"])
 
 
+@pytest.mark.slow
 def test_uninformative_tests_are_counted_and_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

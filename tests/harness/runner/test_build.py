@@ -186,6 +186,7 @@ def test_an_unchanged_copy_of_a_board_is_a_configuration_of_its_own(user_board: 
     assert build_runner(user_board).build_id != build_runner(TARGETS["m4-qemu"]).build_id
 
 
+@pytest.mark.slow
 def test_a_board_may_leave_portable_operators_out() -> None:
     board = dataclasses.replace(TARGETS["native"].board, portable=False)
     small = dataclasses.replace(TARGETS["native"], board=board)

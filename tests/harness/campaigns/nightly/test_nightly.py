@@ -465,6 +465,7 @@ def test_the_closing_line_says_that_files_differ_from_the_commit(
     assert re.search(r"nightly 1, 1 result, commit [0-9a-f]{10} and changes\n$", done.out)
 
 
+@pytest.mark.slow
 def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
     hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -499,6 +500,7 @@ def test_opens(model):
 """
 
 
+@pytest.mark.slow
 def test_places_that_nobody_knew_are_in_no_report(hil: Hil, folder: Path) -> None:
     """Also in parameters: two of them stay two tests, and what runs them again names none."""
     (folder / "sub").mkdir()
@@ -666,6 +668,7 @@ def test_this_repositorys_plan_is_one() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_name_that_was_anothers_is_said_to_be_moved(hil: Hil) -> None:
     for _ in range(2):
         hil("nightly", "test_it.py", "-t", "native", "--pytest=-k", "--pytest=no_target")

@@ -321,6 +321,7 @@ def test_a_simulator_that_closes_its_output_and_stays(bin_first: Path, monkeypat
     launch_fails(fake_qemu(bin_first, "exec >&-\nexec yes trouble >&2"), "closed its output but did not end")
 
 
+@pytest.mark.slow
 def test_what_a_simulator_started_is_ended_with_it(bin_first: Path, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     dut = fake_qemu(bin_first, f"sleep 1000 & echo $! > {pid_file}; exit 3")  # it keeps the pipes open

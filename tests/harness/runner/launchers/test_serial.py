@@ -221,6 +221,7 @@ def crc32_msb_first(data: bytes) -> int:
     return crc
 
 
+@pytest.mark.slow
 def test_the_picos_second_stage_is_what_its_boot_rom_accepts() -> None:
     segments = dict(machines.segments(build_runner(TARGETS["rpi-pico"]).path.read_bytes()))
     flash = b"".join(data for _, data in sorted(segments.items()))
@@ -465,6 +466,7 @@ def test_the_wrong_baud_rate(native: VirtualBoard, short_deadlines: None) -> Non
     assert not leases.read_health(f"vboard:{native.name}").wedged
 
 
+@pytest.mark.slow
 def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_known_answer(
     native: VirtualBoard, short_deadlines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,6 +491,7 @@ def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_known_answer(
         runs(dut)
 
 
+@pytest.mark.slow
 def test_a_known_answer_that_faults_on_such_a_board_is_no_verdict(
     f405: VirtualBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
