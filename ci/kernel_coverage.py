@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.program.model import PteFile
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction
 

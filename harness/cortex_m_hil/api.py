@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from cortex_m_hil import errors as errors
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.checks.comparison import Comparison as Comparison
-from cortex_m_hil.checks.comparison import Figures as Figures
-from cortex_m_hil.checks.comparison import Finding as Finding
-from cortex_m_hil.checks.comparison import worst
+from cortex_m_hil.checks.comparison_result import Comparison as Comparison
+from cortex_m_hil.checks.comparison_result import Figures as Figures
+from cortex_m_hil.checks.comparison_result import Finding as Finding
+from cortex_m_hil.checks.comparison_result import worst
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
@@ -54,8 +54,8 @@ from cortex_m_hil.runner.results import RunResult as RunResult
 from cortex_m_hil.runner.results import Streamed as Streamed
 from cortex_m_hil.targets.cpu import Isa as Isa
 from cortex_m_hil.targets.load import load_user_targets
-from cortex_m_hil.targets.model import Target as Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from cortex_m_hil.targets.target import Target as Target
 
 _DEFAULT: Final = Tolerance()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.program.model import PteFile
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
 from kernel_coverage import ATTRIBUTES, gaps, main, operators
 from paths import REPOSITORY
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.comparison_result import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.flow.dut import Dut

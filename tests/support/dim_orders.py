@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.program.values import Instruction

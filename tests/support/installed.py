@@ -8,7 +8,7 @@ import pytest
 
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.runner.executorch_install import STANDS_IN, VARIABLE, install_command, selected_link
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 CACHE = cache_directory()  # before pytester moves HOME
 

@@ -17,8 +17,8 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.comparison_result import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.lowering.reference import RememberedReferences, to_torch
 from cortex_m_hil.program.program import Program, References

@@ -23,7 +23,7 @@ from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links.uart import LABGRID
-from cortex_m_hil.targets.model import DEFAULT_LEASE_WAIT
+from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT
 from cortex_m_hil.targets.tool_commands import Procedure
 
 CALL_TIMEOUT = 60.0  # seconds for one call of labgrid-client

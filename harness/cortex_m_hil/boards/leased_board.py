@@ -12,7 +12,7 @@ from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner.links.uart import LABGRID
 from cortex_m_hil.targets.connection import Elf
-from cortex_m_hil.targets.model import HardwareLauncher, Target
+from cortex_m_hil.targets.target import HardwareLauncher, Target
 
 
 class LeasedBoard:

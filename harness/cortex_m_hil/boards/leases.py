@@ -4,7 +4,7 @@ A lock (`boards.locks`) is named after the device behind the port, so two target
 the holder's record, which is trusted only while the process that wrote it lives, and the board's health
 (`boards.health`).
 
-Fairness: a waiting process has a ticket (`boards.tickets`). Nothing is polled: a waiter sleeps in the kernel on the
+Fairness: a waiting process has a ticket (`boards.wait_queue`). Nothing is polled: a waiter sleeps in the kernel on the
 locks that it needs.
 """
 
@@ -26,10 +26,10 @@ from pathlib import Path
 
 from cortex_m_hil.boards import locks
 from cortex_m_hil.boards.health import Health
-from cortex_m_hil.boards.tickets import QUEUE_LOCK, Ticket
+from cortex_m_hil.boards.wait_queue import QUEUE_LOCK, Ticket
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.targets.model import DEFAULT_LEASE_WAIT
+from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT
 
 RELEASE_TIMEOUT = 10.0  # seconds for the process of `hil board hold` to end after SIGTERM
 BY_ID = Path("/dev/serial/by-id")

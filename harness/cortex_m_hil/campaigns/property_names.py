@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from cortex_m_hil.runner.results import STATISTICS
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 
 PREFIX: Final = "hil_"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cortex_m_hil.checks import argument_rules as arguments
-from cortex_m_hil.checks import convolution_rules as convolutions
-from cortex_m_hil.checks import dim_order_rules as orders
+from cortex_m_hil.checks import argument_relations as arguments
+from cortex_m_hil.checks import convolution_relations as convolutions
+from cortex_m_hil.checks import dim_order_relations as orders
 from cortex_m_hil.checks.operator_signature import Relation, Signature, signature
 
 

@@ -12,7 +12,7 @@ from cortex_m_hil.errors import ConfigError, OutOfTargetMemory
 from cortex_m_hil.host import files
 from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.elf_architecture import ARM, MAGIC, built_for
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 _NOTE, _NO_BITS, _ALLOCATED = 7, 8, 2  # types of sections, and a flag
 _EXECUTABLE, _POSITION_INDEPENDENT, _LOAD = 2, 3, 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cortex_m_hil.checks import argument_rules as arguments
-from cortex_m_hil.checks import dim_order_rules as orders
+from cortex_m_hil.checks import argument_relations as arguments
+from cortex_m_hil.checks import dim_order_relations as orders
 from cortex_m_hil.checks.builtin_signatures import BUILTIN
 from cortex_m_hil.checks.operator_signature import Signature, same_for, signature
 

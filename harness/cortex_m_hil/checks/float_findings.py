@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison import Figures, Finding, FindingKind
+from cortex_m_hil.checks.comparison_result import Figures, Finding, FindingKind
 from cortex_m_hil.checks.output_findings import collapsed
 from cortex_m_hil.checks.quantised_findings import off_fake_quant, off_grid, other_quanta, saturated
 from cortex_m_hil.checks.sqnr import against_eager

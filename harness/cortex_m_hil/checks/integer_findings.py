@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput, first
-from cortex_m_hil.checks.comparison import Figures, Finding, FindingKind, quanta_word
+from cortex_m_hil.checks.comparison_result import Figures, Finding, FindingKind, quanta_word
 from cortex_m_hil.checks.quanta import QUANTISED, distance
 from cortex_m_hil.checks.rounding_bound import rounding_explains
 from cortex_m_hil.checks.sqnr import decibels

@@ -18,7 +18,7 @@ from cortex_m_hil.checks.lint_rules.finding import (
 )
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.program import Program, ScratchNeed
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 RULES: Final[tuple[LintRule, ...]] = (
     arguments.layout,

@@ -10,7 +10,7 @@ import numpy as np
 from cortex_m_hil.checks import advice
 from cortex_m_hil.checks.advice import Advice
 from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison import WARNINGS, Figures, Finding, FindingKind
+from cortex_m_hil.checks.comparison_result import WARNINGS, Figures, Finding, FindingKind
 from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.rounding_bound import is_rounding
 from cortex_m_hil.checks.tolerance import GOOD_SQNR

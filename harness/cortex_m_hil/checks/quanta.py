@@ -9,8 +9,8 @@ import numpy as np
 
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import output_quantization
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Array, HostTensor
 
 QUANTISED: Final = (np.dtype("int8"), np.dtype("int16"))

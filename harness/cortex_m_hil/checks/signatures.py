@@ -18,7 +18,7 @@ from cortex_m_hil.checks.dim_orders import FORMS
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES, EXECUTORCH
 from cortex_m_hil.checks.operator_signature import ArgumentRelation, Misfit, Operand, OperatorCall, Signature
 from cortex_m_hil.errors import known_bug
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction, Value
 from cortex_m_hil.targets.cpu import Isa

@@ -20,8 +20,8 @@ from cortex_m_hil.host.pytest_options import pytest_options
 if TYPE_CHECKING:
     from cortex_m_hil.flow.dut import Dut
     from cortex_m_hil.program.program import Program
-    from cortex_m_hil.targets.model import Target
     from cortex_m_hil.targets.resolve import Resolved
+    from cortex_m_hil.targets.target import Target
 
 Targets = Annotated[
     Path | None,

@@ -20,8 +20,8 @@ from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
     from cortex_m_hil.flow.dut import Dut
-    from cortex_m_hil.program.model import Constant
     from cortex_m_hil.program.program import Program
+    from cortex_m_hil.program.pte_file import Constant
     from cortex_m_hil.program.tensor import HostTensor
     from cortex_m_hil.runner.results import Identity, Ran, RunResult, Statistic, Usage
     from cortex_m_hil.targets.resolve import Resolved

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.inputs import InputQuantizer, Taken, dtype_advice, lost, scalar_example
+from cortex_m_hil.checks.input_checks import InputQuantizer, Taken, dtype_advice, lost, scalar_example
 from cortex_m_hil.cli.options import ProgramOptions
 from cortex_m_hil.diagnose.instruction_counts import check_model, program_of
 from cortex_m_hil.errors import ConfigError, InfraError
@@ -22,8 +22,8 @@ from cortex_m_hil.host import arrays
 from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.example_inputs import example_inputs
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa

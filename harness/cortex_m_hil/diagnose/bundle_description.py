@@ -10,11 +10,11 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.errors.text import printable, printable_lines
 from cortex_m_hil.flow.dut import LONGEST_EXECUTION
-from cortex_m_hil.program.model import MAX_RANK
+from cortex_m_hil.program.pte_file import MAX_RANK
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 SCHEMA_VERSION: Final = 2  # version of bundle.json: raised when an older reader would not understand it
 PASSED: Final = "pass"  # in place of the class of a verdict

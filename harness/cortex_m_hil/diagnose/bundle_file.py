@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cortex_m_hil.checks.inputs import input_misfits
+from cortex_m_hil.checks.input_checks import input_misfits
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import SINGLE, Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import (

@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from cortex_m_hil.checks.inputs import require_fit
+from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.errors import HarnessError, ProtocolError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import operator_at

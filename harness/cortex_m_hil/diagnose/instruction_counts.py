@@ -15,7 +15,7 @@ from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 
 COSTS: Final = (Clock.INSTRUCTIONS, Clock.CORE)
 """Clocks that measure the cost of a program; the other clocks follow a simulator's host."""

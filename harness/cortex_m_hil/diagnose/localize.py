@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from cortex_m_hil.checks.advice import CALIBRATE
-from cortex_m_hil.checks.inputs import require_fit
+from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
 from cortex_m_hil.errors import ConfigError
@@ -27,8 +27,8 @@ from cortex_m_hil.errors.text import align
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.dataflow import Memory
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion

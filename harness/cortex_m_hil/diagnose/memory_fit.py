@@ -17,8 +17,8 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import BuildTree, compiler
 from cortex_m_hil.runner.results import Ran, RunResult
-from cortex_m_hil.targets.model import HardwareLauncher, Pools, Resident, Target
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import HardwareLauncher, Pools, Resident, Target
 
 
 def _simulator(target: Target) -> str:

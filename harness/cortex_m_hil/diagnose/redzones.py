@@ -16,8 +16,8 @@ import numpy.typing as npt
 from cortex_m_hil.errors import RedzoneViolation
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session

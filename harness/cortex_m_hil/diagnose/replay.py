@@ -26,8 +26,8 @@ from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import RUNNER, build_runner
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.connection import Elf
-from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Target
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.links.protocol import MemoryRegion, Request
 from cortex_m_hil.targets.connection import LinkClosed, RunningProcess
 from cortex_m_hil.targets.cpu import cpus
-from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Target
 
 STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to
 SECONDS: Final = 60.0  # limit for what takes a guest milliseconds

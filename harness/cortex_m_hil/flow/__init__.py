@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.checks.inputs import InputQuantizer, arrange
+from cortex_m_hil.checks.input_checks import InputQuantizer, arrange
 from cortex_m_hil.flow.checking import (
     Checked,
     ProgramLint,

@@ -11,9 +11,9 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from cortex_m_hil.checks.advice import SIZE
-from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.comparison import Comparison, FindingKind
-from cortex_m_hil.checks.inputs import require_fit
+from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
+from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.checks.lint import explain, lint, raise_findings, would_refuse
 from cortex_m_hil.checks.lint_rules.finding import LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance
@@ -26,7 +26,7 @@ from cortex_m_hil.lowering.scratch import scratch_needs
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.results import RunResult
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 
 @dataclass(frozen=True)

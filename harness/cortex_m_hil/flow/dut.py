@@ -23,8 +23,8 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.results import Identity, Ran
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.connection import Elf
-from cortex_m_hil.targets.model import Clock, HardwareLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Clock, HardwareLauncher, Target
 
 DEFAULT_EXECUTION_SECONDS = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
 # A wait in the kernel takes at most 2^31 ms, 24 days, and waits by the wall clock are six times those in CPU time.

@@ -16,7 +16,7 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.results import Ran, RunResult
 from cortex_m_hil.runner.session.session import Session
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
 

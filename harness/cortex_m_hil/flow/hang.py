@@ -12,7 +12,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import Request
 from cortex_m_hil.runner.session.session import ResponseTimeout
-from cortex_m_hil.targets.model import HardwareLauncher
+from cortex_m_hil.targets.target import HardwareLauncher
 
 
 @contextmanager

@@ -28,8 +28,8 @@ from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.launchers.process import WALL_PER_CPU_SECOND
 from cortex_m_hil.runner.links.uart import Uart, vanished
 from cortex_m_hil.targets.connection import Budget, Elf, Link, LinkClosed, RunningProcess
-from cortex_m_hil.targets.model import HardwareLauncher
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import HardwareLauncher
 
 SETTLE = 2.0  # seconds for a program that lacks an operator to name the others, and to end
 LINE_LIMIT = 1 << 16  # characters of a line that are searched, the newest

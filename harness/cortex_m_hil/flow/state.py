@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.program.lifetimes import Extent
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session

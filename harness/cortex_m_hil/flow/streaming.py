@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.comparison import Comparison
-from cortex_m_hil.checks.inputs import require_fit
+from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.comparison_result import Comparison
+from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.flow.checking import ProgramLint
@@ -20,8 +20,8 @@ from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, l
 from cortex_m_hil.flow.hang import hang_diagnosed
 from cortex_m_hil.flow.state import State, digest_state, read_state, require_state, write_state
 from cortex_m_hil.program.io_quantization import output_quantization
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.results import Frame, Streamed
 from cortex_m_hil.runner.session.session import Session

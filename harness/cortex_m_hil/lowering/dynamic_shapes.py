@@ -14,7 +14,7 @@ from unittest import mock
 from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.options import Inputs
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Dimension
 
 _BOUNDS: Final = 'bounds for it: torch.export.Dim("batch", min=1, max=8)'

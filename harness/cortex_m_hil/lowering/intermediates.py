@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 from cortex_m_hil.lowering.ancestry import names
 from cortex_m_hil.lowering.mutable_buffers import state_restored
 from cortex_m_hil.lowering.reference import HostModels, as_floats, kernel_arithmetic, to_torch
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.program.values import Instruction
 

@@ -22,7 +22,7 @@ from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering import ancestry
-from cortex_m_hil.lowering.cache import Lru, key_or_reason
+from cortex_m_hil.lowering.cache_keys import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, isolated, load_torch
 from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
@@ -35,9 +35,9 @@ from cortex_m_hil.lowering.quantised_io import FloatReferences, quantised_inputs
 from cortex_m_hil.lowering.redzone_planning import RedzonePlanner, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.torch_shortcuts import bins_compared_by_numpy, operators_looked_up_once
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program, References
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.tensor import Dimension, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 

@@ -11,8 +11,8 @@ from cortex_m_hil.lowering.capability import feature
 from cortex_m_hil.lowering.options import Io
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import input_quantization
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import HostTensor
 
 if TYPE_CHECKING:

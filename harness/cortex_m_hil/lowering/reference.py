@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.host.compiler_state.state import compiler_state
-from cortex_m_hil.lowering.cache import unchecked_key
+from cortex_m_hil.lowering.cache_keys import unchecked_key
 from cortex_m_hil.lowering.dialect_differences import exact_form, in_its_layout
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.module_checks import plain_tensor
@@ -27,8 +27,8 @@ from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import dequantized, input_quantization, quantized
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
 

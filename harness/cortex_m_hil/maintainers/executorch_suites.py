@@ -26,7 +26,7 @@ from unittest import mock
 import numpy as np
 
 from cortex_m_hil.errors import ToolchainError
-from cortex_m_hil.lowering.cache import Lru, unchecked_key, unchecked_key_or_reason
+from cortex_m_hil.lowering.cache_keys import Lru, unchecked_key, unchecked_key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.content_digest import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import DiskCache, Entry, disk
@@ -34,9 +34,9 @@ from cortex_m_hil.lowering.module_export import strict_export
 from cortex_m_hil.lowering.pipeline import CPU_OF, NOT_REPEATABLE, graph_nodes
 from cortex_m_hil.lowering.torch_shortcuts import operators_looked_up_once
 from cortex_m_hil.program.program import Intermediate, Program
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 _PACKAGE: Final = "executorch.backends.cortex_m"
 # A test function that mentions one of these runs a program on the target; the others stay on the host.

@@ -14,9 +14,9 @@ from typing import Final
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
 from cortex_m_hil.program.methods import choose_method, listed
-from cortex_m_hil.program.model import MAX_RANK, PteFile
 from cortex_m_hil.program.program import Program, References
-from cortex_m_hil.program.pte import read_methods
+from cortex_m_hil.program.pte_file import MAX_RANK, PteFile
+from cortex_m_hil.program.pte_reader import read_methods
 from cortex_m_hil.program.schema import BUNDLED_IDENTIFIER, BUNDLED_VALUES, DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, HostTensor, TensorSpec
 

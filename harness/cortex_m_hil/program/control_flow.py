@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction
 

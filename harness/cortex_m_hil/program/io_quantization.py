@@ -14,7 +14,7 @@ import numpy as np
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.methods import DEFAULT_METHOD
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import DTYPES
 from cortex_m_hil.program.tensor import Array
 

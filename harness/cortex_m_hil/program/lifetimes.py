@@ -9,7 +9,7 @@ from typing import Final
 
 from cortex_m_hil.program.control_flow import ControlFlow, bits
 from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, Memory, in_place
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.values import Instruction
 

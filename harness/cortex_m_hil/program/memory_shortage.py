@@ -12,10 +12,10 @@ from typing import Final
 
 from cortex_m_hil.errors.text import counted, percent
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.partition import Partition, planned_in_int8
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.targets.load import STACK_SIZE, is_shipped, line_of_pool
-from cortex_m_hil.targets.model import Board, HardwareLauncher, Target
+from cortex_m_hil.targets.target import Board, HardwareLauncher, Target
 
 _SHOWN: Final = 4  # tensors, and targets
 _REGION: Final = re.compile(r"(?:the )?(program|planned|method|temp|stack)\b")

@@ -10,7 +10,7 @@ from typing import Final
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.program.model import Constant, Plain, PteFile
+from cortex_m_hil.program.pte_file import Constant, Plain, PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.program.values import Value

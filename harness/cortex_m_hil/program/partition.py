@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from cortex_m_hil.program.dataflow import COPY_IN_PLACE, QUANTISED, VIEWS, Memory
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.program.values import Instruction

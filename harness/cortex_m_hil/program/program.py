@@ -12,9 +12,9 @@ from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import input_quantization, output_quantization
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.model import Constant, PteFile
 from cortex_m_hil.program.partition import Partition
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_file import Constant, PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.tensor import Array, Dimension, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 

@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Final
 
 from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
-from cortex_m_hil.program.model import PteFile
-from cortex_m_hil.program.pte import Layout, read_all_methods, read_header
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import Layout, read_all_methods, read_header
 from cortex_m_hil.program.schema import (
     FIELDS,
     HEADER_AT,

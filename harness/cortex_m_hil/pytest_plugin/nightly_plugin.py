@@ -31,7 +31,7 @@ from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
 from cortex_m_hil.program.size import measure_pte
-from cortex_m_hil.pytest_plugin import memory_fit as fitting
+from cortex_m_hil.pytest_plugin import memory_fit_plugin as fitting
 from cortex_m_hil.pytest_plugin import records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
 from cortex_m_hil.pytest_plugin.outcomes import WORKER_CRASHED, Outcomes, headline, is_crash
@@ -39,7 +39,7 @@ from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.pytest_plugin.summary import from_here
 from cortex_m_hil.runner.elf_size import measure_elf
 from cortex_m_hil.runner.results import Verdict
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 
 LOG_LIMIT: Final = 16 << 10  # characters of a log
 TELLING: Final = 8  # characters; shorter values of the environment stay in texts

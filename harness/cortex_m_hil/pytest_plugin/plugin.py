@@ -57,8 +57,8 @@ from cortex_m_hil.pytest_plugin.fixtures import (
 )
 from cortex_m_hil.pytest_plugin.summary import Summary
 from cortex_m_hil.runner.results import Verdict
-from cortex_m_hil.targets.model import HardwareLauncher
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import HardwareLauncher
 
 __all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 

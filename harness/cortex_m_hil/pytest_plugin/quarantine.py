@@ -17,7 +17,7 @@ from pydantic import Field
 from cortex_m_hil.campaigns.report.night import matches
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.pytest_plugin.fixtures import TEST_ID, resolved_of
-from cortex_m_hil.targets.model import Strict
+from cortex_m_hil.targets.target import Strict
 
 _BEGINS: Final = "it begins with quarantine:, a list of test:, target:, reason:, until:"
 _EXAMPLES: Final = "hil docs nightly has an example"

@@ -15,13 +15,13 @@ import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
-from cortex_m_hil.checks.comparison import Comparison, FindingKind
+from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.results import STATISTICS, OperatorOutput, RunResult, Verdict
 from cortex_m_hil.targets.connection import Elf
-from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Clock
 
 FOUND, MADE, NO_KEY = "found", "made", "no key: "
 _OF_COLLECTION: Final = (prop.TEST, prop.REQUESTED, prop.RAN, prop.SEED, prop.ISA)

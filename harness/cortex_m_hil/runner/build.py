@@ -21,8 +21,8 @@ from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, region_overflow
 from cortex_m_hil.targets.connection import NOTES, Elf
 from cortex_m_hil.targets.cpu import HOST, cpus
-from cortex_m_hil.targets.model import Pools, Target
 from cortex_m_hil.targets.resolve import check_runtime
+from cortex_m_hil.targets.target import Pools, Target
 
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
 COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}

@@ -25,7 +25,7 @@ from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.targets.connection import NOTES
 from cortex_m_hil.targets.elf_architecture import built_for
-from cortex_m_hil.targets.model import ExecutorchInstall, Target
+from cortex_m_hil.targets.target import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "hil docs runtimes says how one is built, and where to say where it is"

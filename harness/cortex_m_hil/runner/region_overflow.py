@@ -10,7 +10,7 @@ from typing import Final
 from cortex_m_hil.errors import BuildError
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.targets.load import STACK_SIZE, line_of_pool, parse_size, size_text
-from cortex_m_hil.targets.model import POOL_ALIGNMENT, Target
+from cortex_m_hil.targets.target import POOL_ALIGNMENT, Target
 
 _SAID: Final = (
     re.compile(r"region ['`](?P<region>[^']+)' overflowed by (?P<bytes>\d+) bytes?"),  # GNU ld

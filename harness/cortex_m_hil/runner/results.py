@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
-from cortex_m_hil.targets.model import Launcher
+from cortex_m_hil.targets.target import Launcher
 
 # The launchers of this package, by their key below `launcher:`, in the syntax of an entry point.
 SHIPPED: Mapping[str, str] = {
@@ -57,7 +57,7 @@ def _load(entry: EntryPoint) -> type[Launcher]:
     if not (isinstance(found, type) and issubclass(found, Launcher)):
         raise ConfigError(
             f"launcher {entry.name!r} of {_package(entry)}: {entry.value} is no subclass of Launcher",
-            hint="cortex_m_hil.targets.model.Launcher",
+            hint="cortex_m_hil.targets.target.Launcher",
         )
     return found
 

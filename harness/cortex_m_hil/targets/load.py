@@ -21,7 +21,7 @@ from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets import launcher as launchers
 from cortex_m_hil.targets.cpu import Isa, cpu_name, cpus
-from cortex_m_hil.targets.model import Board, ExecutorchInstall, Launcher, Pools, Resident, Strict, Target
+from cortex_m_hil.targets.target import Board, ExecutorchInstall, Launcher, Pools, Resident, Strict, Target
 
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError, did_you_mean
 from cortex_m_hil.targets.cpu import cpu_name, cpus
-from cortex_m_hil.targets.model import HardwareLauncher, Target
+from cortex_m_hil.targets.target import HardwareLauncher, Target
 
 # The code that a runtime executes, for headers: a result must never look like more than it is.
 RUNTIMES = {

@@ -18,7 +18,7 @@ from cortex_m_hil.errors import ConfigError, FlashError, LaunchError, ToolchainE
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Port
+from cortex_m_hil.targets.target import Port
 from cortex_m_hil.targets.tool_commands import RawProcedure, parse_procedure
 from devices import Start
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from cortex_m_hil import errors, flow
 from cortex_m_hil.checks import unsupported
-from cortex_m_hil.checks.inputs import input_misfits, require_fit
+from cortex_m_hil.checks.input_checks import input_misfits, require_fit
 from cortex_m_hil.checks.lint import lint, raise_findings
 from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule
 from cortex_m_hil.checks.signatures import signature_of
@@ -41,8 +41,8 @@ from cortex_m_hil.program.values import Instruction, Value
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Board, Pools, Target
 from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.target import Board, Pools, Target
 from networks import Apply
 
 CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}

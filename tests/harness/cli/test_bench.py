@@ -13,7 +13,7 @@ from cortex_m_hil.cli.program_files import FORMULA
 from cortex_m_hil.diagnose.instruction_counts import Count, OperatorCount
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 
 MODULE = """
 import torch

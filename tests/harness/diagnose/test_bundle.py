@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import cortex_m_hil as hil
 from bundles import TEST, failure, mismatch
 from cortex_m_hil import flow
-from cortex_m_hil.checks.compare import compare
+from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import Recorded

@@ -20,7 +20,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import operator_at
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from misbehaving import OPTIONS, spaced

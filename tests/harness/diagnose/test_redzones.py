@@ -26,8 +26,8 @@ from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import RED_ZONE, Layout, clear_cache
 from cortex_m_hil.lowering.redzone_planning import spaced_offsets
 from cortex_m_hil.program.known_answer import known_answer
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.program.values import Planned, Value

@@ -16,8 +16,8 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.runner.links import protocol
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.target import Clock
 from networks import Net
 
 TARGETS = ["m0-qemu", "m4-qemu", pytest.param("m33-qemu", marks=pytest.mark.slow), "m55-qemu"]

@@ -21,8 +21,8 @@ from cortex_m_hil.flow import execution
 from cortex_m_hil.flow.dut import Dut, open_dut
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.reference import to_host
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session

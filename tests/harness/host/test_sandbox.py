@@ -27,8 +27,8 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Target
 
 SECONDS = 60.0
 TARGET = load_targets()["m4-qemu"]

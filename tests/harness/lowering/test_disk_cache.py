@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.lowering import LoweringOptions, clear_cache, executorch_api, lower
-from cortex_m_hil.lowering import cache as keys
+from cortex_m_hil.lowering import cache_keys as keys
 from cortex_m_hil.lowering.disk_cache import FORMAT, DiskCache, Entry, disk
 from cortex_m_hil.lowering.pipeline import cache
 from cortex_m_hil.program.program import Program
@@ -302,7 +302,7 @@ def test_what_is_around_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
             program = linear()()
         assert not program.remembered, name
     # The last one is a function of the lowering, replaced: from then on nothing has a key.
-    assert program.no_key == "cortex_m_hil.lowering.cache.files_digest was changed in memory"
+    assert program.no_key == "cortex_m_hil.lowering.cache_keys.files_digest was changed in memory"
 
 
 def test_references_are_remembered_for_each_inputs_and_the_float_module_runs_each_time() -> None:

@@ -17,21 +17,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.inputs import input_misfits
+from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.input_checks import input_misfits
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from cortex_m_hil.host.random_generators import seed
 from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, export, lower, quiet, required_scratch
-from cortex_m_hil.lowering import known_answer as builder
-from cortex_m_hil.lowering.cache import Lru
+from cortex_m_hil.lowering import known_answer_generator as builder
+from cortex_m_hil.lowering.cache_keys import Lru
 from cortex_m_hil.lowering.capability import feature, require_sizes
 from cortex_m_hil.lowering.module_export import run_stage
 from cortex_m_hil.lowering.pipeline import cache as remembered
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
 from cortex_m_hil.program.known_answer import file_name, known_answer
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.schema import HEADER_AT, HEADER_MAGIC, ValueKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
@@ -260,7 +260,7 @@ def test_a_missing_part_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) 
 
 def test_only_lowering_loads_torch() -> None:
     code = (
-        "import sys, cortex_m_hil.lowering, cortex_m_hil.checks.lint, cortex_m_hil.checks.compare\n"
+        "import sys, cortex_m_hil.lowering, cortex_m_hil.checks.lint, cortex_m_hil.checks.compare_outputs\n"
         "from cortex_m_hil.program.known_answer import known_answer\n"
         "from cortex_m_hil.program.program import parse_pte\n"
         "from cortex_m_hil.targets.cpu import Isa\n"

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import cortex_m_hil as hil
-from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.comparison import FindingKind
+from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.comparison_result import FindingKind
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison import FindingKind
+from cortex_m_hil.checks.comparison_result import FindingKind
 from cortex_m_hil.checks.lint import lint
 from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.checks.tolerance import Tolerance

@@ -14,7 +14,7 @@ from cortex_m_hil.maintainers.mutation.executorch_tree import SourceTree
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import ExecutorchInstall, Target
+from cortex_m_hil.targets.target import ExecutorchInstall, Target
 
 TARGET = load_targets()["m4-qemu"]
 BUILD = """

@@ -23,7 +23,7 @@ from cortex_m_hil.maintainers.fuzzing.program_mutator import BLIND, FieldEdit, M
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte, read_all_methods
+from cortex_m_hil.program.pte_reader import parse_pte, read_all_methods
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets

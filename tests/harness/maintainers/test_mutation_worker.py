@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.campaigns.workers import Worker
+from cortex_m_hil.campaigns.worker_processes import Worker
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.bundle_description import PASSED

@@ -15,8 +15,8 @@ from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.program.control_flow import ControlFlow, bits
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.lifetimes import Lifetimes
-from cortex_m_hil.program.model import PteFile
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.program.values import Instruction, Planned, Value

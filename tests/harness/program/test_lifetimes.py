@@ -15,9 +15,9 @@ from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.lifetimes import Extent, Lifetimes
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets

@@ -17,8 +17,8 @@ from bundling import bundle
 from cortex_m_hil.errors import ConfigError, ProgramRejected
 from cortex_m_hil.host.garbage import garbage_collection_paused
 from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
-from cortex_m_hil.program.model import MAX_METHOD_NAME
-from cortex_m_hil.program.pte import parse_pte, read_methods
+from cortex_m_hil.program.pte_file import MAX_METHOD_NAME
+from cortex_m_hil.program.pte_reader import parse_pte, read_methods
 from cortex_m_hil.program.tensor import HostTensor
 from paths import REPOSITORY
 from quantised_io import doubles
@@ -239,7 +239,7 @@ def test_methods_that_share_one_plan_cannot_multiply_the_work() -> None:
     tree = many(50)
     assert parse_pte(tree, method="encode")
     from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
-    from cortex_m_hil.program.pte import read_header
+    from cortex_m_hil.program.pte_reader import read_header
 
     reader = FlatbufferReader(bytes(data), read_header(bytes(data), "").program_size, "")
     at = Table(reader, reader.integer(0, "I", "root"), "Program").target("execution_plan")

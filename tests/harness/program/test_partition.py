@@ -24,7 +24,7 @@ from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.partition import Partition, PartitionKind, planned_in_int8
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import read_methods
+from cortex_m_hil.program.pte_reader import read_methods
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
 

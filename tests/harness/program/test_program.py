@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from cortex_m_hil.errors import ConfigError, ProgramRejected
 from cortex_m_hil.program import schema, tensor
 from cortex_m_hil.program.known_answer import known_answer
-from cortex_m_hil.program.model import PteFile
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.program.values import Instruction, Planned, Value

@@ -18,7 +18,7 @@ from cortex_m_hil.lowering.named_modules import NETWORKS, load_named_module
 from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte, read_all_methods, read_methods
+from cortex_m_hil.program.pte_reader import parse_pte, read_all_methods, read_methods
 from cortex_m_hil.program.size import PtePart, PteSection, PteSize, measure_pte
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY

@@ -10,7 +10,7 @@ import pytest
 
 from cortex_m_hil.diagnose.memory_fit import Region
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 from junit_schema import invalid
 from paths import REPOSITORY
 

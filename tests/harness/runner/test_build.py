@@ -26,8 +26,8 @@ from cortex_m_hil.runner.build import build_runner, portable_operators
 from cortex_m_hil.runner.region_overflow import overflowed
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.load import load_targets, parse_size
-from cortex_m_hil.targets.model import Board, Pools, Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from cortex_m_hil.targets.target import Board, Pools, Target
 from paths import IMPORT_ROOT, REPOSITORY
 
 TARGETS = load_targets()

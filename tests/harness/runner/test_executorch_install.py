@@ -48,8 +48,8 @@ from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.links.protocol import MemoryRegion, PayloadReader, Request
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import ExecutorchInstall, Target
 from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.target import ExecutorchInstall, Target
 from dim_orders import Form, relaid
 from networks import Apply
 from portable_operators import BY_TORCH_ALONE, FAMILIES, NOT_IN_FORM, REFUSED, Compared, agree

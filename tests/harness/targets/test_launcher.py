@@ -13,13 +13,13 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets.launcher import GROUP, SHIPPED, find_launcher
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Launcher
+from cortex_m_hil.targets.target import Launcher
 from paths import IMPORT_ROOT
 
 LAUNCHER = """
 from dataclasses import dataclass
 from cortex_m_hil.runner.launchers.simulator import Simulator
-from cortex_m_hil.targets.model import Strict
+from cortex_m_hil.targets.target import Strict
 
 class Settings(Strict):
     speed: int

@@ -20,7 +20,7 @@ from cortex_m_hil.runner.launchers.native import NativeLauncher
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.load import _load_file, load_targets, parse_size
-from cortex_m_hil.targets.model import Pools, Target
+from cortex_m_hil.targets.target import Pools, Target
 from limits import at_once
 
 GOOD_BOARD = "pools: {program: 1M, planned: 512K, method: 65536}\n"

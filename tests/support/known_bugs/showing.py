@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison import Comparison, FindingKind
+from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
 from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
 from cortex_m_hil.checks.tolerance import Tolerance
@@ -21,8 +21,8 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.target import Target
 from known_bugs.modules import Sample
 from planting import plant
 from trust import trust_again

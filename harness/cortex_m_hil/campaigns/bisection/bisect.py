@@ -32,7 +32,7 @@ from cortex_m_hil.campaigns.bisection.test_verdicts import (
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.campaigns.workers import LOG_LINES
+from cortex_m_hil.campaigns.worker_processes import LOG_LINES
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses

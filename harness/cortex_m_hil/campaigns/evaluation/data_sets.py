@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cortex_m_hil.checks.inputs import InputQuantizer, Taken, converted
+from cortex_m_hil.checks.input_checks import InputQuantizer, Taken, converted
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import archives, arrays, files

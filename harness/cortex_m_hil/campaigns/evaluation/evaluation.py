@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Sample
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import predicted_class, squared_error
-from cortex_m_hil.checks.inputs import Taken
+from cortex_m_hil.checks.input_checks import Taken
 from cortex_m_hil.checks.quanta import quanta_apart
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError
 from cortex_m_hil.host import files
@@ -31,8 +31,8 @@ from cortex_m_hil.lowering.options import DEFAULT
 from cortex_m_hil.program.bundled import SUFFIXES, read_program
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import dequantized, input_quantization, output_quantization
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner import launchers

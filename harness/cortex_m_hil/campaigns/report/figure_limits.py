@@ -26,7 +26,7 @@ from cortex_m_hil.campaigns.report.night import (
     matches,
 )
 from cortex_m_hil.errors import did_you_mean
-from cortex_m_hil.targets.model import Strict
+from cortex_m_hil.targets.target import Strict
 
 _SHARE: Final = re.compile(r"([+-]) ?(\d+(?:\.\d+)?) ?%")
 

@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.store import from_fields
 from cortex_m_hil.flow.coverage.counts import Coverage
 from cortex_m_hil.runner.results import STATISTICS, Verdict
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 
 Figure: TypeAlias = "int | float | str"
 TargetRuntime: TypeAlias = "tuple[str, str]"  # target, runtime

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from cortex_m_hil.campaigns.report.cell_details import Cells
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.night import Key, Night, Result, TargetRuntime
-from cortex_m_hil.campaigns.report.page_cells import Cells
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.campaigns.report.totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.flow.coverage.counts import total

@@ -10,7 +10,7 @@ from cortex_m_hil.checks.layout import wrong_layout
 from cortex_m_hil.checks.lint_rules.finding import HINTS, IN_FLOAT, LintFinding, LintSubject, Rule
 from cortex_m_hil.checks.operator_signature import Misfit
 from cortex_m_hil.checks.signatures import blind_to_scales, operator_misfits, takes
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.values import Instruction
 

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Final
 
 from cortex_m_hil.checks import unsupported
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, ScratchNeed
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.values import Instruction
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 
 class Rule(str, Enum):

@@ -8,7 +8,7 @@ from typing import Final
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.lint_rules.finding import IN_FLOAT, LintFinding, LintSubject, Rule
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.values import Instruction
 

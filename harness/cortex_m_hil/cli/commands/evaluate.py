@@ -22,8 +22,8 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
 from cortex_m_hil.campaigns.evaluation.evaluation_report import SOURCE_NAMES, EvaluationReport, Results, Thresholds
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import ClassRow
-from cortex_m_hil.checks.comparison import quanta_word
-from cortex_m_hil.checks.inputs import InputQuantizer
+from cortex_m_hil.checks.comparison_result import quanta_word
+from cortex_m_hil.checks.input_checks import InputQuantizer
 from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app

@@ -60,8 +60,8 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import compiler
 from cortex_m_hil.runner.results import Verdict
-from cortex_m_hil.targets.model import Strict
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Strict
 
 FILE: Final = "nightly.yaml"
 SHOWN: Final = 4  # failures

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.comparison_result import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, json_fields, write_log
 from cortex_m_hil.cli.app import app

@@ -14,8 +14,8 @@ from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import compiler
 from cortex_m_hil.targets.load import load_user_targets, size_text
-from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.target import Target
 
 
 @app.command(

@@ -13,8 +13,8 @@ from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.cpu import HOST
-from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Target
 
 # Factor of a program's time limit: kernels that count are not optimised, and execute up to 12 times the instructions
 # (MLPerf Tiny's MobileNet, m4-qemu; m55-qemu 10, m0-qemu 6, native 3).

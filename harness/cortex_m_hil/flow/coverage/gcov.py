@@ -14,7 +14,7 @@ from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.cpu import HOST
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 SOURCES: Final = "firmware/"  # -ffile-prefix-map calls the source tree so
 # Folders of kernels' sources in gcov's notes, and what replaces them in reports: this project's own, and those of an

@@ -30,7 +30,7 @@ from cortex_m_hil.maintainers.mutation.mutation_campaign import Mutation, Mutati
 from cortex_m_hil.maintainers.mutation.mutation_report import KillRate, MutationReport
 from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome, runtime_of
 from cortex_m_hil.maintainers.suite_runs import upstream_command
-from cortex_m_hil.targets.model import HardwareLauncher
+from cortex_m_hil.targets.target import HardwareLauncher
 
 KIND: Final = "mutate"
 KEEPING: Final = "cortex_m_hil.maintainers.pytest_plugins.keep_programs"

@@ -13,7 +13,7 @@ from typing import Final
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.connection import Elf
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 _OLD: Final = 60 * 10**9  # ns
 

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.checks.compare import compare
+from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_description import PASSED
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cortex_m_hil.campaigns import store, workers
+from cortex_m_hil.campaigns import store, worker_processes
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import ConfigError
@@ -78,7 +78,7 @@ class MutationPlan(store.Plan):
         return MutationWorkerSettings(str(ready), self.targets, self.targets_file, self.localize, self.folders)
 
 
-class MutationWorkers(workers.Workers):
+class MutationWorkers(worker_processes.Workers):
     """The worker processes of a campaign, which run `mutation_worker`."""
 
     def __init__(self, settings: MutationWorkerSettings, folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.planner import ATTEMPTS
 from cortex_m_hil.campaigns.store import Plan, Run
-from cortex_m_hil.campaigns.workers import answer_requests
+from cortex_m_hil.campaigns.worker_processes import answer_requests
 from cortex_m_hil.checks.elf import executed_digest
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, InfraError, Mismatch

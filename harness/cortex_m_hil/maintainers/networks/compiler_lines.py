@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import LoweringError
 from cortex_m_hil.lowering import pipeline
-from cortex_m_hil.lowering.cache import key_of
+from cortex_m_hil.lowering.cache_keys import key_of
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.module_export import Exported
 from cortex_m_hil.lowering.options import LoweringOptions

@@ -32,7 +32,7 @@ from cortex_m_hil.maintainers.networks.network_campaign import (
 )
 from cortex_m_hil.maintainers.networks.network_judge import kind_of_reason
 from cortex_m_hil.maintainers.networks.network_worker import NetworkOutcome, unpacked
-from cortex_m_hil.targets.model import HardwareLauncher
+from cortex_m_hil.targets.target import HardwareLauncher
 
 KIND: Final = "fuzz models"
 SHRINKING: Final = 120.0  # seconds for each defect

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cortex_m_hil.campaigns import store, workers
+from cortex_m_hil.campaigns import store, worker_processes
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import LaunchError
@@ -51,7 +51,7 @@ class NetworkPlan(store.Plan):
         return NetworkWorkerSettings(self.targets, self.runtimes, self.targets_file)
 
 
-class NetworkWorkers(workers.Workers):
+class NetworkWorkers(worker_processes.Workers):
     """The worker processes of a campaign, which run `network_worker`."""
 
     def __init__(self, plan: NetworkPlan, folder: Path) -> None:

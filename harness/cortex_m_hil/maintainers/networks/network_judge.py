@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.checks.comparison import FindingKind
+from cortex_m_hil.checks.comparison_result import FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory

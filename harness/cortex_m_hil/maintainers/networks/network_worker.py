@@ -14,7 +14,7 @@ from typing import Any
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.planner import ATTEMPTS
 from cortex_m_hil.campaigns.store import Plan, Run
-from cortex_m_hil.campaigns.workers import answer_requests
+from cortex_m_hil.campaigns.worker_processes import answer_requests
 from cortex_m_hil.errors import HarnessError, InfraError
 from cortex_m_hil.maintainers.networks.kernel_lines import counting
 from cortex_m_hil.maintainers.networks.network_judge import Checks, Disagreement, ModelJudge, NetworkJudgement, place_of

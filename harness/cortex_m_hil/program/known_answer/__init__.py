@@ -1,6 +1,6 @@
 """A tiny program per ISA class with its right answer, which tells a bad program from a bad board; torch is not needed.
 
-The files were made by `harness/cortex_m_hil/lowering/known_answer.py`: a quantised linear layer whose bias dominates.
+`lowering/known_answer_generator.py` made the files: a quantised linear layer whose bias dominates.
 """
 
 from __future__ import annotations

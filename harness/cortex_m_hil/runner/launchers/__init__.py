@@ -8,7 +8,7 @@ from pathlib import Path
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.runner.launchers.simulator import assertion
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, RunningProcess
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 __all__ = ["assertion", "connect", "engine", "explain_end", "require", "start"]
 

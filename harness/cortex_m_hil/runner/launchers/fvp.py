@@ -22,7 +22,7 @@ from cortex_m_hil.errors import ConfigError, LaunchError, ToolchainError, did_yo
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.runner.launchers.process import WALL_PER_CPU_SECOND
 from cortex_m_hil.runner.launchers.simulator import Simulator
-from cortex_m_hil.targets.model import Clock, Strict
+from cortex_m_hil.targets.target import Clock, Strict
 
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first

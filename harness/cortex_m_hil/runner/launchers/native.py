@@ -15,7 +15,7 @@ from cortex_m_hil.errors import HarnessError, TargetFault
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.sandbox import Sandbox, program_sandbox
 from cortex_m_hil.runner.launchers.simulator import Simulator
-from cortex_m_hil.targets.model import Strict, Target
+from cortex_m_hil.targets.target import Strict, Target
 
 _REPORT = re.compile(r"(?:ERROR: AddressSanitizer|runtime error|ERROR: LeakSanitizer): .*")
 # Signals that a process causes itself: in a simulator its own bug, in the native runner one of the firmware.

@@ -19,7 +19,7 @@ from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.sandbox import Sandbox, landlock_abi, program_sandbox
 from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.cpu import cpu_name, cpus
-from cortex_m_hil.targets.model import Clock, Strict, Target
+from cortex_m_hil.targets.target import Clock, Strict, Target
 
 # QEMU's own filter of system calls: SYS_SYSTEM, and any other attempt to start a program, ends it with SIGSYS.
 QUIET = ("-display", "none", "-monitor", "none")

@@ -21,7 +21,7 @@ from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, e
 from cortex_m_hil.runner.links.protocol import RESPONSE, Request
 from cortex_m_hil.runner.links.uart import BITS, LABGRID, VIRTUAL, Uart, vanished
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
-from cortex_m_hil.targets.model import DEFAULT_LEASE_WAIT, HardwareLauncher, Port, Resident, Strict, Target
+from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT, HardwareLauncher, Port, Resident, Strict, Target
 from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure, parse_procedure
 
 PROBE_TIMEOUT = 1.0  # seconds for a board that may or may not run a runner

@@ -15,7 +15,7 @@ from cortex_m_hil.host.sandbox import Sandbox
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.links.protocol import EXIT_ASSERT, EXIT_FAULT
 from cortex_m_hil.targets.connection import Connection, Elf, RunningProcess
-from cortex_m_hil.targets.model import Launcher, Target
+from cortex_m_hil.targets.target import Launcher, Target
 
 # Hints for the author of a board's firmware, and for a user who launches an ELF.
 _OF_RUNNER = "look for semihosting calls in the board's sources, and at qemu: args in targets.yaml"

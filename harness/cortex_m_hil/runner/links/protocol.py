@@ -17,13 +17,13 @@ from enum import IntEnum
 
 from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.errors.text import printable
-from cortex_m_hil.program.model import MAX_RANK, PteFile
+from cortex_m_hil.program.pte_file import MAX_RANK, PteFile
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.program.values import Value
 from cortex_m_hil.runner.results import INSTRUCTIONS, STATISTICS, Identity, Statistic, Usage
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.model import POOL_ALIGNMENT, Pools
+from cortex_m_hil.targets.target import POOL_ALIGNMENT, Pools
 
 RESPONSE = 0x80  # in the type of a frame
 EXIT_FAULT = 70  # the runner's exit status after a FAULT event

@@ -22,7 +22,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.program.memory_shortage import Shortage, region_of
 from cortex_m_hil.program.methods import DEFAULT_METHOD
-from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.runner.launchers import assertion, explain_end
@@ -41,7 +41,7 @@ from cortex_m_hil.runner.results import STATISTICS, Identity, Usage
 from cortex_m_hil.runner.session.events import Events, parse_all
 from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
 from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
-from cortex_m_hil.targets.model import Clock, Target
+from cortex_m_hil.targets.target import Clock, Target
 
 HANDSHAKE_TIMEOUT = 30.0  # seconds of the engine's CPU time for boot and HELLO
 REQUEST_TIMEOUT = 30.0  # seconds for a request that executes no program

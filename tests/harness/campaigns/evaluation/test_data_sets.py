@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cortex_m_hil.campaigns.evaluation.data_sets import BENCHMARKS, Raw, read_data_set
-from cortex_m_hil.checks.inputs import Taken
+from cortex_m_hil.checks.input_checks import Taken
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.tensor import TensorSpec
 

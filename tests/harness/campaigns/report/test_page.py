@@ -12,7 +12,7 @@ from browser import CHROMIUM, Page, browser
 from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.night import RUNNER, Result, by_key
 from cortex_m_hil.campaigns.report.report_page import html
-from cortex_m_hil.campaigns.report.trends import decoded, trends
+from cortex_m_hil.campaigns.report.trend_encoding import decoded, trends
 from generated_nights import HOSTILE, hostile, of, report
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium: ci/install.sh system installs it")

@@ -27,8 +27,8 @@ from cortex_m_hil.runner.build import COUNTING, build_runner
 from cortex_m_hil.runner.links import protocol
 from cortex_m_hil.runner.links.protocol import PayloadReader
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from cortex_m_hil.targets.target import Clock
 from paths import REPOSITORY
 
 TARGETS = load_targets()

@@ -21,7 +21,7 @@ from command_line import environment
 from cortex_m_hil.errors import LoweringError
 from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering import clear_cache, executorch_api, lower
-from cortex_m_hil.lowering.cache import key_or_reason
+from cortex_m_hil.lowering.cache_keys import key_or_reason
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from trust import trust_again

@@ -35,8 +35,8 @@ from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.targets.connection import Connection, Elf, LinkClosed
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from cortex_m_hil.targets.target import Target
 from paths import IMPORT_ROOT, REPOSITORY
 from several_methods import modules, three_methods
 

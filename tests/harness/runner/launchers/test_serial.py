@@ -72,8 +72,8 @@ from cortex_m_hil.runner.session import session as session_module
 from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Clock, Port, Resident, Target
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Clock, Port, Resident, Target
 from cortex_m_hil.targets.tool_commands import parse_procedure
 from devices import need_rp2040js, tools
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones

@@ -27,7 +27,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import known_answer
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.schema import SCALAR_TYPES
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.runner.launchers import process as process_module

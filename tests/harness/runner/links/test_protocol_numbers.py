@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cortex_m_hil.program.model import MAX_METHOD_NAME
+from cortex_m_hil.program.pte_file import MAX_METHOD_NAME
 from cortex_m_hil.runner.links import framing, protocol
 from paths import REPOSITORY
 

@@ -31,7 +31,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import KnownAnswer, known_answer
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.schema import DTYPES, SCALAR_TYPES, ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.runner import launchers
@@ -46,8 +46,8 @@ from cortex_m_hil.runner.session.session import TO_THE_END, Session
 from cortex_m_hil.targets.connection import Elf, LinkClosed
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.target import Target
 from paths import REPOSITORY
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]

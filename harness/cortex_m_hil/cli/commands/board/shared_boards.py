@@ -98,7 +98,7 @@ def _port(name: str, targets_file: Path | None) -> str:
         ConfigError: `name` is neither, or the target has no board or several.
     """
     from cortex_m_hil.targets.load import load_user_targets
-    from cortex_m_hil.targets.model import HardwareLauncher
+    from cortex_m_hil.targets.target import HardwareLauncher
 
     targets = load_user_targets(targets_file)
     target = targets.get(name)

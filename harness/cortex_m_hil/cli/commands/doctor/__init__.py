@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli import probes as doctor_probes
+from cortex_m_hil.cli import doctor_probes as doctor_probes
 from cortex_m_hil.cli.answers import NO, OK, Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.commands.doctor import cache, selftest
@@ -14,7 +14,7 @@ from cortex_m_hil.cli.commands.doctor.group import doctor
 from cortex_m_hil.cli.options import Json, Targets
 from cortex_m_hil.cli.output import row_of, with_status
 from cortex_m_hil.targets.load import load_user_targets
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.target import Target
 
 __all__ = ["cache", "selftest"]
 

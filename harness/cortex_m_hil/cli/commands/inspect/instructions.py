@@ -18,8 +18,8 @@ from cortex_m_hil.diagnose import instruction_counts as kernels
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Clock
 
 
 @inspect.command(

@@ -17,7 +17,7 @@ from cortex_m_hil.diagnose.instruction_counts import executed, figures
 from cortex_m_hil.errors import ConfigError, PortNotFound
 from cortex_m_hil.errors.text import percent
 from cortex_m_hil.program.partition import Island, Partition, PartitionKind, StepGroup, planned_in_int8
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 
 _Rows = list[tuple[str, str, StepGroup]]
 

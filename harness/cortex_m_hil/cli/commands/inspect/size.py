@@ -15,7 +15,7 @@ from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
 from cortex_m_hil.program import size as of_programs
 from cortex_m_hil.program.bundled import extract_pte
-from cortex_m_hil.program.pte import read_methods
+from cortex_m_hil.program.pte_reader import read_methods
 from cortex_m_hil.runner import elf_size as of_elfs
 from cortex_m_hil.targets.elf_architecture import MAGIC
 

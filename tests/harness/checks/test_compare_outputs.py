@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from cortex_m_hil import errors
 from cortex_m_hil.checks.advice import LOCALIZE, Advice
-from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.comparison import Comparison, Figures, FindingKind
+from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.comparison_result import Comparison, Figures, FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.program.known_answer import known_answer
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
-from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 

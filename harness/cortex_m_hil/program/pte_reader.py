@@ -12,7 +12,7 @@ from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.dataflow import states
 from cortex_m_hil.program.flatbuffers import FlatbufferReader, Table
 from cortex_m_hil.program.methods import choose_method, constant_value
-from cortex_m_hil.program.model import MAX_METHOD_NAME, MAX_RANK, Constant, PteFile
+from cortex_m_hil.program.pte_file import MAX_METHOD_NAME, MAX_RANK, Constant, PteFile
 from cortex_m_hil.program.schema import (
     DTYPES,
     DYNAMIC_UNBOUND,

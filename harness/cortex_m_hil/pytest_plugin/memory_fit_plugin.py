@@ -18,8 +18,8 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.pytest_plugin import records
 from cortex_m_hil.pytest_plugin.fixtures import TEST_ID
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.targets.model import HardwareLauncher
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import HardwareLauncher
 
 _Place: TypeAlias = "tuple[str, str]"  # target, runtime
 FITS: Final = pytest.StashKey["Fits"]()

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.changes import is_exact
 from cortex_m_hil.campaigns.report.night import WORST, Key, Night, Result, combined, comparable_values
-from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.target import Clock
 
 Value: TypeAlias = "int | float | None"
 _TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # cycles and model ticks, which are no exact counts

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.campaigns import workers
-from cortex_m_hil.campaigns.workers import Worker
+from cortex_m_hil.campaigns import worker_processes
+from cortex_m_hil.campaigns.worker_processes import Worker
 from cortex_m_hil.errors import LaunchError
 
 
@@ -18,7 +18,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     """Reads nothing and says nothing."""
     (tmp_path / "silent_worker.py").write_text("import time\ntime.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(workers, "ANSWER_TIMEOUT", 0.2)
+    monkeypatch.setattr(worker_processes, "ANSWER_TIMEOUT", 0.2)
     worker = Worker("hil try", ["silent_worker"], tmp_path / "log")
     yield worker
     worker.end()

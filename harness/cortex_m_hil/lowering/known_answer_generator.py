@@ -1,4 +1,4 @@
-"""Generator of the self-test's programs: `python -m cortex_m_hil.lowering.known_answer` rewrites their folder.
+"""Generator of the self-test's programs. `python -m cortex_m_hil.lowering.known_answer_generator` rewrites them.
 
 Weights, bias and input follow explicit formulas, so that the same numbers come out with any torch. The bias is large
 compared with the products: a runtime that drops it cannot pass.

@@ -16,8 +16,8 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.program.dataflow import InputQuantization, Quantization
 from cortex_m_hil.program.io_quantization import QUANTA, input_quantization, output_quantization, quantized
-from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import SIZES, Array, HostTensor, TensorSpec, misfit
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.lowering import LoweringOptions, clear_cache, compiler_files, lower
-from cortex_m_hil.lowering.cache import key_of
+from cortex_m_hil.lowering.cache_keys import key_of
 from cortex_m_hil.lowering.content_digest import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.lowering.module_export import trace

@@ -20,8 +20,8 @@ from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.paths import cache_advice, cache_directory
 from cortex_m_hil.runner.launchers.process import Process
-from cortex_m_hil.targets.model import Launcher, Target
 from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.target import Launcher, Target
 
 ROUND_TRIPS: Final = ("m4-qemu", "m0-qemu", "m55-qemu", "native")  # one per ISA class and compiler
 ONLY_FOR_MESSAGES: Final = frozenset({"arm-none-eabi-addr2line", "arm-none-eabi-objdump"})

@@ -10,7 +10,7 @@ from typing import Any, Final
 from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.groups import ChangeGroup
 from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result
-from cortex_m_hil.campaigns.report.trends import Value, trends
+from cortex_m_hil.campaigns.report.trend_encoding import Value, trends
 
 LOGS: Final = 450_000  # characters of all logs together
 LEAST: Final = 200  # characters of a log, however many there are

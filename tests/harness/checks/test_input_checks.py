@@ -20,7 +20,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.campaigns.evaluation import data_sets
 from cortex_m_hil.campaigns.evaluation.data_sets import Raw
 from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
-from cortex_m_hil.checks.inputs import InputQuantizer, Taken, converted, dtype_advice, input_misfits, lost
+from cortex_m_hil.checks.input_checks import InputQuantizer, Taken, converted, dtype_advice, input_misfits, lost
 from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.diagnose import bundle_file
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
