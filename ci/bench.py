@@ -1,4 +1,4 @@
-"""Measure the seconds of the harness itself: stages of its lowering, and whole pytest runs (docs/performance.md).
+"""Measure the seconds of the harness itself: stages of its lowering, and whole pytest runs (docs/maintainers.md).
 
 python ci/bench.py lowering ds_cnn --runs 5
 python ci/bench.py matrix tests/targets -t m55-qemu,m4-qemu,m0-qemu

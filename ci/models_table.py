@@ -1,4 +1,4 @@
-"""Make the tables in tests/nightly/models.md by running the models, and their summary in docs/verification.md.
+"""Make the tables in tests/nightly/models.md by running the models, and their summary in docs/runtimes.md.
 
     python ci/models_table.py [NAME...]
 
@@ -41,7 +41,7 @@ from cortex_m_hil.lowering import named_modules as networks  # noqa: E402
 from cortex_m_hil.maintainers import executorch_suites as suite  # noqa: E402
 
 TABLES: Final = ROOT / "tests" / "nightly" / "models.md"
-PAGE: Final = ROOT / "docs" / "verification.md"  # the page with the summary
+PAGE: Final = ROOT / "docs" / "runtimes.md"  # the page with the summary
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 LONGER: Final = 40.0  # multiplier of the 30 s for a program; MobileNetV2 on a Cortex-M0 needs it
 NOT_RUN: Final = "not run"  # in place of an obstacle: the model or operator was added to the table and not run yet

@@ -1,4 +1,4 @@
-"""`ci/bench.py`: seconds of the harness itself (docs/performance.md)."""
+"""`ci/bench.py`: seconds of the harness itself (docs/maintainers.md)."""
 
 from __future__ import annotations
 

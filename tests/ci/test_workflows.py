@@ -25,7 +25,7 @@ from paths import REPOSITORY
 
 FILES = sorted(WORKFLOWS.glob("*.yml"))
 ACTION = REPOSITORY / "action.yml"
-CI, GETTING_STARTED = (REPOSITORY / "docs" / f"{name}.md" for name in ("ci", "getting-started"))
+CI, GETTING_STARTED = (REPOSITORY / "docs" / f"{name}.md" for name in ("nightly", "getting-started"))
 TEST = """
 import numpy
 
@@ -184,7 +184,7 @@ def test_what_to_compare_with_may_be_named(run: Callable[..., Runner], against: 
 
 @pytest.fixture
 def workflow_to_copy(tmp_path: Path) -> Path:
-    """The one of docs/ci.md for a project that has the wheel."""
+    """The one of docs/nightly.md for a project that has the wheel."""
     [block] = re.findall(r"^```yaml\n(name: Tests on .*?)^```$", CI.read_text(), re.MULTILINE | re.DOTALL)
     file = tmp_path / ".github" / "workflows" / "targets.yml"
     file.parent.mkdir(parents=True)

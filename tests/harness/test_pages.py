@@ -19,8 +19,7 @@ from cortex_m_hil.campaigns.report.night import Key, Result
 from cortex_m_hil.campaigns.store import Store
 from cortex_m_hil.runner.results import Verdict
 from documented import Shell, environment_of, shell, write
-from paths import REPOSITORY
-from shown import blocks
+from shown import blocks, text_of
 
 TEST: Final = """
 import numpy
@@ -89,8 +88,8 @@ def opened(user_path: str, tmp_path: Path) -> Iterator[Shell]:
         yield ready
 
 
-def commands_of(page: str) -> list[str]:
-    return [shown.command for block in blocks((REPOSITORY / page).read_text()) for shown in block.commands()]
+def commands_of(text: str) -> list[str]:
+    return [shown.command for block in blocks(text) for shown in block.commands()]
 
 
 def execute(opened: Shell, lines: Iterable[str], said: Mapping[str, str]) -> None:
@@ -114,15 +113,15 @@ def test_the_page_on_nightlies(opened: Shell) -> None:
     for number in (1, 2):
         exported(folder / f"nightly-{number}.jsonl.gz", nightly_of(NIGHTLIES + 1 + number))
         exported(folder / f"part-{number}.jsonl.gz", nightly_of(0.1, f"t::test_{number}", part=f"{number}/2"))
-    execute(opened, commands_of("docs/nightly.md"), SAID)
+    execute(opened, commands_of(text_of("docs/nightly.md").replace(text_of("docs/nightly.md#ci"), "")), SAID)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nights_before", [1, 0])
 def test_the_page_on_ci(opened: Shell, nights_before: int) -> None:
     """Jobs on two targets, then the one that puts them together; on the first night, and on another."""
-    page = (REPOSITORY / "docs" / "ci.md").read_text()
-    job, last = ([one.command for one in block.commands()] for block in blocks(page) if block.language == "sh")
+    own = blocks(text_of("docs/nightly.md#ci"))
+    job, last = ([one.command for one in block.commands()] for block in own if block.language == "sh")
     assert len(job) + len(last) >= 7
     if nights_before:
         exported(opened.folder / "history" / "before.jsonl.gz", nightly_of(1))
@@ -144,12 +143,10 @@ def test_the_page_on_ci(opened: Shell, nights_before: int) -> None:
 
 def test_the_page_on_shared_boards(opened: Shell) -> None:
     """Of the targets.yaml that it begins with; no board is there, and none is needed to keep others away from it."""
-    page = (REPOSITORY / "docs" / "boards.md").read_text()
+    page = text_of("docs/boards.md")
     entries = next(block.text for block in blocks(page) if block.text.startswith("targets:"))
     write(opened.folder, {"targets.yaml": entries})
-    hold, clear, release = [
-        one for one in commands_of("docs/boards.md") if re.match("hil board (hold|clear|release) ", one)
-    ]
+    hold, clear, release = [one for one in commands_of(page) if re.match("hil board (hold|clear|release) ", one)]
     execute(opened, [hold], {hold: " is yours for 30 minutes"})
     assert "for loose cable" in opened.run("hil board status").said
     execute(opened, [clear, release], {clear: " is in use again\n", release: " was held by "})

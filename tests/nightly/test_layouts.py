@@ -39,7 +39,7 @@ def test_a_layout_of_another_class_in_a_residual_network_is_one_operator(tmp_pat
 
 
 def test_the_layout_of_mve_is_caught_for_every_seed_and_is_the_right_one_on_mve() -> None:
-    """ExecuTorch's own criterion (20 quanta, and the same class) lets it pass: docs/verification.md."""
+    """ExecuTorch's own criterion (20 quanta, and the same class) lets it pass: docs/maintainers.md."""
     found = measure("stresnet", range(2), 64)
     for (target, layout), every in found.items():
         is_wrong = layout == "MVE's" and target != "m55-qemu"

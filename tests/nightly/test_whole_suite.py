@@ -20,7 +20,7 @@ XFAILS = {
     "ops/test_max_pool2d.py": Counter({"Exception": 1}),
     "ops/test_softmax.py": Counter({"UnsupportedOperator": 1}),
 }
-# Of the backend suite, by its Cortex-M flow: as docs/verification.md tells.
+# Of the backend suite, by its Cortex-M flow: as docs/maintainers.md tells.
 OF_FLOW = {"PASS": 307, "FAIL": 63, "SKIP": 97}
 FAILURES = {
     "operators/test_adaptive_avgpool3d.py": Counter({"UnsupportedOperator": 4}),

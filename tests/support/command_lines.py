@@ -127,12 +127,11 @@ IN_A_USERS_FOLDER: Final = (
     "docs/evaluate.md",
     "docs/failures.md",
     "docs/maintainers.md",
-    "docs/performance.md",
     "docs/runtimes.md",
 )
 IN_A_CHECKOUT: Final = ("firmware/fuzz/README.md",)  # pages whose commands run in this checkout, with its .venv
 # tests/harness/test_pages.py
-QUICK: Final = ("docs/ci.md", "docs/nightly.md")
+QUICK: Final = ("docs/nightly.md",)
 
 _ASSIGNMENT: Final = re.compile(r"\w+=")
 _OPTIONS_OF_EXECUTORCH: Final = ("--cortex-m-target",)  # options that ExecuTorch's conftest.py adds

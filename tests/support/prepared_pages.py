@@ -137,10 +137,15 @@ def _boards(shell: Shell) -> None:
     write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER})
 
 
-def _small_suite(shell: Shell) -> None:
-    write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER, "test_model.py": PASSING, "floats.py": FLOATS})
+def _programs(shell: Shell) -> None:
+    _elfs(shell)
+    write(shell.folder, {"floats.py": FLOATS})
     floats = shell.run("python floats.py")
     assert floats.status == 0, floats.said
+
+
+def _small_suites(shell: Shell) -> None:
+    write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER, "test_model.py": PASSING})
     other = shell.folder.parent / "other"
     write(other, {"tests/targets/test_it.py": KNOWN_ANSWER})
     (other / ".venv").mkdir(parents=True)
@@ -151,7 +156,7 @@ PREPARE: Final[Mapping[str, Callable[[Shell], None]]] = {
     "README.md": _readme,
     "docs/bisect.md": _executorch,
     "docs/boards.md": _boards,
-    "docs/command-line.md": _elfs,
+    "docs/command-line.md": _programs,
     "docs/evaluate.md": _data_sets,
-    "docs/performance.md": _small_suite,
+    "docs/maintainers.md": _small_suites,
 }

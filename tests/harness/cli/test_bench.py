@@ -1,4 +1,4 @@
-"""`hil inspect instructions`; docs/performance.md is its page."""
+"""`hil inspect instructions`; docs/command-line.md is its page."""
 
 from __future__ import annotations
 

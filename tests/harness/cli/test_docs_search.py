@@ -23,7 +23,10 @@ QUESTIONS = {
     "reading a failure": "failures#reading-a-failure",
     "red zones": "failures#red-zones",
     "TargetFault": "failures#targetfault",
-    "which models run": "verification#which-models-run",
+    "which models run": "runtimes#which-models-run",
+    "verification": "maintainers#verification",  # pages that there were: in others now
+    "performance": "command-line#performance",
+    "ci": "nightly#ci",
 }
 PAGE = """\
 # Cats
