@@ -1,4 +1,4 @@
-"""Make the table in docs/known_bugs.md from tests/support/known_bugs/bugs.py: `python ci/known_bugs_table.py`."""
+"""Make the tables in docs/known_bugs.md from tests/support/known_bugs/bugs.py: `python ci/known_bugs_table.py`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from known_bugs.finds import FOUND, UNTRIED  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "known_bugs.md"
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
-_HEAD: Final = "| find | what is wrong | where | caught by | workaround |\n|---|---|---|---|---|\n"
+_FINDS: Final = "| find | what is wrong | where | caught by | workaround |\n|---|---|---|---|---|\n"
+_THREADS: Final = "| what is wrong | where | caught by |\n|---|---|---|\n"
+_ALL: Final = {"m4-qemu", "m0-qemu", "m55-qemu"}  # one of each ISA class
 
 
 def rendered(page: str) -> str:
     """Return the page with its tables and its count made anew."""
-    made = {"finds": _table(), "count": _count(BUGS)}
+    made = {"finds": _finds(), "threads": _threads(), "count": _count(BUGS)}
     return _BLOCK.sub(lambda block: block[1] + made[block[2]], page)
 
 
 def _count(bugs: Iterable[KnownBug]) -> str:
-    """Return a table of how many bugs are shown in which way, by the best way of each."""
+    """Return a sentence of how many bugs are shown in which way, by the best way of each."""
     kinds = [_kind(bug) for bug in bugs]
-    rows = "".join(f"| {kind} | {kinds.count(kind)} |\n" for kind in dict.fromkeys(_KINDS))
-    return f"| shown | bugs |\n|---|---|\n{rows}| all | {len(kinds)} |\n"
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in _KINDS)
+    return f"{len(kinds)} bugs: {counts}.\n"
 
 
 _KINDS: Final = (
@@ -48,27 +50,39 @@ def _kind(bug: KnownBug) -> str:
     return best or _KINDS[3 if bug.shown_by else 4]
 
 
-def _table() -> str:
-    """Return the table of all bugs: the finds by number, then those that only threads of upstream tell of."""
+def _finds() -> str:
+    """Return the table of what this project found, by number."""
     numbered = {int(number): bug for bug in BUGS for number in _numbers(bug)}
-    rows = [_row(bug, number) for number, bug in sorted(numbered.items())]
-    return _HEAD + "".join(rows + [_row(bug) for bug in BUGS if not _numbers(bug)])
+    return _FINDS + "".join(_find_row(bug, number) for number, bug in sorted(numbered.items()))
+
+
+def _threads() -> str:
+    """Return the table of the bugs that only threads of upstream tell of."""
+    bugs = [bug for bug in BUGS if not _numbers(bug)]
+    return _THREADS + "".join(_row(f"**{bug.name}**: {bug.symptom}", _links(bug), _caught(bug)) for bug in bugs)
 
 
 def _numbers(bug: KnownBug) -> list[str]:
     return [one.removeprefix("find ") for one in bug.upstream if one.startswith("find ")]
 
 
-def _row(bug: KnownBug, number: int = 0) -> str:
-    """Return a bug's row: of a find what is known of it, else what the threads say."""
-    links = [_link(one) for one in bug.upstream if not one.startswith("find ")]
-    what, where, workaround = bug.symptom, links, "–"
-    if number:
-        find = FOUND[number]
-        what, where = find.what, [find.where, *links]
-        workaround = f"{find.workaround} (not tried)" if number in UNTRIED else find.workaround
-    caught = "; ".join(_all_caught(bug))
-    return f"| {' | '.join((str(number or '–'), f'**{bug.name}**: {what}', ', '.join(where), caught, workaround))} |\n"
+def _find_row(bug: KnownBug, number: int) -> str:
+    find = FOUND[number]
+    workaround = f"{find.workaround} (not tried)" if number in UNTRIED else find.workaround
+    where = ", ".join(filter(None, (find.where, _links(bug))))
+    return _row(str(number), f"**{bug.name}**: {find.what}", where, _caught(bug), workaround)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _links(bug: KnownBug) -> str:
+    return ", ".join(_link(one) for one in bug.upstream if not one.startswith("find "))
+
+
+def _caught(bug: KnownBug) -> str:
+    return "; ".join(_all_caught(bug))
 
 
 def _all_caught(bug: KnownBug) -> Iterator[str]:
@@ -85,6 +99,8 @@ def _operator(shown: Shown) -> str:
 
 
 def _targets(shown: Shown) -> str:
+    if {*shown.shows} == _ALL:
+        return "all"
     hidden = f"; passes on {', '.join(shown.hidden)}" if shown.hidden else ""
     return f"{', '.join(shown.shows)}{hidden}"
 
