@@ -19,24 +19,25 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "evaluate.md"
 EXAMPLE: Final = ROOT / "examples" / "evaluate"
 TARGETS: Final = "m55-qemu,m4-qemu,m0-qemu"
-CLASSES: Final = {"m55-qemu": "MVE", "m4-qemu": "DSP", "m0-qemu": "SCALAR"}
 MODELS: Final = {"digits": (), "machine": (), "keywords": ("--negative", "0", "--stream")}
 _BLOCK: Final = re.compile(r"(<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _HEAD: Final = (
-    "| model | target | class | | eager | fake-quant | dialect | target | as the dialect | quanta from fake-quant |\n"
-    "|---|---|---|---|---|---|---|---|---|---|\n"
+    "| model | targets | | eager | fake-quant | dialect | target | as the dialect | quanta from fake-quant |\n"
+    "|---|---|---|---|---|---|---|---|---|\n"
 )
 
 
 def rendered(page: str, answers: Iterator[Mapping[str, Any]]) -> str:
-    """Return the page with its table made anew."""
-    table = _HEAD + "".join(f"| {' | '.join(_cells(one))} |\n" for one in answers)
-    return _BLOCK.sub(lambda block: block[1] + table, page)
+    """Return the page with its table made anew: targets of a model with equal figures are one row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for one in answers:
+        rows.setdefault((one["model"].partition(":")[2], *_figures(one)), []).append(one["target"])
+    lines = (f"| {' | '.join((model, ', '.join(targets), *cells))} |\n" for (model, *cells), targets in rows.items())
+    return _BLOCK.sub(lambda block: block[1] + _HEAD + "".join(lines), page)
 
 
-def _cells(one: Mapping[str, Any]) -> Iterator[str]:
+def _figures(one: Mapping[str, Any]) -> Iterator[str]:
     figure = "auc" if one["top1"] is None else "top1"
-    yield from (one["model"].partition(":")[2], one["target"], CLASSES[one["target"]])
     yield {"auc": "AUC", "top1": "top-1"}[figure]
     yield from (f"{one[figure][source]:.4f}" for source in ("eager", "quantized", "dialect", "target"))
     yield f"{one['same_answers']['dialect']} of {one['samples']}"
