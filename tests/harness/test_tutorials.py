@@ -21,8 +21,6 @@ STATUSES: Final[Mapping[str, int]] = {
     "pytest --target=m4-qemu test_bias.py": 1,
     "pytest --target=m4-qemu --keep-programs kept test_bias.py": 1,
     "hil lint kept/*.pte -t m4-qemu": 1,
-    "pytest --target=m4-qemu --hil-bundles out test_quiet.py": 1,
-    "hil replay out/*.hil.zip": 1,
     "pytest --target=my-board test_my_board.py": 1,
 }
 
