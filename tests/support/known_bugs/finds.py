@@ -24,20 +24,20 @@ _REQUANTISE: Final = "calibrate with samples that give the layer a range"
 FOUND: Final[Mapping[int, Find]] = {
     1: Find(
         "planned for the wrong stride where the width's stride is wider than the kernel and the other stride: 288 "
-        "bytes used of 272, on all ISA classes",
+        "bytes used of 272",
         "CMSIS-NN `arm_transpose_conv_get_buffer_sizes_s8.c:73–77`",
         "a kernel of at least the stride's size",
     ),
     2: Find(
-        "where the vertical padding is no multiple of the stride: later rows are off by up to 255 quanta; mended in "
-        "CMSIS-NN after the commit that ExecuTorch pins",
+        "where the vertical padding is no multiple of the stride: later rows are off by up to 255 quanta; mended after "
+        "the commit that ExecuTorch pins",
         "CMSIS-NN `arm_transpose_conv_s8.c:141`",
         "`padding=0`, and cut the edges off",
     ),
     3: Find(
         "it multiplies and adds in one rounding: 4 of 576 values go to another quantum",
         "ExecuTorch `op_quantize_per_tensor.cpp:182–185`",
-        "none needed: one quantum",
+        "none needed",
     ),
     4: Find(
         "it narrows to 16 bits before it clamps: beyond 32,767 quanta a large positive value becomes −128",
@@ -72,9 +72,9 @@ FOUND: Final[Mapping[int, Find]] = {
         "fill the kernel up with zeros to 3×3, `padding=1`",
     ),
     11: Find(
-        "in a network with a hardswish `minimum`, `maximum` and `permute` stay ATen's behind a table; still right",
+        "`minimum`, `maximum` and `permute` in a network with a hardswish; still right",
         "ExecuTorch `decompose_hardswish_pass.py`, `aten_to_cortex_m_pass.py:1224–1262`",
-        "none needed: both runtimes have the operators",
+        "none needed",
     ),
     12: Find(
         "`aten::convolution` stays on int8 where a clamp comes before an operator whose inputs share one quantisation",
@@ -119,7 +119,7 @@ FOUND: Final[Mapping[int, Find]] = {
     ),
     20: Find(
         "a hardswish behind a layer with tiny outputs has a zero point that CMSIS-NN adds in 16 bits: off by up to 241 "
-        "quanta; MVE and SCALAR are right",
+        "quanta",
         "executorch 1.5.1 `passes/decompose_hardswish_pass.py:106`; CMSIS-NN `arm_elementwise_mul_s8.c`",
         "`x * torch.nn.functional.relu6(x + 3) / 6`",
     ),
@@ -232,7 +232,7 @@ FOUND: Final[Mapping[int, Find]] = {
     40: Find(
         "under `torch.no_grad()` or a switched-off `torch.autocast` the quantiser annotates nothing",
         "executorch 1.5.1 `backends/cortex_m/quantizer/node_finders.py`",
-        "none needed: this project writes such graphs out before it quantises",
+        "none needed: this project writes such graphs out",
     ),
     41: Find(
         "without scales and zero points: −0.07 for −1.16",
