@@ -11,6 +11,7 @@ import numpy as np
 
 from cortex_m_hil.lowering.named_modules import load_named_module
 from documented import Shell, write
+from paths import REPOSITORY
 from repositories import Repository
 from small_programs import small_program
 
@@ -145,6 +146,7 @@ def _programs(shell: Shell) -> None:
 
 
 def _small_suites(shell: Shell) -> None:
+    (shell.folder / "ci").symlink_to(REPOSITORY / "ci")
     write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER, "test_model.py": PASSING})
     other = shell.folder.parent / "other"
     write(other, {"tests/targets/test_it.py": KNOWN_ANSWER})
