@@ -7,10 +7,12 @@ the caller.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cortex_m_hil import errors as errors
 from cortex_m_hil import flow, lowering
@@ -18,10 +20,13 @@ from cortex_m_hil.checks.comparison_result import Comparison as Comparison
 from cortex_m_hil.checks.comparison_result import Figures as Figures
 from cortex_m_hil.checks.comparison_result import Finding as Finding
 from cortex_m_hil.checks.comparison_result import worst
+from cortex_m_hil.checks.expected import expected_outputs, expecting, in_quanta
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
+from cortex_m_hil.diagnose.budgets import Budget, require_budget
 from cortex_m_hil.diagnose.bundle import BundleTask
+from cortex_m_hil.diagnose.instruction_counts import operator_costs
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Departure as Departure
 from cortex_m_hil.diagnose.localize import Localization as Localization
@@ -44,6 +49,8 @@ from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Io as Io
 from cortex_m_hil.lowering import Layout as Layout
 from cortex_m_hil.program.bundled import read_program
+from cortex_m_hil.program.costs import CountOperators
+from cortex_m_hil.program.costs import OperatorCost as OperatorCost
 from cortex_m_hil.program.partition import Island as Island
 from cortex_m_hil.program.partition import Partition as Partition
 from cortex_m_hil.program.program import Program as Program
@@ -58,6 +65,9 @@ from cortex_m_hil.targets.resolve import Resolved, resolve
 from cortex_m_hil.targets.target import Target as Target
 
 _DEFAULT: Final = Tolerance()
+_Test = TypeVar("_Test", bound=Callable[..., Any])
+CASES: Final = "_hil_cases"
+"""The attribute of a test with the patterns and arguments of `hil_cases`, which the pytest plugin reads."""
 
 
 @checked_call("hil.load_targets")
@@ -92,6 +102,25 @@ def load_program(source: Path | str | bytes, *, method: str = "") -> Program:
     if isinstance(source, bytes):
         return read_program(source, "program.pte", method)
     return read_program(files.read(Path(source), files.PROGRAM_LIMIT), str(source), method)
+
+
+@checked_call("hil_cases")
+def hil_cases(pattern: str, *, argument: str = "case") -> Callable[[_Test], _Test]:
+    """Return a decorator that runs a test once for each test case of bundled programs (`.bpte`), on each target.
+
+    The test gets a `Program` with the inputs of its case and what that expects, for `check_program`. No file that
+    matches, a file without test cases, or a broken one is an error of the collection.
+
+    Args:
+        pattern: a glob, from the folder of the test's file.
+        argument: the name of the test's argument.
+    """
+
+    def decorate(test: _Test) -> _Test:
+        setattr(test, CASES, (*getattr(test, CASES, ()), (pattern, argument)))
+        return test
+
+    return decorate
 
 
 @checked_call("hil.open")
@@ -200,6 +229,8 @@ class OpenTarget:
         self.dut = dut
         self.lower = Lowering(dut.resolved, redzones)
         self._redzones = redzones
+        self._budget: Budget | None = None
+        self._unjudged = False  # no program has run since the budget was set
 
     @property
     def target(self) -> Target:
@@ -258,7 +289,8 @@ class OpenTarget:
         Returns:
             `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `instructions`, exact,
             or None where they cannot be counted so (QEMU can); `ticks` in units of the target's counter; `ran`, what
-            executed the program; `log`; `saturated`, the share of the quantised values that saturated.
+            executed the program; `log`; `saturated`, the share of the quantised values that saturated; `operators`,
+            what each operator takes, for which the program runs once more when it is asked for.
 
         Raises:
             LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit the target; nothing was run.
@@ -266,6 +298,7 @@ class OpenTarget:
             Mismatch: an element of an output was never written.
             RedzoneViolation, LifetimeViolation: something wrote outside its tensor, or read one whose lifetime was over
                 (with `redzones`).
+            BudgetExceeded: it took more than `budget` permits.
             ConfigError: there are no inputs, they do not fit the program in number, dtype, shape or dim order, a NaN is
                 quantised, or there is no such method.
         """
@@ -273,11 +306,12 @@ class OpenTarget:
         with Reporting(self.dut.resolved):
             program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             given = program.inputs if inputs is None else _host(program, inputs, quantizer)
-            with _Attempt(self, BundleTask(program, given, linted=lint, redzones=self._redzones)):
+            task = BundleTask(program, given, linted=lint, redzones=self._redzones, budget=self._budget)
+            with _Attempt(self, task):
                 result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
-            result = replace(result, saturated=quantizer.share)
-        self._ran(program, result)
-        return result
+                self._ran(program, result)
+                self._judge_budget(task, result)
+            return replace(result, saturated=quantizer.share, count=self._counting(task, result))
 
     @checked_call("hil.check")
     def check(
@@ -339,8 +373,8 @@ class OpenTarget:
                 dialect, and as the numbers that it stands for with fake-quant and eager.
 
         Returns:
-            The comparison, with the worst figures of each output (`Comparison.outputs`) over all inputs. Findings that
-            prove nothing wrong are issued as HilWarning.
+            The comparison, with the worst figures of each output (`Comparison.outputs`) over all inputs, and
+            `operators` as of `run`, for `inputs`. Findings that prove nothing wrong are issued as HilWarning.
 
         Raises:
             LoweringError: the module cannot be exported, quantised or lowered, or `min_cortex_m` is not reached.
@@ -393,6 +427,126 @@ class OpenTarget:
         with Reporting(self.dut.resolved):
             return self._verify(_chosen(program, method), tolerance, excluded=tuple(excluded))
 
+    @checked_call("hil.check_program")
+    def check_program(
+        self,
+        source: Program | Path | str | bytes,
+        inputs: tuple[Any, ...] | list[Any] | None = None,
+        expected: tuple[Any, ...] | list[Any] | None = None,
+        *,
+        qtol: int | None = None,
+        atol: float = Tolerance.atol,
+        rtol: float = Tolerance.rtol,
+        eager_sqnr: float | None = None,
+        method: str = "",
+        lint: bool = True,
+        quantize_inputs: bool = False,
+    ) -> Comparison:
+        """Lint a `.pte` that exists already, run it, and compare each output with what is expected.
+
+        Args:
+            source: the path of a `.pte` or `.bpte`, its bytes, or a program. In a test, a relative path is one from the
+                folder of the test's file; else from the current folder.
+            inputs: as `run` takes them. None: those that the program brings.
+            expected: a tuple, one array or tensor for each output, of its logical shape and dtype; none is converted.
+                None: what the program brings: each test case of a `.bpte` is run, and compared with its own.
+            qtol: quanta (steps of the output's quantisation) that an element may differ. None: 0, or `eager_sqnr`.
+            atol: for outputs that are not quantised, in units of the output: an element may differ by `atol +
+                rtol·|expected|`.
+            rtol: the part of the expected value in that bound.
+            eager_sqnr: minimum signal-to-noise ratio in dB in place of quanta, for what other arithmetic computed, such
+                as the float module. None: 15 for the cases of a `.bpte`, whose outputs are such; else quanta.
+            method: the name of the method; "": `forward`, or the only one that computes.
+            lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            quantize_inputs: as in `run`.
+
+        Returns:
+            The comparison, as `check` does; of several cases the worst figures, and `operators` of the first.
+            `saturated` is that of `run`.
+
+        Raises:
+            Mismatch: an output is not what is expected; the message has the program, and of several cases which.
+            ConfigError: nothing is expected, inputs or outputs do not fit the program, or an argument is wrong.
+            HarnessError: the errors of `load_program` and `run` too.
+        """
+        __tracebackhide__ = True
+        with Reporting(self.dut.resolved):
+            if qtol is not None and eager_sqnr is not None:
+                what = "qtol and eager_sqnr are two ways to judge a quantised output"
+                raise ConfigError(what, hint="qtol for exact arithmetic, eager_sqnr for what was computed in float")
+            least = Tolerance.eager_sqnr if eager_sqnr is None else eager_sqnr
+            tolerance = Tolerance(qtol=0 if qtol is None else qtol, atol=atol, rtol=rtol, eager_sqnr=least)
+            quantizer = flow.InputQuantizer(quantize_inputs)
+            program = self._loaded(source, method)
+            with _about(program, quantizer):
+                cases = _cases(program, inputs, expected, quantizer, by_sqnr=eager_sqnr is not None)
+            found = []
+            for case in cases if qtol is None else map(in_quanta, cases):
+                with _about(case, quantizer):
+                    found.append(self._verify(case, tolerance, linted=lint).comparison)
+            return replace(worst(found), saturated=quantizer.share)
+
+    def _loaded(self, source: Program | Path | str | bytes, method: str) -> Program:
+        if isinstance(source, Program):
+            return _chosen(source, method)
+        return load_program(source if isinstance(source, bytes) else self._located(Path(source)), method=method)
+
+    def _located(self, path: Path) -> Path:
+        """Return the path of a file that a call names; a hook for subclasses."""
+        return path
+
+    @checked_call("hil.budget")
+    def budget(
+        self, *, instructions: int | None = None, flash: int | str | None = None, ram: int | str | None = None
+    ) -> None:
+        """Limit what each program takes that runs here from now on, by any method but `localize`.
+
+        An earlier budget holds no longer. One that no program ran under is an error, at the end of the test or `with`.
+
+        Args:
+            instructions: CPU instructions of one run, of a stream those of a frame: an exact number, on QEMU.
+            flash: bytes of the `.pte`, as a number or as `"256K"`.
+            ram: bytes of its memory plan, in the same form; what red zones take of it does not count.
+
+        Raises:
+            ConfigError: a limit makes no sense, or nothing ran under the budget before. A run raises it where
+                instructions are limited and the target does not count them; and BudgetExceeded where more is taken.
+        """
+        __tracebackhide__ = True
+        self.require_judged()
+        try:
+            self._set_budget(Budget.of(instructions, flash, ram))
+        except ValueError as error:
+            hint = 'such as hil.budget(instructions=12_000, ram="4K")'
+            raise ConfigError(f"hil.budget: {error}", hint=hint) from None
+
+    def _set_budget(self, budget: Budget) -> None:
+        self._budget, self._unjudged = budget, True
+
+    def require_judged(self) -> None:
+        """Raise ConfigError if there is a budget that no program ran under."""
+        __tracebackhide__ = True
+        if self._unjudged:
+            self._unjudged = False
+            what = f"no program ran under the budget {self._budget}, so nothing was judged"
+            raise ConfigError(what, hint="the budget first, and then hil.check or hil.run")
+
+    def _judge_budget(self, task: BundleTask, result: RunResult, what: str = "") -> None:
+        self._unjudged = False
+        if task.budget is not None:
+            require_budget(task.budget, self.dut, task.program, task.inputs, result, what)
+
+    def _counting(self, task: BundleTask, result: RunResult) -> CountOperators:
+        """Return a function that counts by operator what a run took, once."""
+        program, inputs, ticks, clock = task.program, task.inputs, result.ticks, result.ran.clock
+
+        @cache
+        def count() -> tuple[OperatorCost, ...]:
+            with Reporting(self.dut.resolved):
+                return operator_costs(self.dut, program, inputs, ticks, clock)
+
+        return count
+
     def _verify_set(self, number: int, program: Program, tolerance: Tolerance, linted: bool) -> Comparison:
         """Verify a program on one set of inputs, and name the set in the details of a verdict.
 
@@ -419,13 +573,16 @@ class OpenTarget:
     def _verify(
         self, program: Program, tolerance: Tolerance, *, linted: bool = True, excluded: tuple[str, ...] = ()
     ) -> Checked:
-        with _Attempt(
-            self, BundleTask(program, program.inputs, tolerance, linted, self._redzones, excluded)
-        ) as attempt:
-            return flow.verify(
+        task = BundleTask(program, program.inputs, tolerance, linted, self._redzones, excluded, self._budget)
+        with _Attempt(self, task) as attempt:
+            checked = flow.verify(
                 self.dut, program,
                 tolerance=tolerance, linted=linted, excluded=excluded, observe=attempt.observe, guards=self._guards(),
             )  # fmt: skip
+            self._judge_budget(task, checked.result)
+        count = self._counting(task, checked.result)
+        comparison, result = replace(checked.comparison, count=count), replace(checked.result, count=count)
+        return replace(checked, comparison=comparison, result=result)
 
     @checked_call("hil.stream")
     def stream(
@@ -472,13 +629,20 @@ class OpenTarget:
             streamed = flow.stream_frames(
                 self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
             )
-        streamed = replace(streamed, saturated=quantizer.share)
-        self._ran(program, streamed.as_run())
+            streamed = replace(streamed, saturated=quantizer.share)
+            self._ran(program, streamed.as_run())
+            self._judge_stream(program, given, streamed)
         if not lint:
             self._tell_what_lint_refuses(program)
         for text in streamed.warnings:
             warn(f"{self.dut.resolved.display_name}: {text}")
         return streamed
+
+    def _judge_stream(self, program: Program, given: Sequence[tuple[HostTensor, ...]], streamed: Streamed) -> None:
+        """Judge the budget of the frame that took the most ticks."""
+        number = max(range(len(given)), key=lambda one: streamed.frames[one].ticks)
+        result = replace(streamed.as_run(), ticks=streamed.frames[number].ticks)
+        self._judge_budget(BundleTask(program, given[number], budget=self._budget), result, f"frame {number}")
 
     @checked_call("hil.localize")
     def localize(
@@ -516,8 +680,10 @@ class OpenTarget:
     def __enter__(self) -> OpenTarget:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
+        if kind is None:
+            self.require_judged()
 
     def _guards(self) -> flow.Guards | None:
         return self._watched if self._redzones else None
@@ -578,6 +744,44 @@ def _chosen(program: Program, method: str) -> Program:
     return program.method(method) if method else program
 
 
+def _cases(
+    program: Program, inputs: Sequence[Any] | None, expected: Sequence[Any] | None, quantizer: flow.InputQuantizer,
+    *, by_sqnr: bool,
+) -> Sequence[Program]:  # fmt: skip
+    """Return programs with inputs and what is expected of them: as given, or as the program brings them.
+
+    Raises:
+        ConfigError: nothing is expected, or the arrays do not fit the program.
+    """
+    if expected is not None and not program.cases:
+        given = program.inputs if inputs is None else _host(program, inputs, quantizer)
+        return [expecting(program, given, expected_outputs(program, _sent(expected)), by_sqnr=by_sqnr)]
+    if expected is not None or (inputs is not None and program.cases):
+        name = "inputs" if expected is None else "expected outputs"
+        hint = "hil.load_program(file).pte are the bytes of its .pte"
+        raise ConfigError(f"{name} are given for a bundled program, which brings its own", hint=hint)
+    cases = program.cases or (program,)
+    silent = [program] if inputs is not None else [one for one in cases if one.reference is None]
+    if silent:
+        what = f"nothing is expected of {silent[0].name}, so nothing would be checked"
+        hint = "expected=(array,), one for each output; hil.run(program, inputs) compares nothing"
+        raise ConfigError(what, hint=hint)
+    return cases
+
+
+@contextmanager
+def _about(program: Program, quantizer: flow.InputQuantizer) -> Iterator[None]:
+    """Add to an error which program it is about, and what its quantised inputs lost."""
+    try:
+        yield
+    except HarnessError as error:
+        source = f" ({program.file.source})" if program.file.source else ""
+        told = [("program", f"{program.name}{source}"), ("method", program.file.method)]
+        told += [("inputs", str(quantizer))] if quantizer.saturated else []
+        error.details = (*error.details, *told)
+        raise
+
+
 def _inputs(given: Any) -> Inputs:
     """Return a set of inputs as a tuple; reject a bare tensor: iterating it would treat its rows as inputs."""
     if not isinstance(given, (tuple, list)):
@@ -597,10 +801,14 @@ def _host(
     program: Program, inputs: Sequence[Any], quantizer: flow.InputQuantizer | None = None
 ) -> tuple[HostTensor, ...]:
     """Return inputs as host tensors, laid out for the program, and quantised where that is asked for."""
-    torch = sys.modules.get("torch")  # without the module nothing can be a tensor
-    values = list(inputs)
-    if torch is not None:
-        from cortex_m_hil.lowering.reference import to_host
+    return flow.arrange(program, _sent(inputs), quantizer)
 
-        values = [to_host(value) if isinstance(value, torch.Tensor) else value for value in values]
-    return flow.arrange(program, values, quantizer)
+
+def _sent(values: Sequence[Any]) -> list[Any]:
+    """Return values with torch tensors as host tensors, as they lie in memory."""
+    torch = sys.modules.get("torch")  # without the module nothing can be a tensor
+    if torch is None:
+        return list(values)
+    from cortex_m_hil.lowering.reference import to_host
+
+    return [to_host(value) if isinstance(value, torch.Tensor) else value for value in values]

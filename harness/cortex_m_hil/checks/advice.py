@@ -46,8 +46,8 @@ SIZE: Final = Advice(
     "inputs of the upper bounds, or a program that is lowered for this size, without dynamic_shapes",
 )
 EXPECTED: Final = Advice(
-    hint="are the expected values those of this program and these inputs? --qtol=N (--atol, --rtol for floats) allows "
-    "more"
+    hint="are the expected values those of this program and these inputs? qtol=N or --qtol=N (for floats atol, rtol) "
+    "allows more"
 )
 TARGET: Final = Advice(
     "the target: ExecuTorch's Python operators give other values for the same program",

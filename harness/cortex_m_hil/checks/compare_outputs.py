@@ -72,7 +72,7 @@ def compare(
         findings=tuple(finding for found, _ in results for finding in found),
         outputs=tuple(figures for _, figures in results),
         advice=tuple(advice),
-        operators=tuple(one.operator if one is not None else "" for one in program_file.dataflow.computed_by),
+        computed_by=tuple(one.operator if one is not None else "" for one in program_file.dataflow.computed_by),
     )
 
 

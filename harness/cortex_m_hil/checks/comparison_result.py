@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
 from cortex_m_hil.checks.advice import Advice
 from cortex_m_hil.errors import Mismatch
+from cortex_m_hil.program.costs import CountOperators, OperatorCost, counted_operators
 
 
 class FindingKind(str, Enum):
@@ -109,14 +110,23 @@ class Comparison:
     Attributes:
         findings: all, in the order of the outputs; `errors` and `warnings` are the two sorts.
         outputs: the figures of each output.
-        operators: for each output the operator that computed it, "" where it is not known.
+        computed_by: for each output the operator that computed it, "" where it is not known.
         advice: for each output what the findings say of the cause.
+        saturated: with `quantize_inputs`, the share of the quantised values that saturated; else None.
+        count: returns `operators`, by running the program once more; None where nobody can.
     """
 
     findings: tuple[Finding, ...]
     outputs: tuple[Figures, ...]
-    operators: tuple[str, ...] = ()
+    computed_by: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
+    saturated: float | None = None
+    count: CountOperators | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def operators(self) -> tuple[OperatorCost, ...]:
+        """Return what each operator took, as `RunResult.operators`; of several runs it is the first."""
+        return counted_operators(self.count)
 
     @property
     def ok(self) -> bool:
@@ -149,7 +159,7 @@ class Comparison:
         raise Mismatch(
             f"output {first.output}: {first.kind.value}: {first.message}",
             target=target,
-            operator=self.operators[first.output] if self.operators else "",
+            operator=self.computed_by[first.output] if self.computed_by else "",
             details=[(label, text) for label, text in details if text],
             hint=advice.hint,
             log="\n".join(map(str, (*errors, *self.warnings))),

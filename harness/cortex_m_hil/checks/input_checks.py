@@ -7,7 +7,7 @@ decides it for every way in: the API, files, data sets and bundles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,25 +33,28 @@ class Taken:
         quantization: by which its integers stand for numbers, all of it or what is known; None: nothing, or it is of
             floats.
         of_floats: by which the program quantises its floats, or dequantised them; None: it does not, or not directly.
+        is_bound: whether its shape is an upper bound.
     """
 
     spec: TensorSpec
     quantization: Quantization | InputQuantization | None = None
     of_floats: InputQuantization | None = None
+    is_bound: bool = False
 
     @classmethod
     def of(cls, file: PteFile, number: int) -> Taken:
         """Return what the input of that number takes. Raise ProgramRejected as `input_quantization` does."""
         data = file.dataflow
         known = input_quantization(file, number) or data.input_quantizations[number]
-        return cls(file.input_specs()[number], known, data.float_input_quantizations[number])
+        is_bound = file.values[file.inputs[number]].is_dynamic
+        return cls(file.input_specs()[number], known, data.float_input_quantizations[number], is_bound)
 
     @classmethod
     def of_output(cls, file: PteFile, number: int) -> Taken:
         """Return what the output of that number is compared with."""
-        own, behind = output_quantization(file, number), file.dataflow.output_quantizations[number]
-        known = [one and InputQuantization(one.scale, one.zero_point) for one in (own, behind)]
-        return cls(file.output_specs()[number], *known)
+        known = output_quantization(file, number), file.dataflow.output_quantizations[number]
+        own, behind = (one and InputQuantization(one.scale, one.zero_point) for one in known)
+        return cls(file.output_specs()[number], own, behind, file.values[file.outputs[number]].is_dynamic)
 
     def __str__(self) -> str:
         known = self.quantization
@@ -59,6 +62,15 @@ class Taken:
             return str(self.spec)
         scale = f"scale {known.scale:.9g}, " if known.scale is not None else ""
         return f"{self.spec} ({scale}zero point {known.zero_point})"
+
+    @property
+    def described(self) -> str:
+        """Return dtype, logical shape and quantisation as text; the dim order is not the user's business here."""
+        spec = self.spec
+        if spec.kind is not ValueKind.TENSOR:
+            return f"a single {spec.kind.value}"
+        logical = replace(self, spec=TensorSpec.contiguous(spec.dtype, spec.shape))
+        return f"{'at most ' if self.is_bound else ''}{logical}"
 
 
 # --- values --------------------------------------------------------------------------------------------------
@@ -256,14 +268,14 @@ def _sent(number: int, value: Any, order: tuple[int, ...]) -> HostTensor:
             return value
         if isinstance(value, (bool, int, float)):
             return HostTensor.from_scalar(value)
-        array = _array(value)
+        array = as_array(value)
         return HostTensor.from_array(array, order if len(order) == array.ndim else None)
     except ConfigError as error:
         error.message = f"input {number}: {error.message}"
         raise
 
 
-def _array(value: Any) -> Array:
+def as_array(value: Any) -> Array:
     """Return a value with a dtype as an array; raise ConfigError for others.
 
     NumPy would choose the dtype of a list, which may not hold its values.
@@ -298,7 +310,8 @@ def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tu
         fitting = value.spec_of(given.spec.shape)
         built_in = None if isinstance(value.scalar, str | None) else HostTensor.from_scalar(value.scalar)
         if fitting is None or not fitting.same_memory(given.spec):
-            array, taken, most = given.array(), Taken.of(program.file, number), "at most " if value.is_dynamic else ""
+            array, taken = given.array(), Taken.of(program.file, number)
+            most = "at most " if taken.is_bound else ""
             shown = taken if given.spec.dtype != spec.dtype else spec
             what = f"input {number}: the program takes {most}{shown}, not {given.spec}"
             of_one_kind = given.spec.kind is spec.kind is ValueKind.TENSOR

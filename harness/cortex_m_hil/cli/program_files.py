@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Final
 
-import numpy as np
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.input_checks import InputQuantizer, Taken, dtype_advice, lost, scalar_example
+from cortex_m_hil.checks.expected import fitted, outputs_taken, require_form
+from cortex_m_hil.checks.input_checks import InputQuantizer, Taken
 from cortex_m_hil.cli.options import ProgramOptions
 from cortex_m_hil.diagnose.instruction_counts import check_model, program_of
 from cortex_m_hil.errors import ConfigError, InfraError
@@ -23,16 +23,13 @@ from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.pte_file import PteFile
-from cortex_m_hil.program.schema import ValueKind
-from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 
 NETWORKS_HELP: Final = f"one of {', '.join(NETWORKS)}; or package.module:function, which returns (module, inputs)"
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help=f"A .pte or .bpte file; {NETWORKS_HELP}", show_default=False)
 ]
-_NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
 
 
 @dataclass(frozen=True)
@@ -107,9 +104,8 @@ def programs_of(model: str, given: ProgramOptions) -> Callable[[Isa], tuple[Prog
 
 
 def _read_inputs(program: Program, paths: Sequence[Path], source: str, quantizer: InputQuantizer) -> ProgramInputs:
-    file = program.file
-    taken = [Taken.of(file, number) for number in range(len(file.inputs))]
-    found = _read_all(f"{program.name} takes", "input", "--input", _sized(file, file.inputs, taken), paths, quantizer)
+    taken = [Taken.of(program.file, number) for number in range(len(program.file.inputs))]
+    found = _read_all(f"{program.name} takes", "input", "--input", taken, paths, quantizer)
     if quantizer.share is None:
         return ProgramInputs(found, source)
     return ProgramInputs(found, f"{source}; quantised: {quantizer}", saturated=quantizer.share)
@@ -121,26 +117,19 @@ def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:
     Raises:
         ConfigError: a file does not fit its output, or is missing: that output would be compared with nothing.
     """
-    file = program.file
-    given = _sized(file, file.outputs, [Taken.of_output(file, number) for number in range(len(file.outputs))])
-    found = _read_all(f"{program.name} has", "output", "--expect", given, paths)
+    found = _read_all(f"{program.name} has", "output", "--expect", outputs_taken(program), paths)
     return tuple(one.array() for one in found)
 
 
-def _sized(file: PteFile, values: Sequence[int], taken: Sequence[Taken]) -> list[tuple[Taken, bool]]:
-    """Return for each of `taken` whether its shape is an upper bound."""
-    return [(one, file.values[value].is_dynamic) for value, one in zip(values, taken, strict=True)]
-
-
 def _read_all(
-    whose: str, role: str, option: str, taken: Sequence[tuple[Taken, bool]], paths: Sequence[Path],
+    whose: str, role: str, option: str, taken: Sequence[Taken], paths: Sequence[Path],
     quantizer: InputQuantizer | None = None,
 ) -> tuple[HostTensor, ...]:  # fmt: skip
     if len(taken) != len(paths):
         problem = f"{whose} {counted(len(taken), role)}, {len(paths)} {option} given"
-        raise ConfigError(problem, hint=_wanted_files(option, [_wanted(*one) for one in taken]))
+        raise ConfigError(problem, hint=_wanted_files(option, [one.described for one in taken]))
     pairs = enumerate(zip(paths, taken, strict=True))
-    return tuple(_read_tensor(path, f"{role} {number}", *one, quantizer) for number, (path, one) in pairs)
+    return tuple(_read_tensor(path, f"{role} {number}", one, quantizer) for number, (path, one) in pairs)
 
 
 def _wanted_files(option: str, wanted: Sequence[str]) -> str:
@@ -150,61 +139,14 @@ def _wanted_files(option: str, wanted: Sequence[str]) -> str:
     return f"give {len(wanted)} {option}, in this order: {', '.join(f'({one})' for one in wanted)}"
 
 
-def _wanted(taken: Taken, is_bound: bool) -> str:
-    """Return the dtype, logical shape and quantisation as text; the dim order is not the user's business here."""
-    spec = taken.spec
-    if spec.kind is not ValueKind.TENSOR:
-        return f"a single {spec.kind.value}"
-    return f"{'at most ' if is_bound else ''}{replace(taken, spec=TensorSpec.contiguous(spec.dtype, spec.shape))}"
-
-
-def _read_tensor(
-    path: Path, role: str, taken: Taken, is_bound: bool, quantizer: InputQuantizer | None = None
-) -> HostTensor:
-    """Return the array of a file in the program's dim order and the target's byte order.
-
-    Args:
-        path: the file.
-        role: what messages call the input or output.
-        taken: what it takes.
-        is_bound: whether its shape is an upper bound.
-        quantizer: of floats for an input of quanta; None: that is not asked for.
+def _read_tensor(path: Path, role: str, taken: Taken, quantizer: InputQuantizer | None) -> HostTensor:
+    """Return the array of a file as `fitted` does; its form is checked before its values are read.
 
     Raises:
         ConfigError: the file cannot be read, or its array has another dtype or shape.
     """
-    spec = taken.spec
-
-    def refuse(dtype: np.dtype[Any], shape: tuple[int, ...], hint: str, more: str = "") -> NoReturn:
-        problem = f"{path} is {dtype.name}{list(shape)}; {role} of the program is {_wanted(taken, is_bound)}"
-        raise ConfigError(problem + more, hint=hint)
-
-    def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        if spec.kind is not ValueKind.TENSOR:
-            if shape != () or dtype.kind not in _NUMBERS[spec.kind]:
-                example = f"numpy.array({scalar_example(spec.kind)})"
-                refuse(dtype, shape, f"an array without dimensions: numpy.save(file, {example})")
-        elif not (spec.within(shape) if is_bound else shape == spec.shape):
-            refuse(dtype, shape, "the shape is the logical one, however the program lays the tensor out in memory")
-        elif dtype.kind not in "biuf":
-            refuse(dtype, shape, f"an array of {spec.dtype}")
-
-    array = arrays.read_array(path, check)
-    if spec.kind is not ValueKind.TENSOR:
-        return _scalar(path, array.item())
-    if quantizer is not None:
-        array = quantizer.quantize(array, taken, str(path))
-    if array.dtype.name != spec.dtype:  # ">f4" is called float32 too
-        refuse(array.dtype, array.shape, dtype_advice(taken, array), lost(taken, array))
-    return HostTensor.from_array(array, spec.dim_order)
-
-
-def _scalar(path: Path, value: int | float | bool) -> HostTensor:
-    try:
-        return HostTensor.from_scalar(value)
-    except ConfigError as error:
-        error.message = f"{path}: {error.message}"
-        raise
+    array = arrays.read_array(path, lambda dtype, shape: require_form(dtype, shape, taken, role, str(path)))
+    return fitted(array, taken, role, str(path), quantizer)
 
 
 def check_outputs(program: Program, paths: Sequence[Path]) -> None:

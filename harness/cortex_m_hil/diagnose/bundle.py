@@ -15,8 +15,10 @@ from typing import Any, Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.diagnose.bundle_description import (
     SCHEMA_VERSION,
+    BudgetEntry,
     BundleJudgement,
     BundleMachine,
     Description,
@@ -53,6 +55,7 @@ class BundleTask:
         linted: as `flow.run` takes it.
         redzones: memory is watched.
         excluded: as `flow.run` takes it.
+        budget: what the program may take; None: it is not limited.
     """
 
     program: Program
@@ -61,6 +64,7 @@ class BundleTask:
     linted: bool = True
     redzones: bool = False
     excluded: tuple[str, ...] = ()
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +197,11 @@ def _scratch(program: Program, isa: Isa) -> tuple[ScratchNeed, ...] | None:
 
 def _judgement(task: BundleTask, seconds: float) -> BundleJudgement:
     tolerance = None if task.tolerance is None else ToleranceEntry.of(task.tolerance)
+    budget = None if task.budget is None else BudgetEntry(**_shallow(task.budget))
     return BundleJudgement(
-        tolerance=tolerance, linted=task.linted, redzones=task.redzones, excluded=task.excluded, seconds=seconds
-    )
+        tolerance=tolerance, linted=task.linted, redzones=task.redzones, excluded=task.excluded, seconds=seconds,
+        budget=budget,
+    )  # fmt: skip
 
 
 def _described(task: BundleTask, isa: Isa, scratch: Sequence[ScratchNeed] | None) -> ProgramEntry:

@@ -23,6 +23,7 @@ Line = Annotated[str, AfterValidator(printable)]
 Lines = Annotated[str, AfterValidator(printable_lines)]
 _Count = Annotated[int, Field(ge=0, lt=1 << 31)]
 _Number = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+_Limit = Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class _Strict(BaseModel):
@@ -152,6 +153,12 @@ class ProgramEntry(_Strict):
     scratch: tuple[ScratchEntry, ...] | None
 
 
+class BudgetEntry(_Strict):
+    instructions: _Limit | None = None
+    flash: _Limit | None = None
+    ram: _Limit | None = None
+
+
 class BundleJudgement(_Strict):
     """The way the program was judged; `seconds` are its limit."""
 
@@ -160,6 +167,7 @@ class BundleJudgement(_Strict):
     redzones: bool
     excluded: tuple[Line, ...]
     seconds: Annotated[float, Field(gt=0, le=LONGEST_EXECUTION)]
+    budget: BudgetEntry | None = None
 
 
 class Description(_Strict):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from cortex_m_hil.checks.input_checks import input_misfits
 from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.diagnose.bundle import SINGLE, Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import (
     SCHEMA_VERSION,
@@ -154,7 +155,8 @@ class _Reader:
             raise self._error(f"inputs: {problem[0]}")
         said = judged.tolerance
         tolerance = None if said is None else self._understood(DESCRIPTION, lambda: Tolerance(**said.model_dump()))
-        return BundleTask(program, program.inputs, tolerance, judged.linted, judged.redzones, judged.excluded)
+        budget = None if judged.budget is None else Budget(**judged.budget.model_dump())
+        return BundleTask(program, program.inputs, tolerance, judged.linted, judged.redzones, judged.excluded, budget)
 
     def _scratch(self, program: Program, said: ProgramEntry) -> Callable[[Isa], tuple[ScratchNeed, ...]] | None:
         if said.scratch is None:

@@ -12,6 +12,7 @@ from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.named_modules import check_name, load_named_module
 from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.costs import OperatorCost
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
@@ -107,17 +108,55 @@ def executed(dut: flow.Dut, program: Program) -> ProgramCost:
         HarnessError: what `flow.run` raises.
     """
     result = flow.run(dut, program)
-    clock = result.ran.clock
+    _require_cost(dut, result.ran.clock)
+    found = _ticks_of_steps(dut, program, program.inputs)
+    if result.ran.clock is Clock.INSTRUCTIONS and sum(found) != result.ticks:
+        raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
+    return ProgramCost(result.ran.clock, result.ticks, found)
+
+
+def operator_costs(
+    dut: flow.Dut, program: Program, inputs: Sequence[HostTensor], ticks: int, clock: Clock
+) -> tuple[OperatorCost, ...]:
+    """Run a program by steps, and return a row for each instruction, whose ticks add up to those of a run.
+
+    Args:
+        dut: the target.
+        program: the program.
+        inputs: those of the run.
+        ticks: of the run.
+        clock: of the run.
+
+    Returns:
+        The rows in the program's order. What the steps do not account for is a row of its own, the last: cycles of a
+        board, whose core keeps something from one instruction to the next, so that it may be negative.
+
+    Raises:
+        ConfigError: the clock is no measure of cost.
+        HarnessError: what a run raises.
+    """
+    _require_cost(dut, clock)
+    found, parts = _ticks_of_steps(dut, program, inputs), program.partition.steps
+    rows = tuple(
+        OperatorCost(one.instruction, one.operator, one.module, one.source, took, clock)
+        for one, took in zip(parts, found, strict=True)
+    )
+    rest = ticks - sum(found)
+    return (*rows, OperatorCost(None, "the rest", "", "", rest, clock)) if rest else rows
+
+
+def _require_cost(dut: flow.Dut, clock: Clock) -> None:
     if clock not in COSTS:
         what = f"{dut.target.name} counts neither instructions nor cycles, it has {clock.value}"
         hint = "a target of QEMU counts instructions, a board cycles: hil targets"
         raise ConfigError(what, target=dut.resolved.name, hint=hint)
+
+
+def _ticks_of_steps(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> tuple[int, ...]:
     found = [0] * len(program.file.instructions)
-    for done in steps(dut, program, program.inputs):
+    for done in steps(dut, program, inputs):
         found[done.index] += done.ticks
-    if clock is Clock.INSTRUCTIONS and sum(found) != result.ticks:
-        raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
-    return ProgramCost(clock, result.ticks, tuple(found))
+    return tuple(found)
 
 
 def counts_by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cortex_m_hil import flow
+from cortex_m_hil.diagnose.budgets import require_budget
 from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.bundle_description import PASSED, Recorded
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
@@ -159,12 +160,16 @@ def _run(task: BundleTask, dut: Dut, seen: list[RunResult]) -> RunResult:
     """Run a task, and return its result; append the result to `seen` before a verdict on it is raised."""
     guards = WatchedMemory if task.redzones else None
     if task.tolerance is None:
-        return flow.run(dut, task.program, linted=task.linted, excluded=task.excluded, guards=guards)
-    return flow.verify(
-        dut, task.program,
-        tolerance=task.tolerance, linted=task.linted, excluded=task.excluded, guards=guards,
-        observe=lambda checked: seen.append(checked.result),
-    ).result  # fmt: skip
+        result = flow.run(dut, task.program, linted=task.linted, excluded=task.excluded, guards=guards)
+    else:
+        result = flow.verify(
+            dut, task.program,
+            tolerance=task.tolerance, linted=task.linted, excluded=task.excluded, guards=guards,
+            observe=lambda checked: seen.append(checked.result),
+        ).result  # fmt: skip
+    if task.budget is not None:
+        require_budget(task.budget, dut, task.program, task.inputs, result)
+    return result
 
 
 def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTensor]) -> Iterator[str]:

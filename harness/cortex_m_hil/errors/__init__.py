@@ -196,6 +196,10 @@ class LifetimeViolation(VerdictError):
     """Something read a tensor whose lifetime was over."""
 
 
+class BudgetExceeded(VerdictError):
+    """The program takes more instructions or bytes than its test permits."""
+
+
 class HilWarning(UserWarning):
     """A warning that a check proves less than it seems to."""
 

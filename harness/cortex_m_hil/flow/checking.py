@@ -217,7 +217,7 @@ def _with_size_keeping_operator(dut: Dut, program: Program, comparison: Comparis
     if not keeps:
         return comparison
     count = len(program.file.outputs)
-    return replace(comparison, operators=(keeps,) * count, advice=(SIZE,) * count)
+    return replace(comparison, computed_by=(keeps,) * count, advice=(SIZE,) * count)
 
 
 def _refuse_unwritten(program: Program, unwritten: Sequence[Array], target: str, log: str) -> None:

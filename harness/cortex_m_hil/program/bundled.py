@@ -48,7 +48,28 @@ def read_program(data: bytes, source: str = "", method: str = "") -> Program:
     """
     if not _is_bundled(data):
         return Program.from_bytes(data, source, method)
-    source = printable(source)
+    files, cases = _read_bundled(data, printable(source))
+    return Program.from_file(choose_method(files, printable(source), method)).with_cases(cases)
+
+
+def read_cases(data: bytes, source: str = "") -> tuple[Program, ...]:
+    """Return the test cases of all methods of a `.bpte`, in the file's order; none of a `.pte`.
+
+    Args:
+        data: the content of the file. Bytes that are no program raise ProgramRejected and nothing else.
+        source: the file's name, for messages.
+
+    Raises:
+        ProgramRejected: the bytes are no program that is supported, or a test case does not fit its method.
+    """
+    if _is_bundled(data):
+        return _read_bundled(data, printable(source))[1]
+    read_methods(data, printable(source))
+    return ()
+
+
+def _read_bundled(data: bytes, source: str) -> tuple[list[PteFile], tuple[Program, ...]]:
+    """Return the methods and the test cases of a bundled program."""
     pte, cases = parse_bpte(data, source)
     files = {file.method: file for file in read_methods(pte, source)}
     reader = FlatbufferReader(data, len(data), source)
@@ -56,8 +77,8 @@ def read_program(data: bytes, source: str = "", method: str = "") -> Program:
         for problem in _misfits(files, case):
             raise reader.fail(f"test case {number} {problem}", hint=_AGAIN)
     numbers = {name: itertools.count() for name in files}
-    made = [_case(Program.from_file(files[one.method]), next(numbers[one.method]), one) for one in cases]
-    return Program.from_file(choose_method([*files.values()], source, method)).with_cases(made)
+    made = tuple(_case(Program.from_file(files[one.method]), next(numbers[one.method]), one) for one in cases)
+    return [*files.values()], made
 
 
 def extract_pte(data: bytes, source: str = "") -> bytes:

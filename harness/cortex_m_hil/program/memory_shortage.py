@@ -56,7 +56,7 @@ class Shortage:
             return
         yield "needs", ", ".join(self._needs(self.file))
         if self.region == "planned" and self.file.planned_bytes:
-            yield from _peak(self.file, self.named)
+            yield from peak_details(self.file, self.named)
 
     def _needs(self, file: PteFile) -> Iterator[str]:
         """Yield the bytes needed and available of each memory; a question mark where only a run would tell."""
@@ -143,7 +143,7 @@ def _simulator(targets: Sequence[Target]) -> str:
     return next((one.name for one in simulated if one.fallback is None), simulated[0].name if simulated else "")
 
 
-def _peak(file: PteFile, named: Named) -> Iterator[tuple[str, str]]:
+def peak_details(file: PteFile, named: Named) -> Iterator[tuple[str, str]]:
     """Yield where the plan's peak is, which values it consists of, and how much of them is float."""
     peak = Lifetimes(file).peak()
     where = _at(peak.instruction, named) if peak.instruction >= 0 else "the inputs"

@@ -36,6 +36,7 @@ TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its tar
 LOG: pytest.StashKey[str] = pytest.StashKey()  # the target's log of its last run
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # localisation of the last program that failed
 EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # called for every localised program, if set
+HIL: pytest.StashKey[Hil] = pytest.StashKey()  # the fixture of a test that has it
 TASKS: pytest.StashKey[ToldOfTask] = pytest.StashKey()  # called for every program, passed or not, if set
 FAILURE: pytest.StashKey[Attempt] = pytest.StashKey()  # the last program that failed, and all that is known of it
 LOCALIZED_SECTION = "localised"  # title of that section of a failure's report
@@ -91,7 +92,17 @@ class Hil(OpenTarget):
     def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:
         super().__init__(dut, redzones=redzones)
         self._node = node
+        node.stash[HIL] = self
+        if (limits := markers.budget(node, dut.resolved)) is not None:
+            self._set_budget(limits)
         self._intermediates: tuple[Intermediate, ...] = ()  # values of the last program that was localised
+
+    def _located(self, path: Path) -> Path:
+        folder = self._node.path.parent
+        if not path.is_absolute() and not (folder / path).exists():
+            hint = "a relative path is one from the folder of the test's file"
+            raise ConfigError(f"there is no {path} in {folder}", hint=hint)
+        return folder / path
 
     def _watched(self, program: Program) -> WatchedMemory:
         memory = super()._watched(program)
@@ -215,8 +226,8 @@ def _end_or_release(request: pytest.FixtureRequest, dut: flow.Dut) -> None:
 def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
     """Give the target of this test, to lower for, run and check on: `hil.check(module, inputs)`.
 
-    A `cortex_m_hil.OpenTarget`, with `check`, `verify`, `lower`, `lint`, `run` and `stream`; their docstrings have
-    arguments, results and errors. What is measured goes into the JUnit file.
+    A `cortex_m_hil.OpenTarget`, with `check`, `check_program`, `verify`, `lower`, `lint`, `run`, `stream` and `budget`;
+    their docstrings have arguments, results and errors. What is measured goes into the JUnit file.
     """
     return Hil(hil_dut, request.node, request.config.getoption("hil_redzones"))
 

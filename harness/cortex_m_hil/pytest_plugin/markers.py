@@ -1,4 +1,4 @@
-"""The markers `requires`, `xfail_on` and `target_timeout`, and what they mean for a test on a target.
+"""The markers `requires`, `xfail_on`, `target_timeout` and `hil_budget`, and what they mean for a test on a target.
 
 A marker that makes no sense is a ConfigError, which is an error of that test alone.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from cortex_m_hil import flow
+from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_mean
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.numbers import in_range
@@ -23,6 +24,8 @@ DESCRIPTIONS: Final = (
     'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',
     "xfail_on(pattern, *, reason, raises=VerdictError): strictly expected to fail on matching targets",
     "target_timeout(seconds): engine time that a program of this test may take",
+    'hil_budget(pattern="*", *, instructions=None, flash=None, ram=None): the most that each program of this test may '
+    "take on matching targets",
 )
 SHORTEST: Final = 0.01  # seconds; with less, every program hangs
 Found = TypeVar("Found")
@@ -43,6 +46,9 @@ def expectations(item: pytest.Item, resolved: Resolved) -> Iterator[pytest.MarkD
         if expected is not None:
             yield expected
     seconds(item)
+    budget(item, resolved)
+    if "hil" not in getattr(item, "fixturenames", ()):
+        _refuse_own(item, "hil_budget", "has no effect on a test without the fixture hil")
 
 
 def check_without_target(item: pytest.Item) -> None:
@@ -56,10 +62,25 @@ def check_without_target(item: pytest.Item) -> None:
     for name, meaning in _MEANINGS.items():
         for marker in item.iter_markers(name):
             _understand(marker, meaning)
-        if any(marker.name == name for marker in item.own_markers):
-            raise ConfigError(
-                f"{name} has no effect on a test that uses no target", hint="give the test an argument hil"
-            )
+        _refuse_own(item, name, "has no effect on a test that uses no target")
+
+
+def _refuse_own(item: pytest.Item, name: str, why: str) -> None:
+    if any(marker.name == name for marker in item.own_markers):
+        raise ConfigError(f"{name} {why}", hint="give the test an argument hil")
+
+
+def budget(item: pytest.Item, resolved: Resolved) -> Budget | None:
+    """Return the budget of a test on a target: of each limit that of the nearest marker; None where there is none.
+
+    Raises:
+        ConfigError: a marker's arguments make no sense.
+    """
+    found = [_understand(marker, hil_budget)(resolved) for marker in item.iter_markers("hil_budget")]
+    given = [vars(one) for one in found if one is not None]
+    if not given:
+        return None
+    return Budget(**{name: next((one[name] for one in given if one[name] is not None), None) for name in given[0]})
 
 
 def seconds(item: pytest.Item) -> float:
@@ -132,17 +153,14 @@ def xfail_on(
         TypeError: `pattern` is no text, or `raises` no class of an exception.
         ValueError: `raises` is an infra error.
     """
-    if not isinstance(pattern, str):
-        raise TypeError(f"a target's name or a pattern, not {shown(pattern)}")
+    matches = _matching(pattern)
     if not (isinstance(raises, type) and issubclass(raises, BaseException)):
         raise TypeError(f"raises is the class of an error, not {shown(raises)}")
     if issubclass(raises, InfraError):
         raise ValueError(f"an infra error such as {raises.__name__} cannot be expected")
 
     def expected(resolved: Resolved) -> pytest.MarkDecorator | None:
-        if not any(fnmatch.fnmatch(name, pattern) for name in (resolved.name, resolved.target.name)):
-            return None
-        return pytest.mark.xfail(reason=reason, raises=raises, strict=True)
+        return pytest.mark.xfail(reason=reason, raises=raises, strict=True) if matches(resolved) else None
 
     return expected
 
@@ -159,13 +177,48 @@ def target_timeout(seconds: float) -> float:
     return in_range(seconds, SHORTEST, flow.LONGEST_EXECUTION)
 
 
+def hil_budget(
+    pattern: str = "*", *, instructions: Any = None, flash: Any = None, ram: Any = None
+) -> Callable[[Resolved], Budget | None]:
+    """Interpret `@pytest.mark.hil_budget(…)`: what each program of the test may take on some targets.
+
+    Args:
+        pattern: a glob, as of `xfail_on`.
+        instructions: as of `OpenTarget.budget`.
+        flash: likewise.
+        ram: likewise.
+
+    Returns:
+        A function that gives the budget for a target; None where the pattern does not match.
+
+    Raises:
+        TypeError: `pattern` is no text.
+        ValueError: a limit makes no sense, or there is none.
+    """
+    limits, matches = Budget.of(instructions, flash, ram), _matching(pattern)
+    return lambda resolved: limits if matches(resolved) else None
+
+
+def _matching(pattern: str) -> Callable[[Resolved], bool]:
+    """Return a function that tells whether a glob matches a target: the one that was asked for, or that runs.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if not isinstance(pattern, str):
+        raise TypeError(f"a target's name or a pattern, not {shown(pattern)}")
+    return lambda resolved: any(fnmatch.fnmatch(name, pattern) for name in (resolved.name, resolved.target.name))
+
+
 _EXAMPLES: Final[Mapping[str, str]] = {
     "requires": 'requires("mve", ram="256K")',
     "xfail_on": 'xfail_on("m4*", reason="no convolution yet")',
     "target_timeout": "target_timeout(120)",
+    "hil_budget": 'hil_budget("*-qemu", instructions=12_000)',
 }
 _MEANINGS: Final[Mapping[str, Callable[..., object]]] = {
     "requires": requires,
     "xfail_on": xfail_on,
     "target_timeout": target_timeout,
+    "hil_budget": hil_budget,
 }

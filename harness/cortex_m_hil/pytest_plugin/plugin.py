@@ -24,6 +24,7 @@ from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import (
     bundles,
+    cases,
     coverage,
     markers,
     option_names,
@@ -36,6 +37,7 @@ from cortex_m_hil.pytest_plugin import (
 from cortex_m_hil.pytest_plugin import termination as ending
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
+    HIL,
     LOCALIZED,
     LOCALIZED_SECTION,
     LOG,
@@ -176,6 +178,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         resolved: list[Resolved | None] = [*metafunc.config.stash[RESOLVED]] or [None]
         ids = [one.name if one else "no-target" for one in resolved]
         metafunc.parametrize("target_spec", resolved, ids=ids, indirect=True, scope=_scope(metafunc))
+    cases.parametrize(metafunc)
 
 
 def _scope(metafunc: pytest.Metafunc) -> Any:
@@ -275,6 +278,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     bundles.forget(item)
     if BAD_TEST in item.stash:
         raise item.stash[BAD_TEST].with_traceback(None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Raise ConfigError for a test that passed, and whose budget nothing was judged by."""
+    __tracebackhide__ = True
+    result = yield
+    if HIL in item.stash:
+        item.stash[HIL].require_judged()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from cortex_m_hil.program.costs import CountOperators, OperatorCost, counted_operators
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.target import Clock
 
@@ -125,6 +126,7 @@ class RunResult:
         log: what the target printed since the program was loaded, oldest line first.
         seconds: by the host's clock, for loading, executing and reading back.
         saturated: with `quantize_inputs`, the share of the quantised values that saturated; else None.
+        count: returns `operators`, by running the program once more; None where nobody can.
     """
 
     outputs: tuple[HostTensor, ...]
@@ -135,10 +137,23 @@ class RunResult:
     ran: Ran
     log: str = field(repr=False)
     saturated: float | None = None
+    count: CountOperators | None = field(default=None, repr=False, compare=False)
 
     @property
     def instructions(self) -> int | None:
         return self.ticks if self.ran.clock is Clock.INSTRUCTIONS else None
+
+    @property
+    def operators(self) -> tuple[OperatorCost, ...]:
+        """Return what each operator took; the target runs the program once more for it, by steps, when first asked.
+
+        The rows add up to `ticks`. What belongs to no operator is a row of its own, the last.
+
+        Raises:
+            ConfigError: the target counts neither instructions nor cycles, or nothing was run for this result.
+            HarnessError: what a run raises.
+        """
+        return counted_operators(self.count)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison_result import Comparison
+from cortex_m_hil.checks.expected import expecting, in_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, json_fields, write_log
 from cortex_m_hil.cli.app import app
@@ -32,7 +33,7 @@ from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expe
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -120,7 +121,7 @@ def run(
     tolerance = _tolerance(bool(expected) or _expects(loaded), {"qtol": qtol, "atol": atol, "rtol": rtol})
     programs, saturated = _with_files(loaded, pte, given.inputs or [], expected or [], given.quantize)
     if qtol is not None:
-        programs = [(_in_quanta(program), source) for program, source in programs]
+        programs = [(in_quanta(program), source) for program, source in programs]
     check_outputs(loaded, outputs or [])
     if outputs and len(choice.names) * len(programs) > 1:
         what = "target" if len(choice.names) > 1 else "test case"
@@ -189,21 +190,13 @@ def _with_files(
         cases = enumerate(program.cases)
         return [(case, f"those of test case {number} of {pte.name}") for number, case in cases], None
     found = find_inputs(program, pte, inputs, quantize=quantize)
-    program = dataclasses.replace(program, inputs=found.inputs)
+    if expected and found.is_made:
+        raise ConfigError("--expect without --input: on which inputs?", hint="--input FILE.npy for each input")
     if expected:
-        if found.is_made:
-            raise ConfigError("--expect without --input: on which inputs?", hint="--input FILE.npy for each input")
-        references = References(expected=read_expected(program, expected))
-        program = dataclasses.replace(program, reference=lambda _: references)
+        program = expecting(program, found.inputs, read_expected(program, expected))
+    else:
+        program = dataclasses.replace(program, inputs=found.inputs)
     return [(program, found.source)], found.saturated
-
-
-def _in_quanta(program: Program) -> Program:
-    """Return the program without its eager reference: quantised outputs are then compared in quanta alone."""
-    reference = program.reference
-    if reference is None:
-        return program
-    return dataclasses.replace(program, reference=lambda given: dataclasses.replace(reference(given), eager=None))
 
 
 class _Duts:

@@ -1,0 +1,157 @@
+"""Budgets: limits on what a program takes, judged of each run, with what takes the most where one is exceeded.
+
+A budget that cannot be judged is a ConfigError, never a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+from cortex_m_hil.diagnose.instruction_counts import operator_costs
+from cortex_m_hil.errors import BudgetExceeded, ConfigError, HarnessError
+from cortex_m_hil.errors.text import percent, shown
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.host.calls import warn
+from cortex_m_hil.program.memory_shortage import peak_details
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.size import measure_pte
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.targets.load import parse_size
+from cortex_m_hil.targets.target import Clock
+
+Detail = tuple[str, str]
+_SHOWN: Final = 4  # operators, and parts of a file
+_HINT: Final = "where the growth is meant, raise the limit"
+_MORE: Final = {
+    "instructions": "result.operators has what each operator takes",
+    "flash": "hil inspect size FILE lists all its bytes (pytest --keep-programs DIR writes the file)",
+    "ram": "hil inspect partition FILE tells what floats take of it (pytest --keep-programs DIR writes the file)",
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that a program may take; None is no limit.
+
+    Attributes:
+        instructions: CPU instructions of one run, an exact number.
+        flash: bytes of the `.pte`.
+        ram: bytes of its memory plan, without red zones.
+    """
+
+    instructions: int | None = None
+    flash: int | None = None
+    ram: int | None = None
+
+    @classmethod
+    def of(cls, instructions: Any = None, flash: Any = None, ram: Any = None) -> Budget:
+        """Return the budget of what a user wrote: numbers of 1 or more, sizes also as `"256K"`.
+
+        Raises:
+            ValueError: one is no such number, or there is none at all.
+        """
+        if instructions is not None and (not isinstance(instructions, int) or isinstance(instructions, bool)):
+            raise ValueError(f"instructions={shown(instructions)}: a whole number")
+        limits = {"instructions": instructions}
+        limits |= {name: None if size is None else parse_size(size) for name, size in (("flash", flash), ("ram", ram))}
+        for name, limit in limits.items():
+            if limit is not None and not 1 <= limit < 1 << 63:
+                raise ValueError(f"{name}={shown(limit)}: 1 or more, in 64 bits")
+        if all(limit is None for limit in limits.values()):
+            raise ValueError("no limit: instructions=, flash= or ram=")
+        return cls(**limits)
+
+    def __str__(self) -> str:
+        known = {"instructions": self.instructions, "flash": self.flash, "ram": self.ram}
+        return ", ".join(f"{name}={limit}" for name, limit in known.items() if limit is not None)
+
+
+def require_budget(
+    budget: Budget, dut: Dut, program: Program, inputs: Sequence[HostTensor], result: RunResult, what: str = ""
+) -> None:
+    """Require a run to have kept to a budget.
+
+    Args:
+        budget: the limits.
+        dut: the target that ran it.
+        program: the program.
+        inputs: those of the run.
+        result: that of the run.
+        what: which of several runs it is, for the message.
+
+    Raises:
+        BudgetExceeded: it took more; the message has each figure, its limit and what takes the most.
+        ConfigError: instructions are limited, and the target counts none.
+    """
+    counts = result.instructions is not None
+    found = {"instructions": result.instructions, "flash": len(program.pte), "ram": planned_bytes(program)}
+    over = [
+        (name, figure, limit)
+        for name, figure in found.items()
+        if (limit := getattr(budget, name)) is not None and figure is not None and figure > limit
+    ]
+    if over:
+        names = [name for name, _, _ in over]
+        raise BudgetExceeded(
+            f"{program.name}{what and f', {what}'}: {'; '.join(_excess(*one) for one in over)}",
+            target=dut.resolved.display_name,
+            details=[detail for name in names for detail in _heaviest(name, dut, program, inputs, result)],
+            hint="; ".join([*(_MORE[name] for name in names), _HINT]),
+        )
+    if budget.instructions is not None and not counts:
+        _tell_not_judged(budget.instructions, dut, result.ran.clock)
+
+
+def planned_bytes(program: Program) -> int:
+    """Return the bytes of a program's memory plan, without red zones."""
+    without = program.size_without_redzones
+    return program.file.planned_bytes if without is None else without
+
+
+def _excess(name: str, figure: int, limit: int) -> str:
+    unit = "instructions" if name == "instructions" else f"bytes of {name}"
+    return f"{figure} {unit}, {limit} allowed: {100 * (figure - limit) / limit:.1f} % more"
+
+
+def _tell_not_judged(limit: int, dut: Dut, clock: Clock) -> None:
+    where = dut.resolved.display_name
+    if clock is Clock.INSTRUMENTED:  # the suite is run for its coverage
+        warn(f"{where}: the budget of {limit} instructions is not judged: its clock counts {clock.value}")
+        return
+    raise ConfigError(
+        f"a budget of {limit} instructions cannot be judged: the target does not count them, it has {clock.value}",
+        target=where,
+        hint=f'@pytest.mark.hil_budget("*-qemu", instructions={limit}) judges it on targets that match; QEMU counts',
+    )
+
+
+def _heaviest(
+    name: str, dut: Dut, program: Program, inputs: Sequence[HostTensor], result: RunResult
+) -> Iterator[Detail]:
+    """Yield what takes the most of a figure, as details of an error."""
+    if name == "ram":
+        yield from peak_details(program.file, program.named)
+    elif name == "flash":
+        parts = sorted(measure_pte(program.file).parts, key=attrgetter("nbytes"), reverse=True)[:_SHOWN]
+        for part in parts:
+            of_method = part.instruction >= 0 and part.method == program.file.method
+            by = program.named(part.instruction) if of_method else part.operator
+            taken = f", taken by {by}" if by else ""
+            yield "flash", f"{part.nbytes} bytes: {part.section.value}: {part.what}{taken}"
+    else:
+        yield from _costliest(dut, program, inputs, result)
+
+
+def _costliest(dut: Dut, program: Program, inputs: Sequence[HostTensor], result: RunResult) -> Iterator[Detail]:
+    """Yield the operators that take most instructions; or why these are not known, which must not hide the verdict."""
+    try:
+        rows = operator_costs(dut, program, inputs, result.ticks, result.ran.clock)
+    except HarnessError as error:
+        yield "takes", f"not known by operator: {error.message}"
+        return
+    for row in sorted(rows, key=attrgetter("ticks"), reverse=True)[:_SHOWN]:
+        yield "takes", f"{percent(min(1.0, row.ticks / result.ticks))}: {row}"

@@ -1,0 +1,51 @@
+"""What each operator of a program cost in one run, for results and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.targets.target import Clock
+
+
+@dataclass(frozen=True)
+class OperatorCost:
+    """What one call of an operator cost in a run, or what belongs to no operator.
+
+    Attributes:
+        index: the number of its instruction; None for the row of what belongs to none, which is called `the rest`.
+        operator: its name, such as `cortex_m::quantized_linear`.
+        module: the path of the module in the user's code; "" where the program does not know it.
+        source: the user's `file:line`, likewise.
+        ticks: of the target's clock; a loop's calls are one row.
+        clock: what the ticks are.
+    """
+
+    index: int | None
+    operator: str
+    module: str
+    source: str
+    ticks: int
+    clock: Clock
+
+    @property
+    def instructions(self) -> int | None:
+        """Return the exact number of CPU instructions; None where the ticks are others, such as cycles."""
+        return self.ticks if self.clock is Clock.INSTRUCTIONS else None
+
+    def __str__(self) -> str:
+        """Return a line such as `instruction 3, cortex_m::quantized_linear, head, model.py:12: 8200 instructions`."""
+        where = f"instruction {self.index}" if self.index is not None else ""
+        place = ", ".join(filter(None, (where, self.operator, self.module, self.source)))
+        return f"{place}: {self.ticks} {self.clock.value}"
+
+
+CountOperators = Callable[[], tuple[OperatorCost, ...]]
+
+
+def counted_operators(count: CountOperators | None) -> tuple[OperatorCost, ...]:
+    """Return what a result's callable counts. Raise ConfigError where it has none, and what the callable raises."""
+    if count is None:
+        raise ConfigError("no run of this result can be counted by operator", hint="the result of run, check or verify")
+    return count()
