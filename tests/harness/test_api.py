@@ -70,6 +70,10 @@ def signatures(page: str, name: str) -> list[str]:
         ("api", "lint", hil.OpenTarget.lint),
         ("api", "run", hil.OpenTarget.run),
         ("api", "verify", hil.OpenTarget.verify),
+        ("api", "check_program", hil.OpenTarget.check_program),
+        ("api", "budget", hil.OpenTarget.budget),
+        ("api", "hil_cases", hil.hil_cases),
+        ("writing-tests", "check_program", hil.OpenTarget.check_program),
         ("writing-tests", "check", hil.OpenTarget.check),
     ],
 )
@@ -85,7 +89,8 @@ def test_pages_have_the_parameters_of_functions(page: str, name: str, function: 
 
 
 def test_public_functions_say_what_they_take_give_and_raise() -> None:
-    for function in (hil.load_targets, hil.load_program, hil.open, hil.lower, hil.OpenTarget.run, hil.OpenTarget.check):
+    methods = hil.OpenTarget.run, hil.OpenTarget.check, hil.OpenTarget.check_program, hil.OpenTarget.budget
+    for function in (hil.load_targets, hil.load_program, hil.open, hil.lower, *methods):
         text = inspect.getdoc(function) or ""
         assert "Raises:" in text, function
         for name in set(inspect.signature(function).parameters) - {"self", "source"}:

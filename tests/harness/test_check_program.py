@@ -13,7 +13,8 @@ import torch
 
 import cortex_m_hil as hil
 from bundling import bundle
-from cortex_m_hil import api, errors
+from cortex_m_hil import errors
+from cortex_m_hil.diagnose.instruction_counts import operator_costs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.target import Clock
 from quantised_io import doubles
@@ -206,7 +207,7 @@ def test_operators_are_counted_when_asked_for(m4: hil.OpenTarget, monkeypatch: p
         assert all(row.instructions == row.ticks and row.clock is Clock.INSTRUCTIONS for row in rows)
         assert rows[1].operator == "cortex_m::quantized_linear.out" and rows[1].ticks > 1000
         assert result.operators is rows  # counted once
-    monkeypatch.setattr(api, "operator_costs", lambda *_: pytest.fail("counted unasked"))
+    monkeypatch.setattr("cortex_m_hil.api.operator_costs", lambda *_: pytest.fail("counted unasked"))
     m4.check_program(SMALL.program, [X], [Y])
 
 
@@ -231,7 +232,7 @@ def test_without_a_count_there_are_no_operators(native: hil.OpenTarget) -> None:
 
 def test_what_belongs_to_no_operator_is_a_row_of_its_own(m4: hil.OpenTarget) -> None:
     program = hil.load_program(SMALL.program)
-    rows = api.operator_costs(m4.dut, program, SMALL.inputs, 10_000, Clock.CORE)
+    rows = operator_costs(m4.dut, program, SMALL.inputs, 10_000, Clock.CORE)
     assert (rows[-1].index, rows[-1].operator, rows[-1].instructions) == (None, "the rest", None)
     assert sum(row.ticks for row in rows) == 10_000 and str(rows[-1]) == f"the rest: {rows[-1].ticks} cycles"
 

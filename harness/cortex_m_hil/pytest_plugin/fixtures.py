@@ -95,6 +95,7 @@ class Hil(OpenTarget):
         node.stash[HIL] = self
         if (limits := markers.budget(node, dut.resolved)) is not None:
             self._set_budget(limits)
+            self._unjudged = markers.is_own(node, "hil_budget")  # one of a module may be meant for other tests
         self._intermediates: tuple[Intermediate, ...] = ()  # values of the last program that was localised
 
     def _located(self, path: Path) -> Path:

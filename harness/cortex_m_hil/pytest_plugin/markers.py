@@ -65,8 +65,13 @@ def check_without_target(item: pytest.Item) -> None:
         _refuse_own(item, name, "has no effect on a test that uses no target")
 
 
+def is_own(item: pytest.Item, name: str) -> bool:
+    """Tell whether a test has a marker itself, and not only its module or class."""
+    return any(marker.name == name for marker in item.own_markers)
+
+
 def _refuse_own(item: pytest.Item, name: str, why: str) -> None:
-    if any(marker.name == name for marker in item.own_markers):
+    if is_own(item, name):
         raise ConfigError(f"{name} {why}", hint="give the test an argument hil")
 
 

@@ -20,7 +20,7 @@ from bundling import bundle
 from cortex_m_hil import load_program
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.program import schema
-from cortex_m_hil.program.bundled import parse_bpte, read_program
+from cortex_m_hil.program.bundled import parse_bpte, read_cases, read_program
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import References
 from cortex_m_hil.targets.cpu import Isa
@@ -81,7 +81,10 @@ def test_what_executorch_writes_is_read() -> None:
     np.testing.assert_array_equal(expected[0], EXPECTED)
     assert one.reference(other.inputs) == References()
     assert (program.inputs, program.reference) == (one.inputs, one.reference)
-    assert load_program(KNOWN.program).cases == ()
+    assert load_program(KNOWN.program).cases == read_cases(KNOWN.program) == ()
+    assert [(case.name, case.inputs) for case in read_cases(whole(), "a/b.bpte")] == [
+        ("b, test case 0", one.inputs), ("b, test case 1", other.inputs),
+    ]  # fmt: skip
 
 
 def test_an_input_is_laid_out_as_the_program_takes_it() -> None:

@@ -152,7 +152,7 @@ def test_budgets_that_say_nothing_are_errors_of_their_tests(pytester: pytest.Pyt
         "hil_budget(ram='1Q')": "'1Q' is not a size such as 65536, 64K or 2M",
         "hil_budget(1000)": "hil_budget(1000): no limit",
         "hil_budget(7, ram=1)": "a target's name or a pattern, not 7",
-        "hil_budget(bank={})": "hil_budget(bank={}): *unexpected keyword argument 'bank'",
+        "hil_budget(bank=1)": "hil_budget(bank=1): *unexpected keyword argument 'bank'",
         "hil_budget(instructions=99)": "a budget of 99 instructions cannot be judged",
     }
     lines = ["import pytest, numpy as np", f"X, Y = [np.load(f'{suite}/models/{{name}}.npy') for name in 'xy']"]
@@ -163,6 +163,7 @@ def test_budgets_that_say_nothing_are_errors_of_their_tests(pytester: pytest.Pyt
     lines += ["@pytest.mark.hil_budget(ram=1)", "def test_no_fixture(hil_dut): pass"]
     lines += ["@pytest.mark.hil_budget(ram=1)", "def test_no_target(): pass"]
     lines += ["@pytest.mark.hil_budget('m55-*', ram=1)", "def test_elsewhere(hil): pass"]
+    lines += ["@pytest.mark.hil_budget(ram=1)", "class TestOthers:", "    def test_idle(self, hil): pass"]
     lines += ["def test_missing(hil): hil.check_program('small.pte', [X], [Y])"]
     (suite / "test_it.py").write_text("\n".join(lines))
     result = pytester.runpytest_subprocess("--target=native", "tests", timeout=DEADLINE)
@@ -177,4 +178,4 @@ def test_budgets_that_say_nothing_are_errors_of_their_tests(pytester: pytest.Pyt
     ):
         assert told in text, told
     result.stdout.fnmatch_lines(["  → such as @pytest.mark.hil_budget(*-qemu*"])
-    assert re.search(r"native .* 1 passed, \d+ errors?", text), text[-3000:]
+    assert re.search(r"native .* 2 passed, 9 errors ", text), text[-3000:]
