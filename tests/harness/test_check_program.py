@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 import cortex_m_hil as hil
 from bundling import bundle
 from cortex_m_hil import errors
+from cortex_m_hil.diagnose.budgets import Budget, require_budget
 from cortex_m_hil.diagnose.instruction_counts import operator_costs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.target import Clock
@@ -306,6 +308,17 @@ def test_a_budget_that_cannot_be_judged_is_no_pass(native: hil.OpenTarget) -> No
     with pytest.raises(errors.BudgetExceeded, match="bytes of ram"):
         check(native)
     native._budget = None  # for the other tests
+
+
+def test_kernels_that_count_what_they_execute_are_judged_by_no_instructions(m4: hil.OpenTarget) -> None:
+    """With --hil-coverage: a HilWarning says so, or the suite could not be run for its coverage."""
+    program = hil.load_program(SMALL.program)
+    result = m4.run(program, [X])
+    counting = replace(result, ran=replace(result.ran, clock=Clock.INSTRUMENTED))
+    with pytest.warns(hil.HilWarning, match="the budget of 1 instructions is not judged"):
+        require_budget(Budget(instructions=1), m4.dut, program, SMALL.inputs, counting)
+    with pytest.raises(errors.BudgetExceeded, match="bytes of ram"):
+        require_budget(Budget(ram=1), m4.dut, program, SMALL.inputs, counting)
 
 
 def test_a_budget_of_nothing_is_an_error() -> None:

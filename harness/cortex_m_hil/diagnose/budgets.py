@@ -23,7 +23,6 @@ from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.load import parse_size
 from cortex_m_hil.targets.target import Clock
 
-Detail = tuple[str, str]
 _SHOWN: Final = 4  # operators, and parts of a file
 _HINT: Final = "where the growth is meant, raise the limit"
 _MORE: Final = {
@@ -87,8 +86,7 @@ def require_budget(
         BudgetExceeded: it took more; the message has each figure, its limit and what takes the most.
         ConfigError: instructions are limited, and the target counts none.
     """
-    counts = result.instructions is not None
-    found = {"instructions": result.instructions, "flash": len(program.pte), "ram": planned_bytes(program)}
+    found = {"instructions": result.instructions, "flash": len(program.pte), "ram": _planned_bytes(program)}
     over = [
         (name, figure, limit)
         for name, figure in found.items()
@@ -102,11 +100,11 @@ def require_budget(
             details=[detail for name in names for detail in _heaviest(name, dut, program, inputs, result)],
             hint="; ".join([*(_MORE[name] for name in names), _HINT]),
         )
-    if budget.instructions is not None and not counts:
+    if budget.instructions is not None and result.instructions is None:
         _tell_not_judged(budget.instructions, dut, result.ran.clock)
 
 
-def planned_bytes(program: Program) -> int:
+def _planned_bytes(program: Program) -> int:
     """Return the bytes of a program's memory plan, without red zones."""
     without = program.size_without_redzones
     return program.file.planned_bytes if without is None else without
@@ -131,27 +129,24 @@ def _tell_not_judged(limit: int, dut: Dut, clock: Clock) -> None:
 
 def _heaviest(
     name: str, dut: Dut, program: Program, inputs: Sequence[HostTensor], result: RunResult
-) -> Iterator[Detail]:
-    """Yield what takes the most of a figure, as details of an error."""
-    if name == "ram":
-        yield from peak_details(program.file, program.named)
-    elif name == "flash":
-        parts = sorted(measure_pte(program.file).parts, key=attrgetter("nbytes"), reverse=True)[:_SHOWN]
-        for part in parts:
-            of_method = part.instruction >= 0 and part.method == program.file.method
-            by = program.named(part.instruction) if of_method else part.operator
-            taken = f", taken by {by}" if by else ""
-            yield "flash", f"{part.nbytes} bytes: {part.section.value}: {part.what}{taken}"
-    else:
-        yield from _costliest(dut, program, inputs, result)
-
-
-def _costliest(dut: Dut, program: Program, inputs: Sequence[HostTensor], result: RunResult) -> Iterator[Detail]:
-    """Yield the operators that take most instructions; or why these are not known, which must not hide the verdict."""
+) -> list[tuple[str, str]]:
+    """Return what takes the most of a figure, as details; or why it is not known, which must not hide the verdict."""
     try:
+        if name == "ram":
+            return list(peak_details(program.file, program.named))
+        if name == "flash":
+            return list(_largest_parts(program))
         rows = operator_costs(dut, program, inputs, result.ticks, result.ran.clock)
     except HarnessError as error:
-        yield "takes", f"not known by operator: {error.message}"
-        return
-    for row in sorted(rows, key=attrgetter("ticks"), reverse=True)[:_SHOWN]:
-        yield "takes", f"{percent(min(1.0, row.ticks / result.ticks))}: {row}"
+        return [(name, f"what takes the most is not known: {error.message}")]
+    rows = tuple(sorted(rows, key=attrgetter("ticks"), reverse=True))
+    return [("takes", f"{percent(min(1.0, row.ticks / result.ticks))}: {row}") for row in rows[:_SHOWN]]
+
+
+def _largest_parts(program: Program) -> Iterator[tuple[str, str]]:
+    parts = sorted(measure_pte(program.file).parts, key=attrgetter("nbytes"), reverse=True)
+    for part in parts[:_SHOWN]:
+        of_method = part.instruction >= 0 and part.method == program.file.method
+        by = program.named(part.instruction) if of_method else part.operator
+        taken = f", taken by {by}" if by else ""
+        yield "flash", f"{part.nbytes} bytes: {part.section.value}: {part.what}{taken}"
