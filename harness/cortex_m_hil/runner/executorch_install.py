@@ -30,6 +30,7 @@ from cortex_m_hil.targets.target import ExecutorchInstall, Target
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "hil docs runtimes says how one is built, and where to say where it is"
 DESCRIPTION = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
+VERSION_FILE = "version.py"  # of the wheel, in its package
 BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
 CORE = "libexecutorch_core.a"
 NEEDED_SUBMODULES: Final = (
@@ -114,7 +115,7 @@ def selected_link(cache: Path, cpu: str, counts: bool = False) -> Path:
 
 
 def install_command(cpu: str, counts: bool) -> str:
-    return f"hil executorch install --source CHECKOUT --cpu {cpu}{' --coverage' if counts else ''}"
+    return f"hil executorch install --cpu {STANDS_IN.get(cpu, cpu)}{' --coverage' if counts else ''}"
 
 
 def _install(target: Target, cache: Path, counts: bool) -> ExecutorchInstall:
@@ -232,11 +233,15 @@ def version_of(source: Path) -> str:
     return " ".join(words)
 
 
+def version_fields(path: Path) -> list[str]:
+    """Return the version and the commit in a wheel's `version.py`, those of them that it has."""
+    return re.findall(r"""^(?:__version__|git_version)\b[^=]*= ['"]([^'"]+)""", path.read_text(), re.MULTILINE)
+
+
 def _wheel(target: Target) -> Prefix:
     """Return the libraries of the executorch wheel, for the host. Raises ConfigError where it has none."""
     package = toolchain.executorch_package()
-    text = (package / "version.py").read_text()
-    found = re.findall(r"""^(?:__version__|git_version)\b[^=]*= ['"]([^'"]+)""", text, re.MULTILINE)
+    found = version_fields(package / VERSION_FILE)
     library = package / "lib" / "libexecutorch.so"
     if not library.is_file():
         raise ConfigError(

@@ -110,7 +110,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:
         executorch_install.find_prefix(M0, tmp_path / "cache")
-    assert "hil executorch install --source CHECKOUT --cpu cortex-m0" in caught.value.hint
+    assert "hil executorch install --cpu cortex-m0plus" in caught.value.hint
     told: list[str] = []
     first = install_prefix(BuildRequest(checkout, "cortex-m0plus"), told.append)
     assert first.built and [*dict.fromkeys(what.split()[0] for what in told)] == ["configures", "builds", "installs"]
@@ -162,7 +162,7 @@ def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, t
     plain = install_prefix(BuildRequest(checkout, "cortex-m0plus"))
     with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed") as caught:
         executorch_install.find_prefix(M0, cache, counts=True)
-    assert "hil executorch install --source CHECKOUT --cpu cortex-m0 --coverage" in caught.value.hint
+    assert "hil executorch install --cpu cortex-m0plus --coverage" in caught.value.hint
     counting = install_prefix(BuildRequest(checkout, "cortex-m0plus", coverage=True))
     assert counting.directory != plain.directory
     assert {path.name for path in (counting.directory / "notes").iterdir()} == {"nn.cpp.gcno", "op.cpp.gcno"}
@@ -182,7 +182,7 @@ def test_a_prefix_of_the_other_kind_that_is_named_is_refused(
     monkeypatch.setenv(executorch_install.VARIABLE, str(named.directory))
     with pytest.raises(ConfigError, match=r"its kernels count (no )?coverage") as caught:
         executorch_install.find_prefix(M0, tmp_path / "cache", counts)
-    assert ("--cpu cortex-m0 --coverage;" in caught.value.hint) == counts
+    assert ("--cpu cortex-m0plus --coverage;" in caught.value.hint) == counts
 
 
 def test_options_that_keep_kernels_from_counting_are_an_error(checkout: Path, tmp_path: Path) -> None:
@@ -332,10 +332,12 @@ def test_mistakes(order: Callable[[Path], BuildRequest], said: str, checkout: Pa
 
 def test_the_command(checkout: Path, tmp_path: Path) -> None:
     order = ["executorch", "install", "--source", checkout, "--cpu", "cortex-m4+int8", "--cpu", "cortex-m5"]
+    order += ["--link", "prefix-{cpu}"]  # so that no self-test runs: there is no ExecuTorch in this checkout
     done = spawn(*order, cwd=tmp_path)
     assert done.status == 2 and "cortex-m4: ExecuTorch 1.6.0 " in done.out and done.out.endswith(" installed\n")
     assert "cortex-m4: configures\n" in done.err and "no CPU 'cortex-m5'" in done.err
     again = answers(spawn(*order, "--json", cwd=tmp_path).out)
     assert again[0]["built"] is False and again[1]["target"] == "cortex-m5"
+    install_prefix(BuildRequest(checkout, "cortex-m4"))
     [one] = answers(spawn("executorch", "list", "--json", cwd=tmp_path).out)
     assert one["cpu"] == "cortex-m4" and one["directory"] == again[0]["directory"]

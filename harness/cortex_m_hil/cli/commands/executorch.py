@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +11,17 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, answer_each, json_fields, write_answer
 from cortex_m_hil.cli.app import app, group
+from cortex_m_hil.cli.options import OptionalTarget
 from cortex_m_hil.cli.output import Progress, going_on
-from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.runner import executorch_build
+from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError
+from cortex_m_hil.runner import executorch_build, executorch_checkout
 from cortex_m_hil.runner.executorch_build import BuildRequest, InstalledPrefix
-from cortex_m_hil.targets.cpu import cpu_name
+from cortex_m_hil.runner.executorch_checkout import fetch_checkout, release_of_wheel
+from cortex_m_hil.runner.executorch_install import STANDS_IN
+from cortex_m_hil.targets.cpu import HOST, cpu_name
+from cortex_m_hil.targets.load import load_user_targets
+from cortex_m_hil.targets.resolve import Resolved, resolve, select
+from cortex_m_hil.targets.target import Target
 
 executorch = group()
 app.add_typer(executorch, name="executorch")
@@ -21,7 +29,7 @@ app.add_typer(executorch, name="executorch")
 
 @executorch.callback()
 def _executorch() -> None:
-    """Install an ExecuTorch checkout of yours for a CPU."""
+    """Install ExecuTorch itself, with CMSIS-NN, for targets to run."""
 
 
 @executorch.command(
@@ -31,18 +39,35 @@ def _executorch() -> None:
             "cpu, version, directory": "the CPU, the checkout's version and commit, and the prefix",
             "coverage": "whether its kernels were built to measure coverage",
             "built": "false where it was installed already",
+            "tested": "the target on which the self-test passed; null where none of that CPU runs here",
         },
         each="each CPU; an error has its name in target",
     ),
 )
 def install(
-    source: Annotated[Path, typer.Option("--source", help="A checkout of ExecuTorch", show_default=False)],
-    cpu: Annotated[list[str], typer.Option("--cpu", metavar="NAME", help="The CPU, such as cortex-m4; repeatable")],
+    target: OptionalTarget = None,
+    cpu: Annotated[
+        list[str] | None,
+        typer.Option("--cpu", metavar="NAME", help="A CPU, such as cortex-m4; repeatable", show_default=False),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--source", help="A checkout of ExecuTorch: nothing is fetched", show_default=False)
+    ] = None,
+    ref: Annotated[
+        str,
+        typer.Option(
+            "--ref", help="The tag, branch or commit [default: the installed executorch's]", show_default=False
+        ),
+    ] = "",
+    repository: Annotated[
+        str, typer.Option("--repository", metavar="URL", help="Where ExecuTorch is fetched from")
+    ] = executorch_checkout.REPOSITORY,
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[-- -DNAME=VALUE...]", help="Options for CMake", show_default=False)
     ] = None,
     cmsis_nn: Annotated[
-        Path | None, typer.Option("--cmsis-nn", help="A checkout of CMSIS-NN", show_default=False)
+        Path | None,
+        typer.Option("--cmsis-nn", help="A checkout of CMSIS-NN [default: what ExecuTorch pins]", show_default=False),
     ] = None,
     link: Annotated[
         str,
@@ -56,23 +81,67 @@ def install(
         bool, typer.Option("--coverage", help="Build the kernels so that --hil-coverage can measure them")
     ] = False,
 ) -> None:
-    """Build a checkout of ExecuTorch for a CPU, and install it.
+    """Build ExecuTorch for the CPUs of targets, and install it.
 
-    The build uses ExecuTorch's own preset for bare metal. Targets of that CPU then run it with --runtime=executorch;
-    with --link only where HIL_EXECUTORCH_PREFIX names that link. Nothing is downloaded: an error names what the
-    checkout lacks. A build that was interrupted resumes.
+    Without --source it is the release of the installed executorch, fetched from its public repository, with the
+    submodules and the CMSIS-NN that a Cortex-M build needs. Without -t and --cpu it is built for the CPUs of all
+    targets that can run here. The build uses ExecuTorch's own preset for bare metal. Then the self-test runs on a
+    target of each CPU, and targets of that CPU run ExecuTorch with --runtime=executorch; with --link only where
+    HIL_EXECUTORCH_PREFIX names that link. A fetch or build that was interrupted resumes.
     """
-    if link and "{cpu}" not in link and len(cpu) > 1:
-        raise ConfigError(f"--link {link} is one place, and there are {len(cpu)} CPUs", hint="--link 'prefix-{cpu}'")
+    if source is not None and (ref or repository != executorch_checkout.REPOSITORY):
+        raise ConfigError(
+            "--source is a checkout that is there, --ref and --repository say what to fetch",
+            hint="leave out --source, or the others",
+        )
+    known = load_user_targets()
+    names = _cpus(known, cpu or (), target or ())
+    if link and "{cpu}" not in link and len(names) > 1:
+        raise ConfigError(f"--link {link} is one place, and there are {len(names)} CPUs", hint="--link 'prefix-{cpu}'")
+    if source is None:
+        with going_on("the same command goes on where it ended"), Progress("ExecuTorch") as told:
+            found = fetch_checkout(ref or release_of_wheel(), repository, told)
+        source, cmsis_nn = found.source, cmsis_nn or found.cmsis_nn
 
     def ask(name: str) -> Answer:
         request = BuildRequest(source, name, cmsis_nn, tuple(options or ()), coverage)
         with going_on("the same command goes on where it ended"), Progress(name) as told:
             found = executorch_build.install_prefix(request, told, Path(link.replace("{cpu}", name)) if link else None)
+            tested = "" if link or coverage else _self_test(known, name)
         state = "installed" if found.built else "was installed already"
-        return Answer(f"{_line(found)} {state}", {**_fields(found), "built": found.built})
+        passed = f"; the self-test passed on {tested}" if tested else ""
+        return Answer(
+            f"{_line(found)} {state}{passed}", {**_fields(found), "built": found.built, "tested": tested or None}
+        )
 
-    answer_each(list(map(cpu_name, cpu)), ask)
+    answer_each(names, ask)
+
+
+def _cpus(known: Mapping[str, Target], cpus: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """Return the CPUs to build for: those named, those of the targets named, or those of all targets that run here."""
+    named = [cpu_name(cpu) for cpu in cpus] + [known[name].cpu for name in select(patterns, known)]
+    if not cpus and not patterns:
+        named = [one.target.cpu for one in _running_here(known) if not one.target.launcher.hardware]
+    return [*dict.fromkeys(STANDS_IN.get(cpu, cpu) for cpu in named if cpu != HOST.name)]
+
+
+def _running_here(known: Mapping[str, Target]) -> Iterator[Resolved]:
+    """Yield what the known targets that can run on this machine run as, with ExecuTorch."""
+    for name in known:
+        with contextlib.suppress(ToolchainError, PortNotFound):
+            yield resolve(name, known, runtime="executorch")
+
+
+def _self_test(known: Mapping[str, Target], cpu: str) -> str:
+    """Run the self-test with ExecuTorch on a simulated target of a CPU; return its name, "" where none runs here."""
+    from cortex_m_hil import flow
+
+    for one in _running_here(known):
+        if STANDS_IN.get(one.target.cpu, one.target.cpu) == cpu and not one.target.launcher.hardware:
+            with flow.open_dut(one) as dut:
+                flow.selftest(dut)
+            return one.target.name
+    return ""
 
 
 @executorch.command(
@@ -88,7 +157,7 @@ def list_installed() -> None:
     found = executorch_build.selected_prefixes()
     if not found:
         nothing = {"cpu": None, "version": None, "directory": None, "coverage": None}
-        write_answer(Answer("none: hil executorch install --source CHECKOUT --cpu NAME", nothing))
+        write_answer(Answer("none: hil executorch install", nothing))
     for one in found:
         write_answer(Answer(_line(one), _fields(one)))
 

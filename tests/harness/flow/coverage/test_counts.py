@@ -275,6 +275,6 @@ def test_executorch_needs_a_prefix_that_counts(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv("HIL_EXECUTORCH_PREFIX", raising=False)
     with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed for it") as caught:
         check(Resolved(TARGETS["m4-qemu"], TARGETS["m4-qemu"], "executorch"))
-    assert "hil executorch install --source CHECKOUT --cpu cortex-m4 --coverage" in caught.value.hint
+    assert "hil executorch install --cpu cortex-m4 --coverage" in caught.value.hint
     with pytest.raises(ConfigError, match="on the host count no coverage"):
         check(Resolved(TARGETS["native"], TARGETS["native"], "executorch"))
