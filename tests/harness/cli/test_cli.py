@@ -289,17 +289,19 @@ def test_an_input_of_dynamic_shape_may_be_smaller(tmp_path: Path) -> None:
     for rows, is_bound, good in ((8, True, True), (3, True, True), (9, True, False), (3, False, False)):
         np.save(tmp_path / "x.npy", np.zeros((rows, 16), np.float32))
         if good:
-            assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(spec), is_bound).spec.shape == (rows, 16)
+            assert cli_files._read_tensor(
+                tmp_path / "x.npy", "input 0", Taken(spec, is_bound=is_bound), None
+            ).spec.shape == (rows, 16)
             continue
         with pytest.raises(ConfigError, match=rf"of the program is {'at most ' if is_bound else ''}float32\[8, 16\]"):
-            cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(spec), is_bound)
+            cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(spec, is_bound=is_bound), None)
 
 
 def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -> None:
     array = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
     np.save(tmp_path / "x.npy", array)
     spec = TensorSpec("int8", (1, 2, 3, 4), (0, 2, 3, 1))
-    tensor = cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(spec), False)
+    tensor = cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(spec), None)
     assert tensor.spec == spec
     assert tensor.data == array.transpose(0, 2, 3, 1).tobytes()
     np.testing.assert_array_equal(tensor.array(), array)
@@ -308,10 +310,10 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
 @pytest.mark.parametrize(("kind", "value"), [(ValueKind.INT, 7), (ValueKind.BOOL, True), (ValueKind.DOUBLE, 0.5)])
 def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: ValueKind, value: float) -> None:
     np.save(tmp_path / "x.npy", np.array(value))
-    assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), False).item() == value
+    assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), None).item() == value
     np.save(tmp_path / "x.npy", np.array([value]))
     with pytest.raises(ConfigError, match=f"a single {kind.value}"):
-        cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), False)
+        cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), None)
 
 
 def test_usage_calls_arguments_what_they_are_called() -> None:
@@ -503,7 +505,7 @@ def test_a_locale_that_is_not_utf8(tmp_path: Path) -> None:
 def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array(1 << 63, np.uint64))
     with pytest.raises(ConfigError, match="9223372036854775808 does not fit an Int"):
-        cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(ValueKind.INT)), False)
+        cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(ValueKind.INT)), None)
 
 
 def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:

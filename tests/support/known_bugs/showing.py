@@ -147,7 +147,7 @@ def _by_running(dut: Dut, program: Program, setup: Setup) -> Caught | None:
         return Caught(type(error), rule, operator_of(error.operator), _namer(error.operator))
     for comparison in compared:
         for warning in comparison.warnings:
-            return Caught(HilWarning, warning.kind, operator_of(comparison.operators[warning.output]))
+            return Caught(HilWarning, warning.kind, operator_of(comparison.computed_by[warning.output]))
     return _by_lint(findings, dut.target)
 
 
