@@ -128,7 +128,7 @@ class Lifetimes:
         for position in (-1, *(one.index for one in self._file.instructions if one.index not in without)):
             held = {
                 extents[value]: (value, size(value, extents[value].end - extents[value].begin))
-                for value in (self._during(position) if position >= 0 else self.live(-1))
+                for value in self.in_use(position)
                 if value in extents
             }
             total = sum(nbytes for _, nbytes in held.values())
@@ -145,14 +145,15 @@ class Lifetimes:
             outs = self._outs(instruction)
             for value in outs:
                 scratch = value in self._data.scratch
-                victims = self._during(instruction.index) if scratch else self.live(instruction.index)
+                victims = self.in_use(instruction.index) if scratch else self.live(instruction.index)
                 for victim in victims:
                     if (scratch or victim not in outs) and victim != value and self._overlap(value, victim):
                         yield Overlap(instruction.index, value, victim)
 
-    def _during(self, position: int) -> tuple[int, ...]:
-        """Return the values that are in use while an instruction runs: live ones, and those that it reads or writes."""
-        return tuple(dict.fromkeys((*self.live(position), *self._touched[position])))
+    def in_use(self, position: int) -> tuple[int, ...]:
+        """Return the values that are live, or read or written, while an instruction runs; -1: before the first."""
+        touched = self._touched[position] if position >= 0 else ()
+        return tuple(dict.fromkeys((*self.live(position), *touched)))
 
     @cached_property
     def _touched(self) -> list[list[int]]:

@@ -10,11 +10,14 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.options import Method
 from cortex_m_hil.cli.output import CONSTANTS_HELP, constants_as_fields, table
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
 from cortex_m_hil.program import size as of_programs
-from cortex_m_hil.program.bundled import extract_pte
+from cortex_m_hil.program.bundled import extract_pte, read_program
+from cortex_m_hil.program.plan_picture import plan_svg
 from cortex_m_hil.program.pte_reader import read_methods
 from cortex_m_hil.runner import elf_size as of_elfs
 from cortex_m_hil.targets.elf_architecture import MAGIC
@@ -44,6 +47,11 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
 def size(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pte or an ELF", show_default=False)],
     everything: Annotated[bool, typer.Option("--all", help=f"Every symbol of an ELF, not the {SHOWN} largest")] = False,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE.svg", help="Draw the memory plan of the method", show_default=False),
+    ] = None,
+    method: Method = "",
 ) -> None:
     """Tell what the bytes of a program or an ELF are for. Each byte is counted once.
 
@@ -52,8 +60,14 @@ def size(
     of a builtin runner for Arm also what each operator adds.
     """
     if files.read(file, files.ELF_LIMIT)[: len(MAGIC)] == MAGIC:
+        if plan is not None:
+            raise ConfigError(f"{file} is an ELF, which has no memory plan", hint="--plan with a .pte")
         end(_elf(file, everything))
-    end(_program(file))
+    answer = _program(file)
+    if plan is not None:
+        program = read_program(files.read(file, files.PROGRAM_LIMIT), str(file), method)
+        files.write_atomically(plan, plan_svg(program).encode(), "--plan takes a file that can be written")
+    end(answer)
 
 
 def _program(path: Path) -> Answer:

@@ -1,0 +1,136 @@
+"""A picture of a program's memory plan: which bytes of its arena each tensor holds, while which instructions run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from xml.sax.saxutils import escape
+
+from cortex_m_hil.errors.text import counted, printable
+from cortex_m_hil.program.lifetimes import Extent, Lifetimes
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_file import PteFile
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 960, 420, 96, 48, 40  # of the picture's plot and margins, in pixels
+_CHARACTER: Final = 7  # pixels of a character in a label
+_LINE: Final = 14  # pixels of a line of text
+_COLOURS: Final = 6
+_STYLE: Final = """
+text { pointer-events: none; } svg { font: 11px sans-serif; fill: #222; background: #fff; }
+.axis { stroke: #888; } .limit { stroke: #888; stroke-dasharray: 4; } .peak { fill: none; stroke: #c00; }
+rect { stroke: #fff; stroke-width: .5; } .c0 { fill: #9ecae1; } .c1 { fill: #a1d99b; } .c2 { fill: #fdd0a2; }
+.c3 { fill: #dadaeb; } .c4 { fill: #fcbba1; } .c5 { fill: #c7e9c0; } .state { fill: #bdbdbd; }
+@media (prefers-color-scheme: dark) {
+svg { fill: #eee; background: #1c1c1c; } rect { stroke: #1c1c1c; } .peak { stroke: #f66; }
+.c0 { fill: #31688e; } .c1 { fill: #35784a; } .c2 { fill: #9a6324; } .c3 { fill: #5e548e; } .c4 { fill: #9b3d33; }
+.c5 { fill: #4f7942; } .state { fill: #555; } }
+"""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor in the arena: `extent` are its bytes, held while instructions `first` to `last` run (-1: the inputs)."""
+
+    value: int
+    extent: Extent
+    first: int
+    last: int
+
+
+def tensors(program: Program) -> tuple[Tensor, ...]:
+    """Return the tensors of a plan, by when they begin; one that is used again later is there once for each time."""
+    found: list[Tensor] = []
+    open_: dict[Extent, tuple[int, int]] = {}  # value and first instruction
+    for position in range(-1, len(program.file.instructions) + 1):
+        held = dict(_held(program, position))
+        for extent in [one for one in open_ if one not in held]:
+            value, first = open_.pop(extent)
+            found.append(Tensor(value, extent, first, position - 1))
+        for extent, value in held.items():
+            open_.setdefault(extent, (value, position))
+    return tuple(sorted(found, key=lambda one: (one.first, one.extent)))
+
+
+def _held(program: Program, position: int) -> Iterator[tuple[Extent, int]]:
+    """Yield the bytes that are held while an instruction runs, each with the value; nothing behind the last one."""
+    if position < len(program.file.instructions):
+        for value in program.lifetimes.in_use(position):
+            if (extent := program.lifetimes.extent(value)) is not None:
+                yield extent, value
+
+
+def plan_svg(program: Program) -> str:
+    """Return the picture as SVG: time from left to right, the arena's bytes from bottom to top, its peak marked.
+
+    Each tensor has its dtype, shape, bytes, offset and lifetime as a label that a browser shows. Of several planned
+    buffers each is a band of its own.
+    """
+    return "\n".join(_Picture(program).elements())
+
+
+@dataclass(frozen=True)
+class _Picture:
+    program: Program
+
+    @property
+    def file(self) -> PteFile:
+        return self.program.file
+
+    @property
+    def lifetimes(self) -> Lifetimes:
+        return self.program.lifetimes
+
+    def elements(self) -> Iterator[str]:
+        width, height = LEFT + WIDTH + 8, TOP + HEIGHT + BOTTOM
+        size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        yield f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
+        yield f"<style>{_STYLE}</style>"
+        peak = self.lifetimes.peak()
+        name = escape(printable(self.program.name))
+        instructions = counted(len(self.file.instructions), "instruction")
+        yield f'<text x="8" y="16">{name}: {self.lifetimes.size} bytes planned, {instructions}</text>'
+        where = escape(printable(self._instruction(peak.instruction)))
+        yield f'<text x="8" y="32">peak: {peak.nbytes} bytes are held at {where}</text>'
+        yield from self._bands()
+        for number, one in enumerate(tensors(self.program)):
+            yield from self._tensor(number, one)
+        x, step = self._x(peak.instruction), WIDTH / self._steps
+        yield f'<rect class="peak" x="{x:.1f}" y="{TOP}" width="{step:.1f}" height="{HEIGHT}"/>'
+        yield f'<text x="{LEFT}" y="{TOP + HEIGHT + 16}">inputs</text>'
+        yield f'<text x="{LEFT + WIDTH}" y="{TOP + HEIGHT + 16}" text-anchor="end">last instruction</text></svg>'
+
+    @property
+    def _steps(self) -> int:
+        return len(self.file.instructions) + 1  # the first is before all instructions
+
+    def _x(self, position: int) -> float:
+        return LEFT + (position + 1) * WIDTH / self._steps
+
+    def _y(self, offset: int) -> float:
+        return TOP + HEIGHT * (1 - offset / max(1, self.lifetimes.size))
+
+    def _bands(self) -> Iterator[str]:
+        """Yield the frame, and where each planned buffer begins."""
+        bases = self.file.planned_bases
+        for number, size in enumerate(self.file.planned_sizes[1:], 1):
+            y = self._y(bases[number])
+            yield f'<line class="limit" x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + WIDTH}" y2="{y:.1f}"/>'
+            yield f'<text x="8" y="{y - 4 - _LINE:.1f}">mem_id {number}</text>'
+            yield f'<text x="8" y="{y - 4:.1f}">{size} bytes</text>'
+        yield f'<line class="axis" x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{TOP + HEIGHT}"/>'
+
+    def _tensor(self, number: int, one: Tensor) -> Iterator[str]:
+        x, y = self._x(one.first), self._y(one.extent.end)
+        width, height = self._x(one.last + 1) - x, self._y(one.extent.begin) - y
+        spec, nbytes = str(self.file.values[one.value].spec), one.extent.end - one.extent.begin
+        kind = "state" if one.value in self.file.states else f"c{number % _COLOURS}"
+        made, until = self._instruction(one.first), self._instruction(one.last)
+        title = escape(printable(f"{spec}: {nbytes} bytes at {one.extent.begin}, from {made} to {until}"))
+        box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+        yield f'<rect class="{kind}" {box}><title>{title}</title></rect>'
+        if height >= _LINE and width >= _CHARACTER * len(spec):
+            yield f'<text x="{x + 3:.1f}" y="{y + _LINE - 3:.1f}">{escape(printable(spec))}</text>'
+
+    def _instruction(self, position: int) -> str:
+        return "the inputs" if position < 0 else f"instruction {position}, {self.program.named(position)}"
