@@ -17,6 +17,7 @@ from bundling import bundle
 from cortex_m_hil import errors
 from cortex_m_hil.diagnose.budgets import Budget, require_budget
 from cortex_m_hil.diagnose.instruction_counts import operator_costs
+from cortex_m_hil.program.bundled import read_cases
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.target import Clock
 from quantised_io import doubles
@@ -144,7 +145,7 @@ def test_quanta_are_given_as_quanta_or_quantised_where_that_is_asked_for(native:
     assert native.check_program(program, [FLOATS], [other], quantize_inputs=True, qtol=1).ok
 
 
-def test_a_method_is_named(native: hil.OpenTarget) -> None:
+def test_a_method_is_named(native: hil.OpenTarget, tmp_path: Path) -> None:
     pte, decoder = three_methods(), modules()["decode"][0]
     expected = decoder(*PAIR)
     assert native.check_program(pte, PAIR, expected, method="decode").ok
@@ -154,6 +155,16 @@ def test_a_method_is_named(native: hil.OpenTarget) -> None:
     for method, told in (("", "3 methods: decode, encode, reset"), ("rate", "rate is a constant")):
         with pytest.raises(errors.ConfigError, match=told):
             native.check_program(pte, ROW, ROW, method=method)
+    (tmp_path / "three.pte").write_bytes(pte)
+    bundled = bundle(tmp_path / "three.pte", [(PAIR, expected), (PAIR, (expected[0], expected[0]))], "decode")
+    good, wrong = read_cases(bundled, "three.bpte")
+    assert native.check_program(good).ok
+    with pytest.raises(errors.Mismatch) as caught:
+        native.check_program(bundled, method="decode")
+    assert ("method", "decode") in caught.value.details
+    assert ("program", f"{wrong.name.replace('three', 'program')} (program.pte)") in caught.value.details
+    with pytest.raises(errors.ConfigError, match="nothing is expected of program, method encode"):
+        native.check_program(bundled, method="encode")
 
 
 def test_a_program_for_another_class_is_refused(native: hil.OpenTarget) -> None:

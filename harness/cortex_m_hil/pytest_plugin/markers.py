@@ -194,14 +194,23 @@ def hil_budget(
         ram: likewise.
 
     Returns:
-        A function that gives the budget for a target; None where the pattern does not match.
+        A function that gives the budget for a target; None where the pattern does not match. It raises ConfigError
+        where the pattern matches no target that there is.
 
     Raises:
         TypeError: `pattern` is no text.
         ValueError: a limit makes no sense, or there is none.
     """
     limits, matches = Budget.of(instructions, flash, ram), _matching(pattern)
-    return lambda resolved: limits if matches(resolved) else None
+
+    def limited(resolved: Resolved) -> Budget | None:
+        known = [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]
+        if not fnmatch.filter(known, pattern):  # else a misspelt name would be a budget that nobody judges
+            what = f"hil_budget({shown(pattern)}): no target has such a name"
+            raise ConfigError(what, hint=did_you_mean(pattern, {*known}))
+        return limits if matches(resolved) else None
+
+    return limited
 
 
 def _matching(pattern: str) -> Callable[[Resolved], bool]:

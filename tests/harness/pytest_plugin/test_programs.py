@@ -153,6 +153,7 @@ def test_budgets_that_say_nothing_are_errors_of_their_tests(pytester: pytest.Pyt
         "hil_budget(1000)": "hil_budget(1000): no limit",
         "hil_budget(7, ram=1)": "a target's name or a pattern, not 7",
         "hil_budget(bank=1)": "hil_budget(bank=1): *unexpected keyword argument 'bank'",
+        "hil_budget('m4qemu', ram=1)": "hil_budget('m4qemu'): no target has such a name",
         "hil_budget(instructions=99)": "a budget of 99 instructions cannot be judged",
     }
     lines = ["import pytest, numpy as np", f"X, Y = [np.load(f'{suite}/models/{{name}}.npy') for name in 'xy']"]
@@ -178,4 +179,4 @@ def test_budgets_that_say_nothing_are_errors_of_their_tests(pytester: pytest.Pyt
     ):
         assert told in text, told
     result.stdout.fnmatch_lines(["  → such as @pytest.mark.hil_budget(*-qemu*"])
-    assert re.search(r"native .* 2 passed, 9 errors ", text), text[-3000:]
+    assert re.search(r"native .* 2 passed, 10 errors ", text), text[-3000:]
