@@ -129,8 +129,9 @@ class _Picture:
         title = escape(printable(f"{spec}: {nbytes} bytes at {one.extent.begin}, from {made} to {until}"))
         box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
         yield f'<rect class="{kind}" {box}><title>{title}</title></rect>'
-        if height >= _LINE and width >= _CHARACTER * len(spec):
-            yield f'<text x="{x + 3:.1f}" y="{y + _LINE - 3:.1f}">{escape(printable(spec))}</text>'
+        labels = (spec, spec.partition(" dim order")[0])
+        if height >= _LINE and (label := next((one for one in labels if width >= _CHARACTER * len(one)), "")):
+            yield f'<text x="{x + 3:.1f}" y="{y + _LINE - 3:.1f}">{escape(printable(label))}</text>'
 
     def _instruction(self, position: int) -> str:
         return "the inputs" if position < 0 else f"instruction {position}, {self.program.named(position)}"

@@ -12,6 +12,7 @@ from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
+from paths import REPOSITORY
 
 
 @pytest.mark.slow
@@ -68,6 +69,17 @@ def test_size_of_an_elf(hil: Hil) -> None:
     shown, everything = hil("inspect", "size", runner).out, hil("inspect", "size", runner, "--all").out
     assert re.search(r"^\d+ more symbols: --all$", shown, re.M)
     assert len(everything.splitlines()) > len(shown.splitlines()) and "more symbols" not in everything
+
+
+def test_the_plan_of_a_method_is_drawn(hil: Hil, tmp_path: Path) -> None:
+    methods = REPOSITORY / "tests" / "fuzz_seeds" / "methods.pte"
+    assert hil("inspect", "size", methods, "--plan", "plan.svg", "--method", "decode").status == 0
+    assert "methods, method decode: " in (tmp_path / "plan.svg").read_text()
+    wrong = hil("inspect", "size", methods, "--plan", "plan.svg", "--method", "other")
+    assert wrong.status == CANNOT_TELL and "other" in wrong.err
+    (tmp_path / "runner.elf").write_bytes(build_runner(load_targets()["m4-qemu"]).path.read_bytes())
+    refused = hil("inspect", "size", "runner.elf", "--plan", "plan.svg")
+    assert refused.status == CANNOT_TELL and "is an ELF, which has no memory plan" in refused.err
 
 
 @pytest.mark.parametrize("content", [b"", b"neither", b"\x7fELF"])

@@ -1,0 +1,45 @@
+"""The picture of a memory plan shows each tensor's bytes for as long as they are held, and is well-formed SVG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from cortex_m_hil.program.plan_picture import plan_svg, tensors
+from cortex_m_hil.program.program import Program
+from paths import REPOSITORY
+
+SEEDS = sorted((REPOSITORY / "tests" / "fuzz_seeds").glob("*.pte"))
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(params=SEEDS, ids=lambda path: path.stem)
+def program(request: pytest.FixtureRequest) -> Program:
+    path: Path = request.param
+    return Program.from_bytes(path.read_bytes(), path.name, "encode" if path.stem == "methods" else "")
+
+
+def test_tensors_are_shown_while_their_bytes_are_held(program: Program) -> None:
+    shown = tensors(program)
+    for position in range(-1, len(program.file.instructions)):
+        extents = map(program.lifetimes.extent, program.lifetimes.in_use(position))
+        assert {one.extent for one in shown if one.first <= position <= one.last} == {one for one in extents if one}
+
+
+def test_the_picture_is_svg_with_a_labelled_rectangle_for_each_tensor(program: Program) -> None:
+    root = ElementTree.fromstring(plan_svg(program))
+    titles = [title.text or "" for title in root.iter(f"{SVG}title")]
+    assert root.tag == f"{SVG}svg" and len(titles) == len(tensors(program))
+    for one, title in zip(tensors(program), titles, strict=True):
+        assert f"{one.extent.end - one.extent.begin} bytes at {one.extent.begin}, from " in title
+    peak = program.lifetimes.peak()
+    assert any(f"peak: {peak.nbytes} bytes" in (text.text or "") for text in root.iter(f"{SVG}text"))
+
+
+def test_names_from_a_file_are_text_and_no_markup() -> None:
+    [path] = (one for one in SEEDS if one.stem == "linear")
+    picture = plan_svg(Program.from_bytes(path.read_bytes(), "<script>\x1b&.pte"))
+    assert "<script>" not in picture and "\x1b" not in picture
+    ElementTree.fromstring(picture)
