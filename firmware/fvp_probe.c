@@ -1,6 +1,8 @@
 /* What `hil doctor --verify-fvp` runs on a model: one behaviour a build, chosen by PROBE. Needs
- * nothing but a board.ld, and knows semihosting by itself, so that a fault of the runner cannot
+ * nothing but a board's memory, and knows semihosting by itself, so that a fault of the runner cannot
  * hide behind it. */
+#include "memory.h"
+
 typedef unsigned int u32;
 
 enum { kExit, kSpin, kFault, kEcho, kCommandLine, kMemory };
@@ -14,9 +16,9 @@ __attribute__((section(".vectors"), used)) const void* const vectors[16] = {
     __stack_top,          (void*)Reset_Handler, (void*)Fault_Handler, (void*)Fault_Handler,
     (void*)Fault_Handler, (void*)Fault_Handler, (void*)Fault_Handler};
 
-__attribute__((section(".noinit.program_pool"))) u32 program_pool[PROGRAM_POOL / 4];
-__attribute__((section(".noinit.planned_pool"))) u32 planned_pool[PLANNED_POOL / 4];
-__attribute__((section(".noinit.method_pool"))) u32 method_pool[METHOD_POOL / 4];
+__attribute__((section(".noinit.program_pool"))) u32 program_pool[HIL_PROGRAM_POOL / 4];
+__attribute__((section(".noinit.bank_" HIL_FIRST_BANK_NAME))) u32 first_bank[HIL_FIRST_BANK / 4];
+__attribute__((section(".noinit.method_pool"))) u32 method_pool[HIL_METHOD_POOL / 4];
 
 /* GCC calls it to fill a block on the stack, and there is no C library. */
 void* memcpy(void* to, const void* from, u32 size) {
@@ -87,12 +89,12 @@ static u32 intact(volatile u32* pool, u32 words) {
 }
 
 static void memory(void) {
-  put(program_pool, PROGRAM_POOL / 4);
-  put(planned_pool, PLANNED_POOL / 4);
-  put(method_pool, METHOD_POOL / 4);
-  if (!intact(program_pool, PROGRAM_POOL / 4)) leave(11);
-  if (!intact(planned_pool, PLANNED_POOL / 4)) leave(12);
-  if (!intact(method_pool, METHOD_POOL / 4)) leave(13);
+  put(program_pool, HIL_PROGRAM_POOL / 4);
+  put(first_bank, HIL_FIRST_BANK / 4);
+  put(method_pool, HIL_METHOD_POOL / 4);
+  if (!intact(program_pool, HIL_PROGRAM_POOL / 4)) leave(11);
+  if (!intact(first_bank, HIL_FIRST_BANK / 4)) leave(12);
+  if (!intact(method_pool, HIL_METHOD_POOL / 4)) leave(13);
   leave(10);
 }
 

@@ -1,5 +1,7 @@
 #include "runner/pools.h"
 
+#include "memory.h"  // made of memory: in board.yaml
+
 #if defined(__arm__)
 // Neither loaded nor cleared: the boot need not touch megabytes.
 #define HIL_POOL_SECTION(name) [[gnu::section(".noinit." name)]]
@@ -13,11 +15,11 @@ constexpr size_t kAlignment = 16;
 
 #if HIL_SHARED_POOL
 // Programs from its start, planned buffers at its end.
-static_assert(HIL_PROGRAM_POOL <= HIL_SHARED_POOL && HIL_PLANNED_POOL <= HIL_SHARED_POOL);
+static_assert(HIL_PROGRAM_POOL <= HIL_SHARED_POOL && HIL_FIRST_BANK <= HIL_SHARED_POOL);
 HIL_POOL_SECTION("program_pool") alignas(kAlignment) uint8_t shared[HIL_SHARED_POOL];
 #else
 HIL_POOL_SECTION("program_pool") alignas(kAlignment) uint8_t program[HIL_PROGRAM_POOL];
-HIL_POOL_SECTION("planned_pool") alignas(kAlignment) uint8_t planned[HIL_PLANNED_POOL];
+HIL_POOL_SECTION("bank_" HIL_FIRST_BANK_NAME) alignas(kAlignment) uint8_t planned[HIL_FIRST_BANK];
 #endif
 HIL_POOL_SECTION("method_pool") alignas(kAlignment) uint8_t method[HIL_METHOD_POOL];
 
@@ -30,7 +32,7 @@ namespace hil {
 Span<uint8_t> program_pool() { return {shared, HIL_PROGRAM_POOL}; }
 
 Span<uint8_t> planned_pool(size_t program) {
-  constexpr size_t kFirst = (HIL_SHARED_POOL - HIL_PLANNED_POOL) / kAlignment * kAlignment;
+  constexpr size_t kFirst = (HIL_SHARED_POOL - HIL_FIRST_BANK) / kAlignment * kAlignment;
   const size_t end = (program + kAlignment - 1) / kAlignment * kAlignment;
   const size_t start = end > kFirst ? end : kFirst;
   return {shared + start, start < HIL_SHARED_POOL ? HIL_SHARED_POOL - start : 0};

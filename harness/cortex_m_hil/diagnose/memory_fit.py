@@ -17,8 +17,9 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import BuildTree, compiler
 from cortex_m_hil.runner.results import Ran, RunResult
+from cortex_m_hil.targets.memory import ALIGNMENT, STACK_ALIGNMENT
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.target import HardwareLauncher, Pools, Resident, Target
+from cortex_m_hil.targets.target import HardwareLauncher, Target
 
 
 def _simulator(target: Target) -> str:
@@ -32,7 +33,7 @@ def _simulator(target: Target) -> str:
 
 
 class Region(str, Enum):
-    """Memory that a board's configuration sizes: three pools in `board.yaml`, the thread's stack in `board.ld`."""
+    """Memory that a board's `memory:` sizes."""
 
     PROGRAM = "program"
     PLANNED = "planned"
@@ -40,8 +41,13 @@ class Region(str, Enum):
     STACK = "stack"
 
 
-STEPS: Final = {Region.PROGRAM: 16, Region.PLANNED: 16, Region.METHOD: 16, Region.STACK: 8}
-"""Step sizes in bytes: the pools' alignment (`firmware/runner/pools.cpp`), and the stack's (AAPCS32, 6.2.1.2)."""
+STEPS: Final = {
+    Region.PROGRAM: ALIGNMENT,
+    Region.PLANNED: ALIGNMENT,
+    Region.METHOD: ALIGNMENT,
+    Region.STACK: STACK_ALIGNMENT,
+}
+"""Step sizes in bytes."""
 _SAID: Final = {
     Region.PROGRAM: ("program pool:",),
     Region.PLANNED: ("the planned pool ",),
@@ -145,17 +151,19 @@ class Fitting:
     def _run(self, program: Program, sizes: Sizes | None) -> RunResult:
         """Run a program in memory of these sizes, or in the board's own where `sizes` is None."""
         board = self._resolved.target.board
+        stack = (sizes or {}).get(Region.STACK)
         if sizes is not None:
-            pools = Pools(sizes[Region.PROGRAM], sizes[Region.PLANNED], sizes[Region.METHOD])
-            board = replace(board, pools=pools, resident=Resident(0, 0))
-        stack = (sizes or {}).get(Region.STACK, 0)
-        self._tree.resize(board.pools, stack)
+            memory = board.memory.resized(
+                program=sizes[Region.PROGRAM], banks=[sizes[Region.PLANNED]], method=sizes[Region.METHOD], stack=stack
+            )
+            board = replace(board, memory=replace(memory, shared=0, resident=""))
+        self._tree.resize(board.memory)
         resolved = replace(self._resolved, target=replace(self._resolved.target, board=board))
         with Dut(resolved, self._tree.build(self._changed), multiplier=self._multiplier) as dut:
             result = flow.run(dut, program, linted=sizes is None)
         if stack and result.stats[Region.STACK.value].size != stack:
             told = result.stats[Region.STACK.value].size
-            hint = f"HIL_STACK_SIZE in {board.directory / 'board.ld'} only where it is not DEFINED"
+            hint = f"delete what sizes the stack in {board.directory / 'board.ld'}: memory: says it"
             raise BuildError(f"the stack has {told} bytes, {stack} were asked for", target=dut.target.name, hint=hint)
         return result
 

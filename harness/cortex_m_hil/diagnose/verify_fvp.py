@@ -30,6 +30,7 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers import fvp
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.links.protocol import MemoryRegion, Request
+from cortex_m_hil.runner.memory_files import SCRIPT, write_memory_files
 from cortex_m_hil.targets.connection import LinkClosed, RunningProcess
 from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.resolve import Resolved
@@ -135,14 +136,14 @@ class FvpSession:
     def probe(self, kind: FvpProbe) -> Path:
         """Compile a probe, and return its ELF, in a folder that lives as long as this process."""
         path = _folder().path / f"{self.target.name}-{kind.name.lower()}.elf"
-        pools = self.target.board.pools
-        sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
+        folder = _folder().path / f"{self.target.name}-memory"
+        write_memory_files(self.target.board, folder)
         compiler = toolchain.find("arm-none-eabi-g++").path
         command = [str(compiler), "-x", "c", "-std=gnu11", f"-mcpu={self.target.cpu}", "-mthumb", "-mfloat-abi=soft"]
         command += ["-O1", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-nostdlib", f"-DPROBE={kind.value}"]
-        command += [f"-D{name}={size}" for name, size in sizes.items()]
-        command += [str(package_data("firmware") / "fvp_probe.c"), f"-T{self.target.board.directory / 'board.ld'}"]
-        command += [f"-L{package_data('firmware') / 'platform'}", "-lgcc", "-o", str(path)]
+        command += [str(package_data("firmware") / "fvp_probe.c"), f"-I{folder}", f"-T{folder / SCRIPT}", f"-L{folder}"]
+        command += [f"-L{self.target.board.directory}", f"-L{package_data('firmware') / 'platform'}"]
+        command += ["-lgcc", "-o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE, check=False)
         if done.returncode != 0:
             what = f"the probe does not compile: {' '.join(done.stderr.split())}"
@@ -321,12 +322,13 @@ def _lockup(fvp_session: FvpSession) -> str:
 
 def _memory(fvp_session: FvpSession) -> str:
     ended = fvp_session.run(fvp_session.probe(FvpProbe.MEMORY), seconds=SECONDS)
-    pools = {11: "the program pool", 12: "the planned pool", 13: "the method pool"}
+    pools = {11: "the program pool", 12: "the first bank", 13: "the method pool"}
     if ended.status != MEMORY_FINE:
         problem = f"{pools[ended.status]} does not read back" if ended.status in pools else f"status {ended.status}"
         raise Violated(f"{problem}; {ended.tail}")
-    sizes = fvp_session.target.board.pools
-    return f"program {sizes.program >> 10}K, planned {sizes.planned >> 10}K, method {sizes.method >> 10}K"
+    memory = fvp_session.target.board.memory
+    sizes = {"program": memory.program, "bank": memory.banks[0], "method": memory.method}
+    return ", ".join(f"{name} {placed.size >> 10}K" for name, placed in sizes.items())
 
 
 def _dut(fvp_session: FvpSession) -> flow.Dut:

@@ -160,8 +160,7 @@ def validate_at(
             f"{path}: an alias within its own anchor", hint="write out what the alias stands for"
         ) from None
     except ValidationError as error:
-        # The deepest is about the union member that was meant; an unknown key explains a missing one.
-        worst = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == "extra_forbidden"))
+        worst = worst_of(error)
         location, line = locate(tree, (*place, *worst["loc"]))
         if worst["type"] == "extra_forbidden":
             known = _fields_at(model, location[len(place) : -1])
@@ -176,6 +175,14 @@ def validate_at(
         else:
             problem, hint = f"{'.'.join(location)}: {_value_message(worst)}", f"correct this value; {examples}"
         raise ConfigError(f"{path}:{line}: {problem}", hint=hint) from None
+
+
+def worst_of(error: ValidationError) -> Any:
+    """Return the error to show.
+
+    The deepest is about the union member that was meant; an unknown key explains a missing one.
+    """
+    return max(error.errors(), key=lambda one: (len(one["loc"]), one["type"] == "extra_forbidden"))
 
 
 _WANTED = {"dict_type": "a mapping", "model_type": "a mapping", "string_type": "text", "list_type": "a list"}

@@ -14,7 +14,7 @@ from cortex_m_hil.errors.text import counted, percent
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.partition import Partition, planned_in_int8
 from cortex_m_hil.program.pte_file import PteFile
-from cortex_m_hil.targets.load import STACK_SIZE, is_shipped, line_of_pool
+from cortex_m_hil.targets.load import is_shipped
 from cortex_m_hil.targets.target import Board, HardwareLauncher, Target
 
 _SHOWN: Final = 4  # tensors, and targets
@@ -60,16 +60,16 @@ class Shortage:
 
     def _needs(self, file: PteFile) -> Iterator[str]:
         """Yield the bytes needed and available of each memory; a question mark where only a run would tell."""
-        board = self.target.board
+        memory = self.target.board.memory
         known = {
-            "planned": (file.planned_bytes, board.planned_room(file.size)),
-            "program": (file.size, board.program_room),
+            "planned": (file.planned_bytes, memory.bank_rooms(file.size)[0]),
+            "program": (file.size, memory.program_room),
             self.region: (self.requested, self.available),
         }
         for name, (needed, there) in known.items():
             yield f"{name} {'at least ' if name in _ALLOCATED else ''}{needed} of {there} bytes"
         if not known.keys() & _ALLOCATED:
-            yield f"method ? of {board.pools.method} (hil inspect fit measures method and stack)"
+            yield f"method ? of {memory.method.size} (hil inspect fit measures method and stack)"
 
     def hint(self) -> str:
         """Return the hint: targets that would hold the program, and the key that sizes the memory."""
@@ -113,8 +113,8 @@ class Shortage:
         """Return how many bytes the board lacks, summed over the memories whose need is known."""
         size, planned = (0, 0) if self.file is None else (self.file.size, self.file.planned_bytes)
         needed = {"program": size, "planned": planned, self.region: self.requested}
-        there = {"program": board.program_room, "planned": board.planned_room(needed["program"])}
-        method = board.pools.method
+        there = {"program": board.memory.program_room, "planned": board.memory.bank_rooms(needed["program"])[0]}
+        method = board.memory.method.size
         return sum(max(0, nbytes - there.get(name, method)) for name, nbytes in needed.items())
 
     def _larger_pool(self) -> Iterator[str]:
@@ -122,19 +122,22 @@ class Shortage:
         board = self.target.board
         if is_shipped(board):
             return
-        key, needed = "method" if self.region in _ALLOCATED else self.region, self.requested
+        memory, key, needed = board.memory, "method" if self.region in _ALLOCATED else self.region, self.requested
         if key == "method":  # what there is may be less than the pool
-            needed += board.pools.method - self.available
-        elif board.pools.shared and self.requested <= getattr(board.pools, key):
-            key, needed = "shared", self.requested + board.pools.shared - self.available
-        yield f"{key} of at least {needed} bytes in {line_of_pool(board, key)}, if the part has them"
+            needed += memory.method.size - self.available
+        key = "banks" if key == "planned" else key
+        size = {"program": memory.program.size, "banks": memory.banks[0].size, "method": memory.method.size}[key]
+        if key != "method" and memory.shared and self.requested <= size:
+            key, needed = "shared", self.requested + memory.shared - self.available
+        yield f"{key} of at least {needed} bytes{self._at(key)}, if the part has them"
 
     def _more_stack(self) -> str:
-        script = self.target.board.directory / "board.ld"
-        lines = script.read_text(errors="replace").splitlines() if script.is_file() else []
-        line = next((f":{number}" for number, text in enumerate(lines, 1) if STACK_SIZE.search(text)), "")
-        where = f"{script}{line}" if line else f"{script}, before INCLUDE sections.ld"
-        return f"HIL_STACK_SIZE of at least {self.requested} bytes in {where}"
+        return f"stack of at least {self.requested} bytes{self._at('stack')}"
+
+    def _at(self, key: str) -> str:
+        """Return where a key of `memory:` is, with a word before it; "" where that is not known."""
+        place = self.target.board.memory.places.get(key)
+        return f" in {place}" if place else ""
 
 
 def _simulator(targets: Sequence[Target]) -> str:

@@ -17,7 +17,7 @@ from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_m
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.load import parse_size
+from cortex_m_hil.targets.memory import parse_size
 from cortex_m_hil.targets.resolve import Resolved
 
 DESCRIPTIONS: Final = (
@@ -132,7 +132,7 @@ def requires(isa: str | None = None, *, ram: Any = None, flash: Any = None) -> C
         target = resolved.target
         if isa is not None and order.index(target.isa) < order.index(Isa[isa.upper()]):
             return f"is {target.isa.value}; needs {isa}"
-        available = {"ram": target.board.pools.planned, "flash": target.board.program_room}
+        available = {"ram": target.board.memory.planned, "flash": target.board.memory.program_room}
         for name, size in wanted.items():
             if size > available[name]:
                 return f"has {available[name]} bytes of {name} for programs; needs {sizes[name]}"

@@ -19,15 +19,18 @@ from cortex_m_hil.host import files, subprocesses, toolchain, trees
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, region_overflow
+from cortex_m_hil.runner.memory_files import memory_files, write_memory_files
 from cortex_m_hil.targets.connection import NOTES, Elf
 from cortex_m_hil.targets.cpu import HOST, cpus
+from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import check_runtime
-from cortex_m_hil.targets.target import Pools, Target
+from cortex_m_hil.targets.target import Target
 
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
 COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}
 WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
 """A runner without the portable operators that ExecuTorch's own test runner is built without."""
+_MEMORY: Final = "memory"  # the folder of a build's `memory_files`
 _COUNTING_GCC = 11  # the first version with -fprofile-info-section
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
@@ -187,6 +190,7 @@ class _Recipe:
             copy = copies[root] / path.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
+        write_memory_files(self.target.board, work / _MEMORY)
 
     def configure(self, work: Path) -> list[str]:
         """Configure the build of the sources that were copied to `work`; return the command that builds."""
@@ -198,6 +202,7 @@ class _Recipe:
         if self.target.cpu != HOST.name:
             configure.append(f"-DCMAKE_TOOLCHAIN_FILE={firmware / 'cmake' / 'arm-none-eabi.cmake'}")
         configure.append(f"-DHIL_BOARD_DIR={board}")
+        configure.append(f"-DHIL_MEMORY_DIR={work / _MEMORY}")
         configure.append(f"-DHIL_SCHEMA_DIR={toolchain.schema_directory()}")
         configure.append(f"-DHIL_FLATC={flatbuffers.flatc.path}")
         configure.append(f"-DHIL_FLATBUFFERS_INCLUDE={flatbuffers.include}")
@@ -235,23 +240,14 @@ class _Recipe:
 
 
 def _definitions(target: Target, runtime: str) -> dict[str, str]:
-    pools, resident = target.board.pools, target.board.resident
-    further = {
-        "HIL_SHARED_POOL": pools.shared,
-        "HIL_RESIDENT_ADDRESS": resident.address,
-        "HIL_RESIDENT_SIZE": resident.size,
-        "HIL_NO_FPU": int(not target.fpu),
-    }
     return {
         "HIL_CPU": target.cpu,
         "HIL_ISA": target.isa.value,
         "HIL_RUNTIME": runtime,
-        "HIL_PROGRAM_POOL": str(pools.program),
-        "HIL_PLANNED_POOL": str(pools.planned),
-        "HIL_METHOD_POOL": str(pools.method),
         **({} if target.board.portable else WITHOUT_PORTABLE),
+        **({} if target.fpu else {"HIL_NO_FPU": "1"}),
         **target.launcher.definitions(),
-    } | {name: str(value) for name, value in further.items() if value}
+    }
 
 
 def _key(target: Target, sources: Iterable[tuple[Path, Path]], definitions: Mapping[str, str], installed: str) -> str:
@@ -263,6 +259,8 @@ def _key(target: Target, sources: Iterable[tuple[Path, Path]], definitions: Mapp
     schema = toolchain.schema_directory()
     for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
         digest.update(path.read_bytes())
+    for name, text in memory_files(target.board).items():
+        digest.update(f"{name}\0{text}\0".encode())
     for root, path in sources:
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -316,17 +314,11 @@ class BuildTree:
         self._changed: frozenset[str] = frozenset()
         self._configure()
 
-    def resize(self, pools: Pools, stack: int) -> None:
-        """Set the memory pools and the stack of the next builds, in bytes; `stack` 0: the board's own size."""
+    def resize(self, memory: Memory) -> None:
+        """Set the memory of the next builds."""
         target = self._recipe.target
-        sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
-        sizes |= {"SHARED_POOL": pools.shared, "STACK_SIZE": stack}
-        self._recipe = replace(
-            self._recipe,
-            target=replace(target, board=replace(target.board, pools=pools)),
-            definitions={**self._recipe.definitions, **{f"HIL_{name}": str(size) for name, size in sizes.items()}},
-        )
-        self._configure()
+        self._recipe = replace(self._recipe, target=replace(target, board=replace(target.board, memory=memory)))
+        write_memory_files(self._recipe.target.board, self._folder / _MEMORY)
 
     def build(self, changed: Mapping[str, str]) -> Elf:
         """Build the runner with changed files, and return it; the ELF is valid until the next build.

@@ -12,55 +12,21 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 from ruamel.yaml.comments import CommentedMap
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
-from cortex_m_hil.errors.text import shown
-from cortex_m_hil.host import yaml_files
+from cortex_m_hil.host import files, yaml_files
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets import launcher as launchers
 from cortex_m_hil.targets.cpu import Isa, cpu_name, cpus
-from cortex_m_hil.targets.target import Board, ExecutorchInstall, Launcher, Pools, Resident, Strict, Target
-
-_SIZE = re.compile(r"([0-9]+)([KMG]?)")
-
-
-def parse_size(text: object) -> int:
-    """Parse a size such as `65536`, `"64K"`, `"2M"` or `"1G"`; return bytes. Raises ValueError for anything else."""
-    match = _SIZE.fullmatch(str(text).strip())
-    if match is None or isinstance(text, bool):
-        raise ValueError(f"{shown(text)} is not a size such as 65536, 64K or 2M")
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
-
-
-def size_text(nbytes: int) -> str:
-    """Return a size in the syntax of `parse_size`, in the largest unit of which it is a multiple."""
-    for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
-        if nbytes and nbytes % (1 << shift) == 0:
-            return f"{nbytes >> shift}{unit}"
-    return str(nbytes)
-
-
-PoolSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 31)]  # a 32-bit C object cannot be larger
-
-
-class _RawPools(Strict):
-    program: PoolSize
-    planned: PoolSize
-    method: PoolSize
-    shared: PoolSize | None = None
-
-
-class _RawResident(Strict):
-    address: Annotated[int, Field(ge=0, lt=1 << 32)]
-    size: PoolSize
+from cortex_m_hil.targets.memory_keys import EXAMPLES, MemoryKeysReader, in_new_keys
+from cortex_m_hil.targets.target import Board, ExecutorchInstall, Launcher, Strict, Target
 
 
 class _RawBoard(Strict):
-    pools: _RawPools
+    memory: dict[str, Any]
     console: Literal["semihosting", "native", "uart"] = "semihosting"
-    resident: _RawResident | None = None
     portable: bool = True
 
 
@@ -71,6 +37,7 @@ class _RawTarget(Strict):
     isa: str | None = None
     fpu: bool | None = None
     fallback: str | None = None
+    memory: dict[str, Any] | None = None
 
 
 class _RawExecutorch(Strict):
@@ -96,8 +63,7 @@ class _RawRuntimesFile(_RawFile):
 
 
 USER_FILE: Final = "targets.yaml"
-_BEGINS: Final = "a targets.yaml begins with targets:, a board.yaml with pools:; delete a file that is to say nothing"
-_EXAMPLES: Final = "hil docs boards and hil docs architecture have examples"
+_BEGINS: Final = "a targets.yaml begins with targets:, a board.yaml with memory:; delete a file that is to say nothing"
 
 
 def load_user_targets(file: Path | None = None) -> dict[str, Target]:
@@ -163,7 +129,7 @@ def _is_same(path: Path, other: Path) -> bool:
 def _load_file(path: Path, name: str) -> tuple[dict[str, Target], ExecutorchInstall | None]:
     """Load the targets and the ExecuTorch of a file; `name` is the file's name in the origin of its entries."""
     tree = yaml_files.parse(path, _BEGINS)
-    raw = yaml_files.validate(_RawRuntimesFile if "runtimes" in tree else _RawFile, tree, path, _EXAMPLES)
+    raw = yaml_files.validate(_RawRuntimesFile if "runtimes" in tree else _RawFile, tree, path, EXAMPLES)
     targets = {
         one: _check_target(one, entry, tree, path, f"{name}:{yaml_files.locate(tree, ('targets', one))[1]}")
         for one, entry in raw.targets.items()
@@ -206,7 +172,7 @@ def _check_target(name: str, raw: _RawTarget, tree: CommentedMap, path: Path, or
         name=name,
         cpu=raw.cpu,
         isa=_check_isa(raw, f"{origin}: {name}"),
-        board=_load_board(raw.board, path.parent, f"{origin}: {name}"),
+        board=_load_board(raw, name, tree, path, f"{origin}: {name}"),
         launcher=_check_launcher(raw.launcher, f"{origin}: {name}", ("targets", name, "launcher"), tree, path),
         fallback=raw.fallback,
         origin=origin,
@@ -255,19 +221,7 @@ def _check_launcher(
         example = f"{{{key}: {kind.shorthand.upper()}}}"
         raise ConfigError(f"{where}: launcher {raw!r} without its {kind.shorthand}", hint=f"launcher: {example}")
     value = {kind.shorthand: value} if kind.shorthand and isinstance(value, str) else {} if value is None else value
-    return kind.parse(yaml_files.validate_at((*place, key), kind.settings, value, tree, path, _EXAMPLES), where)
-
-
-STACK_SIZE: Final = re.compile(r"\bHIL_STACK_SIZE\s*=")
-"""Where a linker script sets the size of the stack."""
-
-
-def line_of_pool(board: Board, key: str) -> str:
-    """Return `file:line` of a key of `pools` in a board's file; only the file where that cannot be read."""
-    file = board.directory / "board.yaml"
-    with contextlib.suppress(ConfigError):
-        return f"{file}:{yaml_files.locate(yaml_files.parse(file, _BEGINS), ('pools', key))[1]}"
-    return str(file)
+    return kind.parse(yaml_files.validate_at((*place, key), kind.settings, value, tree, path, EXAMPLES), where)
 
 
 def is_shipped(board: Board) -> bool:
@@ -275,29 +229,73 @@ def is_shipped(board: Board) -> bool:
     return package_data("firmware") in board.directory.parents
 
 
-def _load_board(name: str, base: Path, where: str) -> Board:
+def load_board(directory: Path) -> Board:
+    """Return the board in a folder, as its `board.yaml` says. Raises ConfigError where that is wrong."""
+    return _read_board(directory)[0]
+
+
+def _read_board(directory: Path) -> tuple[Board, MemoryKeysReader]:
+    """Return the board in a folder, with the reader of its memory, so that keys of it can be overridden."""
+    path = directory / "board.yaml"
+    content = yaml_files.parse(path, _BEGINS)
+    _refuse_old_keys(content, path)
+    raw = yaml_files.validate(_RawBoard, content, path, EXAMPLES)
+    reader = MemoryKeysReader.of_board(path, content, on_host=raw.console == "native")
+    return Board(directory.name, directory, reader.read(), raw.portable), reader
+
+
+def _load_board(raw: _RawTarget, target: str, tree: CommentedMap, path: Path, where: str) -> Board:
+    """Return the board of a target's entry, with the memory that it has there.
+
+    Args:
+        raw: the entry.
+        target: its name.
+        tree: the content of its file.
+        path: the file.
+        where: the beginning of messages about the entry.
+    """
+    board, reader = _read_board(_board_folder(raw.board, path.parent, where))
+    if raw.memory is None:
+        return board
+    return dataclasses.replace(board, memory=reader.overridden(path, tree, target).read())
+
+
+def _board_folder(name: str, base: Path, where: str) -> Path:
     shipped = package_data("firmware") / "boards"
     directory = Path(os.path.abspath(base / name)) if "/" in name else shipped / name
-    description = directory / "board.yaml"
-    if not os.path.isfile(description):  # is false also for names that no file system allows
-        if "/" in name:
-            raise ConfigError(
-                f"{where}: board {name!r}: no {description}",
-                hint="a board's folder has board.yaml, board.ld and board.cpp (hil docs boards)",
-            )
-        known = [entry.name for entry in shipped.iterdir() if entry.is_dir()]
-        raise ConfigError(f"{where}: unknown board {name!r}", hint=did_you_mean(name, known))
-    raw = yaml_files.validate(_RawBoard, yaml_files.parse(description, _BEGINS), description, _EXAMPLES)
-    resident = Resident(raw.resident.address, raw.resident.size) if raw.resident else Resident(0, 0)
-    if resident.address + resident.size > 1 << 32:
+    if os.path.isfile(directory / "board.yaml"):  # is false also for names that no file system allows
+        return directory
+    if "/" in name:
         raise ConfigError(
-            f"{description}: resident ends beyond the 4G that a Cortex-M addresses",
-            hint="its size counts from its address",
+            f"{where}: board {name!r}: no {directory / 'board.yaml'}",
+            hint="a board's folder has board.yaml and board.cpp (hil docs boards)",
         )
-    pools = Pools(raw.pools.program, raw.pools.planned, raw.pools.method, raw.pools.shared or 0)
-    if pools.shared and max(pools.program, pools.planned) > pools.shared:
+    known = [entry.name for entry in shipped.iterdir() if entry.is_dir()]
+    raise ConfigError(f"{where}: unknown board {name!r}", hint=did_you_mean(name, known))
+
+
+_OLD_SCRIPT: Final = re.compile(
+    r"^\s*(?:MEMORY\b|REGION_ALIAS\b|INCLUDE\s+sections\.ld|HIL_STACK_SIZE\b)", re.MULTILINE
+)
+
+
+def _refuse_old_keys(content: CommentedMap, description: Path) -> None:
+    """Raise ConfigError for a board from before there was `memory`, with its own numbers in the new keys."""
+    script = description.parent / "board.ld"
+    text = files.read(script, yaml_files.YAML_LIMIT).decode(errors="replace") if script.is_file() else ""
+    old = [key for key in ("pools", "resident") if key in content]
+    if old:
+        line = yaml_files.locate(content, old[:1])[1]
+        values = yaml_files.plain(content)
+        pools = values.get("pools") if isinstance(values.get("pools"), dict) else {}
         raise ConfigError(
-            f"{description}: pools.shared is smaller than a pool that lies in it",
-            hint="shared is the memory that program and planned share",
+            f"{description}:{line}: {old[0]}: memory: has taken its place, and that of MEMORY in board.ld",
+            hint=f"write this in {description.name} instead, and delete the rest of it from board.ld:\n"
+            + in_new_keys(pools, values.get("resident"), text),
         )
-    return Board(directory.name, directory, pools, resident, raw.portable)
+    if found := _OLD_SCRIPT.search(text):
+        line = text.count("\n", 0, found.end()) + 1
+        problem = f"{found[0].split()[0]}: memory: in {description} says it"
+        raise ConfigError(
+            f"{script}:{line}: {problem}", hint="delete it here: board.ld is for sections of the board's own"
+        )

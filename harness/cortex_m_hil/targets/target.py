@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, RunningProcess
 from cortex_m_hil.targets.cpu import Isa, architecture
+from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.tool_commands import Procedure
 
-POOL_ALIGNMENT: Final = 16  # bytes, of memory pools (`firmware/runner/pools.cpp`)
 DEFAULT_LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
 
 
@@ -212,73 +212,20 @@ class HardwareLauncher(Launcher):
 
 
 @dataclass(frozen=True)
-class Pools:
-    """The sizes, in bytes, of the runner's static memory pools.
-
-    Attributes:
-        program: for the program.
-        planned: for planned buffers.
-        method: for the loaded method.
-        shared: memory that programs and planned buffers share, so that a large one leaves the other less than its pool;
-            0: they have pools of their own.
-    """
-
-    program: int
-    planned: int
-    method: int
-    shared: int = 0
-
-    def planned_beside(self, program: int) -> int:
-        """Return the bytes that a program of `program` bytes in its pool leaves for planned buffers."""
-        return min(self.planned, self.shared - program) if self.shared else self.planned
-
-
-@dataclass(frozen=True)
-class Resident:
-    """A region of flash beside the runner, for programs that do not fit the program pool."""
-
-    address: int
-    size: int  # bytes
-
-
-@dataclass(frozen=True)
 class Board:
-    """A board: one memory map, in a folder with `board.yaml`, `board.ld` and `board.cpp`.
+    """A board: one memory map, in a folder with `board.yaml`, `board.cpp` and, for further sections, `board.ld`.
 
     Attributes:
         name: the folder's name.
         directory: the folder.
-        pools: the runner's memory pools.
-        resident: flash for a program beside the runner; its size is 0 where there is none.
+        memory: what the folder says of its memory, or of a target's own keys.
         portable: whether its runners have the portable operators that ExecuTorch's own test runner is built without.
     """
 
     name: str
     directory: Path
-    pools: Pools
-    resident: Resident = Resident(0, 0)
+    memory: Memory
     portable: bool = True
-
-    @property
-    def program_room(self) -> int:
-        """Return the bytes of the largest program that the board can hold, in RAM or in flash."""
-        return max(self.pools.program, self.resident.size)
-
-    def planned_room(self, program: int) -> int:
-        """Return the bytes for the tensors of a program of `program` bytes, which is kept in RAM or in flash.
-
-        A program in flash leaves them the whole pool.
-        """
-        in_flash = program > self.pools.program or program <= self.resident.size
-        return self.pools.planned if in_flash else self.pools.planned_beside(program)
-
-    def keeps_in_flash(self, program: int, planned: int) -> bool:
-        """Tell whether a program must be kept in flash, because the RAM does not hold it and its tensors.
-
-        `program` and `planned` are the bytes of the program and of its planned buffers.
-        """
-        in_ram = program <= self.pools.program and planned <= self.pools.planned_beside(program)
-        return not in_ram and program <= self.resident.size
 
 
 @dataclass(frozen=True)

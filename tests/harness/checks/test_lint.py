@@ -41,8 +41,10 @@ from cortex_m_hil.program.values import Instruction, Value
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.target import Board, Pools, Target
+from cortex_m_hil.targets.target import Board, Target
+from memories import host_memory
 from networks import Apply
 
 CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}
@@ -53,11 +55,11 @@ OPERATORS = (
 )
 
 
-ROOMY = Pools(program=1 << 20, planned=1 << 18, method=1 << 16)
+ROOMY = host_memory(program=1 << 20, planned=1 << 18, method=1 << 16)
 
 
-def target(isa: Isa, pools: Pools = ROOMY) -> Target:
-    board = Board("mps2", Path("firmware/boards/mps2"), pools)
+def target(isa: Isa, memory: Memory = ROOMY) -> Target:
+    board = Board("mps2", Path("firmware/boards/mps2"), memory)
     return Target(f"{isa.value.lower()}-qemu", CPUS[isa], isa, board, QemuLauncher("mps2-an386"), None, "test:1")
 
 
@@ -186,20 +188,20 @@ def test_a_program_without_delegates_has_no_fallback() -> None:
 
 def test_memory_says_what_was_asked_and_had() -> None:
     given = program(Isa.DSP)
-    small = Pools(program=given.file.size - 1, planned=given.file.planned_bytes - 16, method=0)
+    small = host_memory(program=given.file.size - 1, planned=given.file.planned_bytes - 16, method=0)
     found = lint(given, target(Isa.DSP, small), operators=OPERATORS)
     assert rules(found) == [Rule.PLANNED_POOL, Rule.PROGRAM_POOL]
     assert f"needs {given.file.size} bytes and dsp-qemu has {given.file.size - 1}: 1 too many" in found[1].message
     with pytest.raises(errors.OutOfTargetMemory, match=r"\(and 1 more\)"):
         raise_findings(found, "dsp-qemu")
-    exact = Pools(program=given.file.size, planned=given.file.planned_bytes, method=0)
+    exact = host_memory(program=given.file.size, planned=given.file.planned_bytes, method=0)
     assert lint(given, target(Isa.DSP, exact), operators=OPERATORS) == ()
 
 
 def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it() -> None:
     given = program(Isa.DSP)
     planned, size = given.file.planned_bytes, given.file.size
-    lacking = target(Isa.DSP, Pools(program=size, planned=planned - 16, method=0))
+    lacking = target(Isa.DSP, host_memory(program=size, planned=planned - 16, method=0))
     (found,) = lint(given, lacking, operators=OPERATORS)
     told = [text for label, text in found.details if label in ("peak", "held")]
     peak, held = told[0], [int(re.findall(r"^(\d+) bytes: ", one)[0]) for one in told[1:]]
@@ -207,10 +209,10 @@ def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it()
     assert [name for _, name in at] == [given.file.instructions[int(at[0][0])].operator]
     assert held == sorted(held, reverse=True) and planned - 16 * len(held) < sum(held) <= planned
     assert f"planned {planned} of {planned - 16} bytes, program {size} of {size} bytes" in dict(found.details)["needs"]
-    assert found.hint.startswith("no other target of DSP is known: add one to targets.yaml; planned of at least ")
-    larger = replace(target(Isa.DSP, Pools(program=size, planned=planned, method=0)), name="larger")
-    smaller = replace(target(Isa.DSP, Pools(program=size - 7, planned=planned, method=0)), name="smaller")
-    other = replace(target(Isa.MVE, Pools(program=size, planned=planned, method=0)), name="other")
+    assert found.hint.startswith("no other target of DSP is known: add one to targets.yaml; banks of at least ")
+    larger = replace(target(Isa.DSP, host_memory(program=size, planned=planned, method=0)), name="larger")
+    smaller = replace(target(Isa.DSP, host_memory(program=size - 7, planned=planned, method=0)), name="smaller")
+    other = replace(target(Isa.MVE, host_memory(program=size, planned=planned, method=0)), name="other")
     for known, hint in (
         ((smaller, larger, other), "targets of DSP that hold it: larger; hil inspect fit -t larger tells"),
         ((smaller, other), "no other target of DSP holds it: the nearest, smaller, lacks 7 bytes"),
@@ -220,21 +222,23 @@ def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it()
 
 
 @pytest.mark.parametrize(
-    ("pools", "shortage", "says"),
+    ("bank", "shared", "shortage", "says"),
     [
-        ("{program: 4K, planned: 2K, method: 1K}", ("planned", 3000, 2048), "planned of at least 3000 bytes in {}:2,"),
-        ("{program: 4K, planned: 2K, method: 1K}", ("temp", 900, 800), "method of at least 1124 bytes in {}:2,"),
-        ("{program: 4K, planned: 2K, method: 1K}", ("method", 1048, 1024), "method of at least 1048 bytes in {}:2,"),
-        ("{program: 4K, planned: 4K, method: 1K, shared: 5K}", ("planned", 3000, 1120), "shared of at least 7000 "),
-        ("{program: 4K, planned: 4K, method: 1K, shared: 5K}", ("planned", 5000, 4096), "planned of at least 5000 "),
+        ("2K", "", ("planned", 3000, 2048), "banks of at least 3000 bytes in {}:13,"),
+        ("2K", "", ("temp", 900, 800), "method of at least 1124 bytes in {}:12,"),
+        ("2K", "", ("method", 1048, 1024), "method of at least 1048 bytes in {}:12,"),
+        ("4K", "  shared: 5K\n", ("planned", 3000, 1120), "shared of at least 7000 bytes in {}:15"),
+        ("4K", "  shared: 5K\n", ("planned", 5000, 4096), "banks of at least 5000 "),
     ],
 )
 def test_a_board_of_the_users_is_told_with_the_key(
-    tmp_path: Path, pools: str, shortage: tuple[str, int, int], says: str
+    tmp_path: Path, bank: str, shared: str, shortage: tuple[str, int, int], says: str
 ) -> None:
     board = tmp_path / "acme"
     shutil.copytree(load_targets()["m4-qemu"].board.directory, board)
-    (board / "board.yaml").write_text(f"console: semihosting\npools: {pools}\n")
+    description = board / "board.yaml"
+    small = description.read_text().replace("size: 8M}", "size: 4K}").replace("size: 256K}", "size: 1K}")
+    description.write_text(small.replace("psram, size: 4M}", f"psram, size: {bank}}}") + shared)
     text = "targets: {acme: {cpu: cortex-m4, board: ./acme, launcher: {qemu: mps2-an386}}}"
     (tmp_path / "targets.yaml").write_text(text)
     acme = load_targets(tmp_path / "targets.yaml")["acme"]
@@ -253,7 +257,7 @@ def test_a_board_of_the_users_is_told_with_the_key(
     assert (larger in alone) == (shortage[0] != "planned")
     assert says.format(board / "board.yaml") in hint
     stack = Shortage("stack", 70_000, 65_536, acme, None, lambda _: "").hint()
-    assert stack == f"HIL_STACK_SIZE of at least 70000 bytes in {board / 'board.ld'}, before INCLUDE sections.ld"
+    assert stack == f"stack of at least 70000 bytes in {board / 'board.yaml'}:10"
 
 
 def hint_of(*found: LintFinding) -> str:
@@ -315,7 +319,7 @@ def test_where_no_executorch_is_installed_the_hint_leaves_it_open(monkeypatch: p
 
 def test_red_zones_that_do_not_fit_are_left_out() -> None:
     given = replace(program(Isa.DSP), size_without_redzones=16)
-    small = Pools(program=given.file.size, planned=given.file.planned_bytes - 16, method=0)
+    small = host_memory(program=given.file.size, planned=given.file.planned_bytes - 16, method=0)
     assert "leave the red zones out" in hint_of(*lint(given, target(Isa.DSP, small), operators=OPERATORS))
     given = replace(given, size_without_redzones=given.file.planned_bytes)
     assert "red zones" not in hint_of(*lint(given, target(Isa.DSP, small), operators=OPERATORS))

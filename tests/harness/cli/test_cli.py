@@ -91,10 +91,10 @@ def test_targets_name_what_really_runs(hil: Hil, monkeypatch: pytest.MonkeyPatch
     assert "\x1b" not in done.out
 
 
-def test_pools_are_told_in_the_units_of_board_yaml() -> None:
-    pools = {"program": 8 << 20, "planned": 512, "method": 1 << 10, "shared": 0}
-    row = {"runnable": False, "reason": "", "pools": pools}
-    assert _for_people(row)["pools"] == "program 8M planned 512 method 1K"
+def test_memory_is_told_in_the_units_of_board_yaml() -> None:
+    memory = {"program": 8 << 20, "banks": {"dtcm": 512, "ddr": 4 << 20}, "method": 1 << 10, "shared": 0}
+    row = {"runnable": False, "reason": "", "memory": memory}
+    assert _for_people(row)["memory"] == "program 8M method 1K dtcm 512 ddr 4M"
 
 
 @pytest.mark.parametrize("words", [["bench"], ["bench", "x.pte"], ["bench", "kernels", "x.pte"]])

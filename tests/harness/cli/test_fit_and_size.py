@@ -27,14 +27,17 @@ def test_fit_answers_for_each_target(hil: Hil, files: Files) -> None:
     assert core["compiler"].startswith("arm-none-eabi-g++") and core["runs"] >= 7 and core["temp"] == 0
 
 
+PLACES = {"stack": "ram", "program": "psram", "method": "ram"}
+
+
 @pytest.mark.slow
 def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
     shown = hil("inspect", "fit", files.pte, "-t", "m4-qemu").out
     sizes = dict(re.findall(r"^(\w+) +(\d+) +\d+ +\d+ +(?:OutOfTargetMemory|TargetFault)$", shown, re.M))
     assert sizes.keys() == {"program", "planned", "method", "stack"}
-    pools = ", ".join(f"{name}: {sizes[name]}" for name in ("program", "planned", "method"))
-    assert f"board.yaml   pools: {{{pools}}}\n" in shown
-    assert f"board.ld     HIL_STACK_SIZE = {sizes['stack']};\n" in shown
+    lines = [f"{key}: {{region: {region}, size: {sizes[key]}}}" for key, region in PLACES.items()]
+    bank = f"  - {{region: psram, size: {sizes['planned']}}}"
+    assert "\n  ".join(["memory:", *lines, "banks:", bank]) + "\n" in shown
     assert "inputs       made by a formula, since none are given" in shown
     assert "depends on   the inputs' values; builtin 6; arm-none-eabi-g++" in shown
 

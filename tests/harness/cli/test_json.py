@@ -61,7 +61,8 @@ def test_targets_say_whether_they_run_here_and_are_hardware(hil: Hil, monkeypatc
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     rows = {row["target"]: row for row in answers(hil("targets", "--json").out)}
     assert list(rows) == list(load_targets())
-    assert rows["m4-qemu"]["pools"] == {"program": 8 << 20, "planned": 4 << 20, "method": 256 << 10, "shared": 0}
+    memory = {"program": 8 << 20, "banks": {"psram": 4 << 20}, "method": 256 << 10, "shared": 0}
+    assert rows["m4-qemu"]["memory"] == memory
     shown = {name: [row[key] for key in ("runs_as", "runnable", "hardware")] for name, row in rows.items()}
     assert shown["m4-qemu"] == ["m4-qemu", True, False]
     assert shown["m4-fvp"] == ["m4-qemu", True, False]

@@ -371,7 +371,7 @@ def test_every_planned_tensor_has_a_name() -> None:
 @pytest.mark.slow
 def test_a_target_too_small_for_the_zones_says_how_much_they_need() -> None:
     target = TARGETS["native"]
-    small = replace(target.board, pools=replace(target.board.pools, planned=1024))
+    small = replace(target.board, memory=target.board.memory.resized(banks=[1024]))
     resolved = replace(resolve("native", TARGETS), target=replace(target, board=small))
     lower = functools.partial(flow.lower, nn.Linear(16, 4), (torch.rand(1, 16),), isa=target.isa)
     with flow.open_dut(resolved) as dut:

@@ -157,8 +157,8 @@ def test_what_was_refused_is_tried_again_after_another_cut_succeeded() -> None:
 def with_planned_pool(size: int) -> Resolved:
     """The native target, with so many bytes for tensors."""
     native = load_targets()["native"]
-    pools = dataclasses.replace(native.board.pools, planned=size)
-    small = dataclasses.replace(native, board=dataclasses.replace(native.board, pools=pools))
+    memory = native.board.memory.resized(banks=[size])
+    small = dataclasses.replace(native, board=dataclasses.replace(native.board, memory=memory))
     return Resolved(small, small, "builtin")
 
 

@@ -300,7 +300,7 @@ def test_a_delegate_is_refused_by_name(dut: Dut, linted: bool) -> None:
 
 @pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
 def test_too_much_planned_memory_says_how_much(dut: Dut, linted: bool) -> None:
-    had = dut.target.board.pools.planned
+    had = dut.target.board.memory.planned
     shape = (had // 4 + 16,)
     large = program(Copy(), (torch.ones(shape),))
     asked = large.file.planned_bytes
@@ -321,7 +321,7 @@ def test_too_much_planned_memory_says_how_much(dut: Dut, linted: bool) -> None:
 
 @pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-host"])
 def test_too_large_a_file_says_how_large(dut: Dut, linted: bool) -> None:
-    had = dut.target.board.pools.program
+    had = dut.target.board.memory.program.size
     large = Program.from_bytes(known_answer(dut.target.isa).program + bytes(had), "large.pte")
     with pytest.raises(OutOfTargetMemory) as caught:
         flow.run(dut, large, known_answer(dut.target.isa).inputs, linted=linted)

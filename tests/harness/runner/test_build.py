@@ -23,11 +23,12 @@ from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.runner import build
 from cortex_m_hil.runner.build import build_runner, portable_operators
+from cortex_m_hil.runner.memory_files import write_memory_files
 from cortex_m_hil.runner.region_overflow import overflowed
 from cortex_m_hil.targets.connection import Elf
-from cortex_m_hil.targets.load import load_targets, parse_size
+from cortex_m_hil.targets.load import load_board, load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
-from cortex_m_hil.targets.target import Board, Pools, Target
+from cortex_m_hil.targets.target import Board, Target
 from paths import IMPORT_ROOT, REPOSITORY
 
 TARGETS = load_targets()
@@ -87,7 +88,7 @@ def user_board(tmp_path: Path) -> Target:
 
 
 def on_board(target: Target, folder: Path) -> Target:
-    return dataclasses.replace(target, board=Board(folder.name, folder, target.board.pools))
+    return dataclasses.replace(target, board=Board(folder.name, folder, target.board.memory))
 
 
 # --- the cache -----------------------------------------------------------------------------------------------
@@ -116,9 +117,11 @@ def test_what_goes_into_the_build_is_in_the_key(
     put_first(monkeypatch, fake.parent)
     keys = [build_runner(user_board).build_id]
     keys.append(build_runner(user_board, options={"HIL_TEST_KERNELS": "ON"}).build_id)
-    pools = dataclasses.replace(user_board.board.pools, method=1024)
+    memory = user_board.board.memory.resized(method=1024)
     keys.append(
-        build_runner(dataclasses.replace(user_board, board=dataclasses.replace(user_board.board, pools=pools))).build_id
+        build_runner(
+            dataclasses.replace(user_board, board=dataclasses.replace(user_board.board, memory=memory))
+        ).build_id
     )
     with (user_board.board.directory / "board.cpp").open("a") as source:
         source.write("// a change\n")
@@ -339,55 +342,49 @@ def test_a_broken_board_shows_the_compilers_first_error(user_board: Target) -> N
 
 POOLS = """
 char program[{program}] __attribute__((section(".noinit.program_pool"), aligned(16), used));
-char planned[{planned}] __attribute__((section(".noinit.planned_pool"), aligned(16), used));
+char planned[{planned}] __attribute__((section(".noinit.bank_psram"), aligned(16), used));
 char method[{method}] __attribute__((section(".noinit.method_pool"), aligned(16), used));
-char variable = 1;
+char variable[1024] = {{1}};
 const char code[{code}] __attribute__((used)) = {{1}};
 void Reset_Handler(void) {{}}
 """
 
 
 def linked(folder: Path, target: Target, code: int = 1000) -> Elf:
-    """The pools of a board's `board.yaml` and its `board.ld`, by the real linker, without a firmware to compile."""
-    description = target.board.directory / "board.yaml"
-    sizes = dict(re.findall(r"(\w+): (\w+)[,}]", description.read_text()))
-    pools = Pools(*(parse_size(sizes[name]) for name in ("program", "planned", "method")))
-    (target.board.directory / "pools.c").write_text(POOLS.format(**vars(pools), code=code))
-    script = f"-T {target.board.directory}/board.ld -L {REPOSITORY}/firmware/platform"
+    """What a board's `board.yaml` puts into memory, by the real linker, without a firmware to compile."""
+    target = on_board(target, target.board.directory)
+    target = dataclasses.replace(target, board=load_board(target.board.directory))
+    memory = target.board.memory
+    sizes = {"program": memory.program.size, "planned": memory.planned, "method": memory.method.size}
+    (target.board.directory / "pools.c").write_text(POOLS.format(**sizes, code=code))
     made = target.board.directory / "pools.elf"  # not /dev/stdout: the linker would remove the device's link
+    write_memory_files(target.board, folder / "memory")
+    script = f"-T {folder}/memory/runner.ld -L {folder}/memory -L {REPOSITORY}/firmware/platform"
     compiled = f"-nostdlib -mcpu=cortex-m4 -mthumb {script} {target.board.directory}/pools.c -o {made} && cat {made}"
     program(folder / "bin", "cmake", f"{fake_cmake(f'arm-none-eabi-gcc {compiled}')} || exit 1")
-    return build_runner(dataclasses.replace(target, board=dataclasses.replace(target.board, pools=pools)))
+    return build_runner(target)
 
 
 def test_a_region_that_overflows_is_told_with_the_key_and_the_value_that_fits(
     cache: Path, user_board: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By what is only known after the link: code and variables."""
     put_first(monkeypatch, tmp_path / "bin")
-    script, description = (user_board.board.directory / name for name in ("board.ld", "board.yaml"))
-    script.write_text(script.read_text().replace("LENGTH = 16M", "LENGTH = 128K"))
-    description.write_text("console: semihosting\npools: {program: 100K, planned: 200K, method: 16K}\n")
-    with pytest.raises(BuildError) as caught:
-        linked(tmp_path, user_board)
-    told = str(caught.value)
-    assert told.startswith(
-        "the runner does not fit the memory of cortex-m4/dsp/acme: region psram overflows by 176128 "
-    )
-    assert "in psram: pool program 100K, pool planned 200K\n" in told and "hil doctor" not in told
-    assert f"pools in {description}:2: planned at most 28K, the others as they are" in caught.value.hint
-    assert f"LENGTH of psram, if the part has more ({script}:6)" in caught.value.hint
-    description.write_text(description.read_text().replace("200K", "28K"))
-    assert linked(tmp_path, user_board).path.is_file()
-    description.write_text(description.read_text().replace("16K", "8M"))
+    description = user_board.board.directory / "board.yaml"
+    description.write_text(description.read_text().replace("ram, size: 256K}", "ram, size: 4122624}"))
     with pytest.raises(BuildError, match=r"region ram overflows by [0-9]+ bytes") as caught:
         linked(tmp_path, user_board)
-    assert "in ram: pool method 8M, variables, the stack" in str(caught.value)
-    fits = int(re.findall(r"method at most (\d+)", caught.value.hint)[0])
-    description.write_text(description.read_text().replace("8M", str(fits)))
+    told = str(caught.value)
+    assert told.startswith("the runner does not fit the memory of cortex-m4/dsp/acme: region ram overflows by ")
+    assert "in ram: stack 68K, method 4026K, variables\n" in told and "hil doctor" not in told
+    assert f"a larger ram, if the part has more ({description}:6)" in caught.value.hint
+    fits, place = re.findall(r"method at most (\d+) \((\S+)\)", caught.value.hint)[0]
+    assert place == f"{description}:12"
+    description.write_text(description.read_text().replace("4122624", fits))
     assert linked(tmp_path, user_board).path.is_file()
     with pytest.raises(BuildError, match=r"region code overflows by [0-9]+ bytes") as caught:
         linked(tmp_path, user_board, code=5 << 20)
-    assert f"portable: false in {description}" in caught.value.hint and f"{script}:4" in caught.value.hint
+    assert f"portable: false in {description}" in caught.value.hint and f"{description}:5" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -395,7 +392,7 @@ def test_a_region_that_overflows_is_told_with_the_key_and_the_value_that_fits(
     [
         ("ld: region `ram' overflowed by 1 byte\nld: region `flash' overflowed by 20 bytes", {"ram": 1, "flash": 20}),
         ("ld.lld: error: section '.bss' will not fit in region 'ram': overflowed by 16 bytes\nld.lld: error: section "
-         "'.planned_pool' will not fit in region 'ram': overflowed by 4096 bytes", {"ram": 4096}),
+         "'.bank_ram' will not fit in region 'ram': overflowed by 4096 bytes", {"ram": 4096}),
         ("ld: cannot find -lm", {}),
     ],
 )  # fmt: skip

@@ -188,8 +188,8 @@ def test_mutated_bytes_are_refused_and_the_session_lives(dut: Dut, program: Prog
 def cramped() -> Iterator[Dut]:
     """With pools of 1K and 512 bytes."""
     native = TARGETS["native"]
-    pools = dataclasses.replace(native.board.pools, planned=1024, method=512)
-    small = dataclasses.replace(native, board=dataclasses.replace(native.board, pools=pools))
+    memory = native.board.memory.resized(banks=[1024], method=512)
+    small = dataclasses.replace(native, board=dataclasses.replace(native.board, memory=memory))
     with flow.open_dut(resolve("native", {"native": small}, runtime="executorch")) as opened:
         yield opened
 

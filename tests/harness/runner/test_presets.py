@@ -1,4 +1,4 @@
-"""`firmware/CMakePresets.json`: runners without Python, of the same targets as the harness's."""
+"""`firmware/CMakePresets.json`: runners by CMake alone, of the same targets as the harness's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pytest
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
+from cortex_m_hil.runner.memory_files import memory_files
 from cortex_m_hil.targets.cpu import cpus
-from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.load import load_board, load_targets
 
 FIRMWARE = package_data("firmware")
 BOARD = "${sourceDir}/boards/"
@@ -51,28 +53,17 @@ def test_a_preset_is_for_the_target_of_its_name(name: str) -> None:
 
 def configure(folder: Path, name: str) -> None:
     environment = {**os.environ, "HIL_SCHEMA_DIR": str(toolchain.schema_directory())}
-    command = ["cmake", "--preset", name, "-B", str(folder)]
+    command = ["cmake", "--preset", name, "-B", str(folder), f"-DHIL_PYTHON={sys.executable}"]
     done = subprocess.run(command, cwd=FIRMWARE, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["m0-qemu", "stm32f4", "alif-e8"])
-def test_pools_are_those_of_the_board(name: str, tmp_path: Path) -> None:
-    """CMake reads `board.yaml` itself where nobody has: plain sizes, shared pools, flash beside the runner."""
-    configure(tmp_path, name)
-    board = presets()[name]["HIL_BOARD_DIR"].removeprefix(BOARD)
-    file = tmp_path / "targets.yaml"
-    cpu = presets()[name]["HIL_CPU"]
-    file.write_text(f"targets:\n  mine: {{cpu: {cpu}, board: {board}, launcher: {{qemu: any}}}}\n")
-    read = load_targets(file)["mine"].board
-    ninja = (tmp_path / "build.ninja").read_text()
-    pools, resident = read.pools, read.resident
-    wanted = {
-        "PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method,
-        "SHARED_POOL": pools.shared, "RESIDENT_ADDRESS": resident.address, "RESIDENT_SIZE": resident.size,
-    }  # fmt: skip
-    found = {key: int(value, 0) for key, value in re.findall(r"-DHIL_(\w+_POOL|RESIDENT_\w+)=(\w+)", ninja)}
-    assert found == wanted
+def test_memory_is_that_of_the_board(tmp_path: Path) -> None:
+    """CMake asks for what is made of `board.yaml` where nobody gives it: here shared memory, and flash for programs."""
+    configure(tmp_path, "stm32f4")
+    made = {path.name: path.read_text() for path in (tmp_path / "memory").iterdir()}
+    assert made == memory_files(load_board(FIRMWARE / "boards" / "stm32f4"))
+    assert re.search(r"-T\S+/memory/runner\.ld", (tmp_path / "build.ninja").read_text())
 
 
 @pytest.mark.slow

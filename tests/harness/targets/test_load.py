@@ -19,11 +19,35 @@ from cortex_m_hil.runner.launchers.fvp import FvpLauncher
 from cortex_m_hil.runner.launchers.native import NativeLauncher
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import Isa, cpus
-from cortex_m_hil.targets.load import _load_file, load_targets, parse_size
-from cortex_m_hil.targets.target import Pools, Target
+from cortex_m_hil.targets.load import _load_file, load_board, load_targets
+from cortex_m_hil.targets.memory import Memory, Placed, Region, parse_size
+from cortex_m_hil.targets.target import Target
 from limits import at_once
 
-GOOD_BOARD = "pools: {program: 1M, planned: 512K, method: 65536}\n"
+GOOD_BOARD = """\
+memory:
+  regions:
+    flash: {address: 0, size: 1M, holds: code}
+    ram: {address: 0x20000000, size: 2M}
+    fast: {address: 0x30000000, size: 128K}
+  code: flash
+  data: ram
+  stack: {region: ram, size: 64K}
+  program: {region: ram, size: 1M}
+  method: {region: ram, size: 65536}
+  banks:
+    - {region: ram, size: 512K}
+"""
+
+
+GOOD = Memory(
+    (
+        Region("flash", 0, 1 << 20, "code"),
+        Region("ram", 0x20000000, 2 << 20),
+        Region("fast", 0x30000000, 128 << 10),
+    ),
+    Placed("ram", 1 << 20), (Placed("ram", 512 << 10),), Placed("ram", 65536), "flash", "ram", Placed("ram", 64 << 10),
+)  # fmt: skip
 
 
 def write(folder: Path, text: str, name: str = "targets.yaml") -> Path:
@@ -107,7 +131,7 @@ def test_a_board_may_lie_beside_the_users_file(tmp_path: Path, monkeypatch: pyte
     for name in ("./boards/mine", "boards/mine", str(board)):
         found = load(tmp_path, entry(board=name)).board
         assert (found.name, found.directory) == ("mine", board)
-        assert found.pools == Pools(1 << 20, 512 << 10, 65536) and found.portable
+        assert found.memory == GOOD and found.portable
     write(board, GOOD_BOARD + "portable: false\n", "board.yaml")
     assert not load(tmp_path, entry(board=str(board))).board.portable
 
@@ -250,24 +274,48 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         load_targets(path)
 
 
+WRONG_MEMORY = [
+    ("size: 512K", "size: 1Q", 12, "'1Q' is not a size", "64K"),
+    ("size: 512K", "size: -1", 12, "-1 is not a size", ""),
+    ("size: 512K", "size: true", 12, "not a size", ""),
+    ("size: 512K", "size: 0", 12, "banks.0.size", "greater than 0"),
+    ("size: 512K", "size: 4G", 12, "banks.0.size", "less than 2147483648"),
+    ("size: 65536", "siz: 65536", 10, "unknown key 'siz'", "'size'"),
+    ("  method: {region: ram, size: 65536}\n", "", 1, "memory.method: missing", "add method"),
+    ("  data: ram\n", "", 1, "memory: data: missing", "add data"),
+    ("    - {region: ram, size: 512K}\n", "    []\n", 11, "memory.banks", "at least 1"),
+    ("address: 0,", "address: fast,", 3, "regions.flash.address", "integer"),
+    ("address: 0,", "", 3, "memory.regions.flash: has no address", "0x"),
+    ("code}", "cake}", 3, "regions.flash.holds", "'both'"),
+    ("0x30000000", "0x20100000", 5, "regions.fast: overlaps ram, which ends at 0x20200000", ""),
+    ("0x30000000", "0xfffffff0", 5, "regions.fast: ends beyond the 4G", ""),
+    ("    fast:", "    fast-ram:", 5, "no name for a region", "letters"),
+    ("    fast:", "    DATA:", 5, "no name for a region", "none of CODE"),
+    ("data: ram", "data: rom", 7, "memory.data: no region 'rom'", "did you mean 'ram'?"),
+    ("{region: ram, size: 512K}", "{region: flash, size: 512K}", 12, "banks[0]: flash holds code only", "board.yaml:3"),
+    ("code: flash", "code: ram", 6, "memory.code: ram holds data only", "holds: both"),
+    ("ram, size: 64K}", "ram, size: 1001}", 8, "memory.stack.size: 1001 bytes", "a multiple of 8"),
+    ("512K}\n", "512K}\n    - {region: ram, size: 1K}\n", 13, "banks[1]: ram is the region of two banks", ""),
+    ("512K}\n", "512K}\n    - {region: fast, size: 129K}\n", 11, "fast has 128K", "1024 bytes too many"),
+    ("size: 2M", "size: 1M", 9, "program: ram has 1M", "program 1M, banks 512K, method 64K are to lie there"),
+    ("512K}\n", "512K}\n  shared: 600K\n", 13, "memory.shared: smaller than the program", ""),
+    ("512K}\n", "512K}\n  resident: ram\n", 13, "memory.resident: ram holds data only", ""),
+    ("512K}\n", "512K}\n  resident: flash\n", 13, "memory.resident: more lies in flash", ""),
+]
+"""What is changed in GOOD_BOARD, and what is then wrong."""
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message", "hint"),
     [
-        ("pools: {program: 1M, planned: 1Q, method: 1}\n", 1, "'1Q' is not a size", "64K"),
-        ("pools:\n  program: 1M\n  planned: -1\n  method: 1\n", 3, "-1 is not a size", ""),
-        ("pools:\n  program: 1M\n  planned: true\n  method: 1\n", 3, "not a size", ""),
-        ("pools:\n  program: 1M\n  planned: 1.5\n  method: 1\n", 3, "not a size", ""),
-        ("pools:\n  program: 0\n  planned: 1\n  method: 1\n", 2, "pools.program", "greater than 0"),
-        ("pools:\n  program: 4G\n  planned: 1\n  method: 1\n", 2, "pools.program", "less than 2147483648"),
-        ("pools:\n  program: 1M\n  planed: 1M\n  method: 1\n", 3, "unknown key 'planed'", "'planned'"),
-        ("pools: {program: 1M, planned: 1M}\n", 1, "pools.method", "missing"),
-        (GOOD_BOARD + "consol: uart\n", 2, "unknown key 'consol'", "'console'"),
-        (GOOD_BOARD + "clock_hz: 25000000\n", 2, "unknown key 'clock_hz'", "known: "),
-        (GOOD_BOARD + "resident: {address: fast, size: 1K}\n", 2, "resident.address", "integer"),
-        (GOOD_BOARD + "portable: none\n", 2, "portable", "boolean"),
-        (GOOD_BOARD + "console: telepathy\n", 2, "console", "semihosting"),
-        (GOOD_BOARD + GOOD_BOARD, 2, "duplicate key", ""),
+        (GOOD_BOARD + "consol: uart\n", 13, "unknown key 'consol'", "'console'"),
+        (GOOD_BOARD + "clock_hz: 25000000\n", 13, "unknown key 'clock_hz'", "known: "),
+        (GOOD_BOARD + "portable: none\n", 13, "portable", "boolean"),
+        (GOOD_BOARD + "console: telepathy\n", 13, "console", "semihosting"),
+        (GOOD_BOARD + GOOD_BOARD, 13, "duplicate key", ""),
         ("", 1, "expected a mapping", ""),
+        ("console: uart\n", 1, "memory: missing", ""),
+        *((GOOD_BOARD.replace(old, new), *said) for old, new, *said in WRONG_MEMORY),
     ],
 )
 def test_board_files_are_as_strict(tmp_path: Path, text: str, line: int, message: str, hint: str) -> None:
@@ -279,6 +327,104 @@ def test_board_files_are_as_strict(tmp_path: Path, text: str, line: int, message
     assert message in error.message
     assert hint in error.message + error.hint
 
+
+OVERRIDES = """\
+targets:
+  mine:
+    cpu: cortex-m4
+    board: ./board
+    launcher: {qemu: mps2-an386}
+    memory:
+      regions: {fast: {size: 256K}}
+      method: {size: 16K}
+      banks:
+        - {region: fast, size: 192K}
+        - {region: ram, size: 512K}
+"""
+
+
+def test_a_target_overrides_the_memory_of_its_board_key_by_key(tmp_path: Path) -> None:
+    (tmp_path / "board").mkdir()
+    write(tmp_path / "board", GOOD_BOARD, "board.yaml")
+    memory = load(tmp_path, OVERRIDES).board.memory
+    assert memory.banks == (Placed("fast", 192 << 10), Placed("ram", 512 << 10))
+    assert (memory.method, memory.region("fast").size) == (Placed("ram", 16 << 10), 256 << 10)
+    assert (memory.program, memory.stack, memory.code) == (GOOD.program, GOOD.stack, GOOD.code)
+    places = {key: Path(place).name for key, place in memory.places.items()}
+    assert (places["method"], places["program"], places["regions.fast"]) == (
+        "targets.yaml:8", "board.yaml:9", "targets.yaml:7"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "message"),
+    [
+        ("size: 16K", "size: 16Q", "targets.yaml:8", "'16Q' is not a size"),
+        ("size: 16K", "siez: 16K", "targets.yaml:8", "unknown key 'siez'"),
+        ("size: 256K", "size: 128K", "targets.yaml:9", "fast has 128K"),
+        ("{fast: {size: 256K}}", "{fsat: {size: 256K}}", "targets.yaml:7", "regions.fsat: has no address"),
+        ("size: 512K", "size: 1M", "board.yaml:9", "ram has 2M"),
+        ("{size: 16K}", "5", "targets.yaml:8", "a mapping"),
+    ],
+)
+def test_an_override_that_is_wrong_is_told_where_it_stands(
+    tmp_path: Path, old: str, new: str, place: str, message: str
+) -> None:
+    (tmp_path / "board").mkdir()
+    write(tmp_path / "board", GOOD_BOARD, "board.yaml")
+    error = refused(tmp_path, OVERRIDES.replace(old, new))
+    assert f"{place}: " in error.message and message in error.message
+
+
+OLD_BOARD = """\
+console: semihosting
+pools: {program: 60K, planned: 52K, method: 12K, shared: 72K}
+resident: {address: 0x08040000, size: 256K}
+"""
+OLD_SCRIPT = """\
+MEMORY
+{
+  flash (rx) : ORIGIN = 0x08000000, LENGTH = 256K
+  ram (rwx) : ORIGIN = 0x20000000, LENGTH = 128K
+}
+REGION_ALIAS("CODE", flash)
+REGION_ALIAS("STACK", ram)
+REGION_ALIAS("DATA", ram)
+REGION_ALIAS("PROGRAM_POOL", ram)
+REGION_ALIAS("PLANNED_POOL", ram)
+REGION_ALIAS("METHOD_POOL", ram)
+HIL_STACK_SIZE = 12K;
+INCLUDE sections.ld
+"""
+
+
+def test_a_board_from_before_there_was_memory_is_told_its_new_keys(tmp_path: Path) -> None:
+    """The hint was tried: it is the description that the board of the same numbers has."""
+    board = tmp_path / "board"
+    board.mkdir()
+    write(board, OLD_BOARD, "board.yaml")
+    write(board, OLD_SCRIPT, "board.ld")
+    error = refused(tmp_path, entry(board="./board"))
+    assert f"{board / 'board.yaml'}:2: pools: memory: has taken its place" in error.message
+    write(board, "console: semihosting\n" + error.hint.partition(":\n")[2] + "\n", "board.yaml")
+    error = refused(tmp_path, entry(board="./board"))
+    assert f"{board / 'board.ld'}:1: MEMORY: memory: in {board / 'board.yaml'} says it" in error.message
+    (board / "board.ld").unlink()
+    assert load(tmp_path, entry(board="./board")).board.memory == load_board(BOARDS / "stm32f4").memory
+
+
+def test_what_memory_says_can_be_read_again(tmp_path: Path) -> None:
+    for number, shipped in enumerate(sorted(path for path in BOARDS.iterdir() if path.is_dir())):
+        board = tmp_path / str(number)
+        board.mkdir()
+        memory = load_board(shipped).memory
+        console = "native" if memory.stack is None else "uart"
+        lines = [f"console: {console}", "memory:", *(f"  {line}" for line in memory.lines()), ""]
+        write(board, "\n".join(lines), "board.yaml")
+        assert load_board(board).memory == memory
+
+
+BOARDS = package_data("firmware") / "boards"
 
 # --- arbitrary input -----------------------------------------------------------------------------------------
 
@@ -466,15 +612,15 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("address", "said"),
     [
-        ("resident: {address: -1, size: 1K}\n", "address: has to be greater"),
-        ("resident: {address: 0x1_0000_0000, size: 1K}\n", "address: has to be less"),
-        ("resident: {address: 0xFFFFFFFF, size: 1K}\n", "ends beyond"),
+        ("-1", "address: has to be greater"),
+        ("0x1_0000_0000", "address: has to be less"),
+        ("0xFFFFFFFF", "ends beyond"),
     ],
 )
-def test_numbers_of_a_board_are_within_what_the_part_can_have(tmp_path: Path, text: str, said: str) -> None:
-    write(tmp_path, GOOD_BOARD + text, "board.yaml")
+def test_numbers_of_a_board_are_within_what_the_part_can_have(tmp_path: Path, address: str, said: str) -> None:
+    write(tmp_path, GOOD_BOARD.replace("0x30000000", address), "board.yaml")
     assert said in refused(tmp_path, entry(board="./.")).message
 
 

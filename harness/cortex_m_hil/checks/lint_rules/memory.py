@@ -69,7 +69,7 @@ def overlaps(subject: LintSubject) -> Iterator[LintFinding]:
 
 def pools(subject: LintSubject) -> Iterator[LintFinding]:
     program, file, target = subject.program, subject.file, subject.target
-    planned, room = target.board.planned_room(file.size), target.board.program_room
+    planned, room = target.board.memory.bank_rooms(file.size)[0], target.board.memory.program_room
     for rule, region, what, requested, available in (
         (Rule.PLANNED_POOL, "planned", "the tensors need", file.planned_bytes, planned),
         (Rule.PROGRAM_POOL, "program", "the program needs", file.size, room),

@@ -106,6 +106,6 @@ def _summary(program: Program, resolved: Resolved) -> str:
     return (
         f"{file.label} fits {resolved.display_name}: {counted(len(file.operators), 'operator')} in "
         f"{counted(len(file.instructions), 'instruction')}, "
-        f"{file.planned_bytes} of {target.board.pools.planned} planned bytes, "
-        f"{file.size} of {target.board.program_room} program bytes, {layout}"
+        f"{file.planned_bytes} of {target.board.memory.planned} planned bytes, "
+        f"{file.size} of {target.board.memory.program_room} program bytes, {layout}"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from cortex_m_hil.cli.answers import CALL, Answer, json_fields, say, write_answer
@@ -13,7 +12,8 @@ from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import compiler
-from cortex_m_hil.targets.load import load_user_targets, size_text
+from cortex_m_hil.targets.load import load_user_targets
+from cortex_m_hil.targets.memory import size_text
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.target import Target
 
@@ -35,8 +35,9 @@ from cortex_m_hil.targets.target import Target
             ),
             "reason": "why it is not runnable, or why another runs in its place; else empty",
             "hardware": "whether it is a board, and not a simulator",
-            "pools": (
-                "bytes for programs, planned tensors and the method; shared: bytes that the first two share, else 0"
+            "memory": (
+                "bytes for a program, for planned tensors by each bank's region, and for the method; shared: those "
+                "that program and first bank share, else 0"
             ),
         }
     ),
@@ -49,14 +50,15 @@ def targets(targets_file: Targets = None) -> None:
         for row in rows:
             write_answer(Answer("", row))
         return
-    shown = ("target", "cpu", "isa", "board", "launcher", "runs as", "pools")
+    shown = ("target", "cpu", "isa", "board", "launcher", "runs as", "memory")
     say(table(("name", *shown[1:]), [tuple(str(_for_people(row)[column]) for column in shown) for row in rows]))
 
 
 def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
     runs_as = f"{row['runs_as']} on {row['engine']}" if row["runnable"] else "nothing"
-    pools = " ".join(f"{name} {size_text(size)}" for name, size in row["pools"].items() if size)
-    return {**row, "runs as": runs_as + (f" ({row['reason']})" if row["reason"] else ""), "pools": pools}
+    sizes = {**row["memory"], **row["memory"]["banks"]}
+    memory = " ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if name != "banks" and size)
+    return {**row, "runs as": runs_as + (f" ({row['reason']})" if row["reason"] else ""), "memory": memory}
 
 
 def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
@@ -71,6 +73,7 @@ def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
     except HarnessError as error:
         runnable = False
         reasons += [error.message, error.hint]
+    memory = target.board.memory
     return {
         "target": target.name,
         "cpu": target.cpu,
@@ -82,6 +85,11 @@ def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
         "engine": engine,
         "reason": "; ".join(filter(None, reasons)),
         "hardware": target.launcher.hardware,
-        "pools": asdict(target.board.pools),
+        "memory": {
+            "program": memory.program.size,
+            "banks": {bank.region: bank.size for bank in memory.banks},
+            "method": memory.method.size,
+            "shared": memory.shared,
+        },
         "origin": target.origin,
     }

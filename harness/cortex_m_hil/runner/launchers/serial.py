@@ -21,7 +21,7 @@ from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, e
 from cortex_m_hil.runner.links.protocol import RESPONSE, Request
 from cortex_m_hil.runner.links.uart import BITS, LABGRID, VIRTUAL, Uart, vanished
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
-from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT, HardwareLauncher, Port, Resident, Strict, Target
+from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT, HardwareLauncher, Port, Strict, Target
 from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure, parse_procedure
 
 PROBE_TIMEOUT = 1.0  # seconds for a board that may or may not run a runner
@@ -245,7 +245,9 @@ class SerialBoard:
                 hint="a board.yaml without resident:",
             )
         path = self._directory / "program.elf"
-        path.write_bytes(wrap(data, self.target.board.resident))
+        region = self.target.board.memory.resident_region
+        assert region is not None and region.address is not None
+        path.write_bytes(wrap(data, region.address))
         try:
             self._reopening(lambda: self._tools.flash(path, ""))
         except HarnessError as error:
@@ -319,12 +321,12 @@ def _reopen(launcher: SerialLauncher) -> Uart:
             time.sleep(RETRY_INTERVAL)  # there is nothing to wait on before there is a port
 
 
-def wrap(data: bytes, place: Resident) -> bytes:
-    """Return an ELF that loads `data` at `place`, for flash tools: one segment, no sections."""
+def wrap(data: bytes, address: int) -> bytes:
+    """Return an ELF that loads `data` at an address, for flash tools: one segment, no sections."""
     header, entry = 52, 32
     ident = b"\x7fELF\1\1\1" + bytes(9)
     # e_type EXEC, e_machine ARM, e_version, e_entry, e_phoff, e_shoff, e_flags EABI 5, sizes and counts
     fixed = struct.pack("<HHIIIIIHHHHHH", 2, 40, 1, 0, header, 0, 0x05000000, header, entry, 1, 0, 0, 0)
     start = header + entry
-    segment = struct.pack("<8I", 1, start, place.address, place.address, len(data), len(data), 4, 4)
+    segment = struct.pack("<8I", 1, start, address, address, len(data), len(data), 4, 4)
     return ident + fixed + segment + data

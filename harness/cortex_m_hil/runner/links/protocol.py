@@ -23,7 +23,7 @@ from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.program.values import Value
 from cortex_m_hil.runner.results import INSTRUCTIONS, STATISTICS, Identity, Statistic, Usage
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.target import POOL_ALIGNMENT, Pools
+from cortex_m_hil.targets.memory import ALIGNMENT, Memory
 
 RESPONSE = 0x80  # in the type of a frame
 EXIT_FAULT = 70  # the runner's exit status after a FAULT event
@@ -270,18 +270,18 @@ def hello(reader: PayloadReader) -> Identity:
     return identity
 
 
-def check_pools(identity: Identity, pools: Pools) -> None:
+def check_pools(identity: Identity, memory: Memory) -> None:
     """Check that a runner's pools have the sizes of its board's, and raise ProtocolError if not.
 
     A pool of planned buffers in shared memory begins at a multiple of 16, and so may be up to 15 bytes larger.
     """
     reader = PayloadReader("HELLO", b"")
     for field, told, wanted in (
-        ("program_pool", identity.program_pool, pools.program),
-        ("method_pool", identity.method_pool, pools.method),
-        ("planned_pool", identity.planned_pool, pools.planned),
+        ("program_pool", identity.program_pool, memory.program.size),
+        ("method_pool", identity.method_pool, memory.method.size),
+        ("planned_pool", identity.planned_pool, memory.planned),
     ):
-        slack = POOL_ALIGNMENT if pools.shared and field == "planned_pool" else 1
+        slack = ALIGNMENT if memory.shared and field == "planned_pool" else 1
         if not wanted <= told < wanted + slack:
             raise reader.wrong(field, told, f"{wanted}, which the board has")
 

@@ -112,13 +112,13 @@ class Session:
             ProgramRejected, UnsupportedOperator: the runtime refuses it.
         """
         self._operators, self._offered = operators, file
-        board = self.target.board
-        if len(pte) > board.program_room:
-            raise self._too_large("program pool", len(pte), board.program_room)
+        memory = self.target.board.memory
+        if len(pte) > memory.program_room:
+            raise self._too_large("program pool", len(pte), memory.program_room)
         self.reset()
         self._events.begin()
         self._events.instructions = len(pte) if file is None else len(file.instructions)
-        if board.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
+        if memory.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
             self._store_in_flash(pte)
         elif self._process.lossless or not self._has_program(MemoryRegion.PROGRAM, pte):
             self.write(MemoryRegion.PROGRAM, 0, pte)
@@ -240,7 +240,7 @@ class Session:
 
     def stats(self) -> Mapping[str, Usage]:
         """Return memory peaks. Raises OutOfTargetMemory where more was used than there is, without an error so far."""
-        room = self.target.board.program_room
+        room = self.target.board.memory.program_room
         found = self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
         for name in (row.name for row in STATISTICS if row.beyond):
             if found[name].size and found[name].used > found[name].size:
@@ -295,7 +295,7 @@ class Session:
             if wanted != got:
                 problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
                 raise IdentityError(problem, target=self.target.name, hint=hint)
-        protocol.check_pools(identity, self.target.board.pools)
+        protocol.check_pools(identity, self.target.board.memory)
         return replace(identity, operators=self._operator_names())
 
     def _operator_names(self) -> tuple[str, ...]:

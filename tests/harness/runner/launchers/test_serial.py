@@ -73,7 +73,7 @@ from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.target import Clock, Port, Resident, Target
+from cortex_m_hil.targets.target import Clock, Port, Target
 from cortex_m_hil.targets.tool_commands import parse_procedure
 from devices import need_rp2040js, tools
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
@@ -243,10 +243,10 @@ def test_a_program_that_is_there_is_not_sent_again(native: VirtualBoard, monkeyp
 def test_a_program_too_large_for_the_ram_goes_into_flash_once(f405: VirtualBoard) -> None:
     """Beside tensors that need the RAM, in a program that would fit without them."""
     known = known_answer(f405.target.isa)
-    pools = f405.target.board.pools
-    large = known.program + bytes(pools.shared - len(known.program) % 16 - pools.planned)
-    planned = pools.planned
-    assert f405.target.board.keeps_in_flash(len(large), planned)
+    memory = f405.target.board.memory
+    large = known.program + bytes(memory.shared - len(known.program) % 16 - memory.planned)
+    planned = memory.planned
+    assert memory.keeps_in_flash(len(large), planned)
     with f405.dut() as dut:
         session = dut.session()
         session.load(large, planned=planned)
@@ -260,16 +260,16 @@ def test_a_program_too_large_for_the_ram_goes_into_flash_once(f405: VirtualBoard
 
 
 def test_a_program_for_flash_needs_a_flash_tool(f405: VirtualBoard) -> None:
-    pools = f405.target.board.pools
+    memory = f405.target.board.memory
     with f405.dut() as dut:
         runs(dut)
     with f405.dut(flash=()) as dut, pytest.raises(ConfigError, match="no flash tool"):
-        dut.session().load(bytes(pools.shared), planned=pools.planned)
+        dut.session().load(bytes(memory.shared), planned=memory.planned)
 
 
 def test_what_fits_nowhere_is_out_of_memory(f405: VirtualBoard) -> None:
     with f405.dut() as dut, pytest.raises(OutOfTargetMemory):
-        dut.session().load(bytes(f405.target.board.program_room + 1))
+        dut.session().load(bytes(f405.target.board.memory.program_room + 1))
 
 
 @pytest.mark.parametrize("size", [0, 1, 151, 152, 153, 4096, 60000])
@@ -781,7 +781,7 @@ def test_faults_that_make_no_sense(words: dict[str, object], match: str) -> None
 
 
 def test_what_a_flash_tool_gets_for_a_program() -> None:
-    assert list(machines.segments(wrap(b"program", Resident(0x08040000, 100)))) == [(0x08040000, b"program")]
+    assert list(machines.segments(wrap(b"program", 0x08040000))) == [(0x08040000, b"program")]
 
 
 def test_nothing_of_a_killed_board_stays() -> None:

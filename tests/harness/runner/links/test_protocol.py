@@ -43,7 +43,7 @@ from paths import IMPORT_ROOT
 
 TARGET = load_targets()["native"]
 ELF = Elf(Path("runner.elf"), "0123456789abcdef", TARGET.config)
-POOLS = TARGET.board.pools
+MEMORY = TARGET.board.memory
 KNOWN = known_answer(TARGET.isa)
 FILE = parse_pte(KNOWN.program)
 DYNAMIC = replace(FILE, values=tuple(replace(value, is_dynamic=True) for value in FILE.values))
@@ -66,8 +66,8 @@ def hello(**changes: bytes) -> bytes:
     fields = {
         "build_id": text(ELF.build_id), "config": text(ELF.config), "cpuid": u32(0), "isa": text(TARGET.isa.value),
         "architecture": text(TARGET.architecture), "runtime": text("builtin"), "runtime_version": text("3"),
-        "max_payload": u32(4096), "program_pool": u32(POOLS.program), "planned_pool": u32(POOLS.planned),
-        "method_pool": u32(POOLS.method), "tick_source": text("CLOCK_MONOTONIC"), "tick_hz": u32(1000000000),
+        "max_payload": u32(4096), "program_pool": u32(MEMORY.program.size), "planned_pool": u32(MEMORY.planned),
+        "method_pool": u32(MEMORY.method.size), "tick_source": text("CLOCK_MONOTONIC"), "tick_hz": u32(1000000000),
     }  # fmt: skip
     assert set(changes) <= set(fields)
     return b"".join((fields | changes).values())
@@ -93,11 +93,11 @@ def described(spec: TensorSpec = OUTPUT, **changes: int) -> bytes:
 def stats(**changes: int) -> bytes:
     """`program=5` changes what is used, `program_size=5` what there is."""
     sizes = {
-        "program": POOLS.program,
-        "planned": POOLS.planned,
-        "method": POOLS.method,
+        "program": MEMORY.program.size,
+        "planned": MEMORY.planned,
+        "method": MEMORY.method.size,
         "stack": 4096,
-        "temp": POOLS.method,
+        "temp": MEMORY.method.size,
     }
     assert set(changes) <= {*sizes, *(f"{name}_size" for name in sizes)}
     return b"".join(
@@ -319,7 +319,7 @@ def test_a_stack_that_ran_over_into_the_page_below_is_out_of_memory() -> None:
     peer.answers[Request.STATS] = OK + stats(stack=4096 + 8)
     with pytest.raises(OutOfTargetMemory, match="stack: 4104 bytes requested, 4096 available") as caught:
         session.stats()
-    assert session.broken and "HIL_STACK_SIZE" in caught.value.hint
+    assert session.broken and "stack of at least 4104 bytes" in caught.value.hint
     peer = Peer()
     session = opened(peer)
     peer.answers[Request.STATS] = OK + stats(stack=4096 + 4097)

@@ -173,11 +173,11 @@ def test_the_handshake_says_what_this_is(dut: Dut, session: Session) -> None:
     assert identity.isa == target.isa.value
     assert identity.runtime == "builtin" and identity.runtime_version
     assert identity.max_payload >= 256
-    pools = target.board.pools
+    memory = target.board.memory
     assert (identity.program_pool, identity.planned_pool, identity.method_pool) == (
-        pools.program,
-        pools.planned,
-        pools.method,
+        memory.program.size,
+        memory.planned,
+        memory.method.size,
     )
     assert (identity.tick_hz == 0) == (identity.tick_source == "none")
     assert "cortex_m::quantized_linear.out" in identity.operators

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ProgramOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
+from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import Resolved
 
 
@@ -62,19 +66,31 @@ def _text(found: Fit, resolved: Resolved, source: str) -> str:
     numbers = [(f"{need.size}", f"{need.step}", f"{need.used}") for need in found.needs]
     proofs = [need.below.partition(":")[0] or "cannot be smaller" for need in found.needs]
     rows = [(need.region.value, *row, proof) for need, row, proof in zip(found.needs, numbers, proofs, strict=True)]
-    pools = (Region.PROGRAM, Region.PLANNED, Region.METHOD)
     stack = found.size(Region.STACK)
     lines = [
         label_of(resolved),
         table(("region", "bytes", "step", "peak", "one step below"), rows),
         "",
-        f"board.yaml   pools: {{{', '.join(f'{region.value}: {found.size(region)}' for region in pools)}}}",
-        f"board.ld     {f'HIL_STACK_SIZE = {stack};' if stack else 'the stack is not measured here'}",
+        *_memory_lines(found, resolved.target.board.memory),
+        *([] if stack else ["stack        is not measured here"]),
         f"temp         {found.temp} bytes of the method pool are given back after each instruction",
         f"inputs       {source}",
         f"depends on   the inputs' values; {found.ran.runtime} {found.ran.runtime_version}; {found.compiler}",
     ]
     return "\n".join(lines)
+
+
+def _memory_lines(found: Fit, memory: Memory) -> Iterator[str]:
+    """Yield the lines for `memory:` in a board's file, or in a target's entry."""
+    yield "memory:"
+    needed = memory.resized(
+        program=found.size(Region.PROGRAM),
+        banks=[found.size(Region.PLANNED)],
+        method=found.size(Region.METHOD),
+        stack=found.size(Region.STACK),
+    )
+    yield from (f"  {line}" for line in replace(needed, shared=0, resident="").sizes())
+    yield ""
 
 
 def _fields(found: Fit, model: str) -> dict[str, object]:
