@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/arenas.h"
 #include "runtime/runtime.h"
 
 namespace {
@@ -57,7 +58,7 @@ void read_values(hil::Runtime& runtime) {
 }
 
 void use(hil::Runtime& runtime) {
-  const size_t used = runtime.planned().size;
+  const size_t used = runtime.arenas().planned_bytes();
   std::memset(planned_pool, 0xA5, used);
   ASAN_POISON_MEMORY_REGION(planned_pool + used, kPlannedPool - used);
   clear_inputs(runtime);
@@ -74,7 +75,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto* program = static_cast<uint8_t*>(place);
   if (size > 0) std::memcpy(program, data, size);
   hil::Runtime& runtime = hil::runtime();
-  runtime.init({planned_pool, kPlannedPool}, {method_pool, kMethodPool});
+  const hil::Bank bank = {"host", {planned_pool, kPlannedPool}};
+  runtime.init({&bank, 1}, {method_pool, kMethodPool});
   for (const char* method : kMethods) {
     if (runtime.load({program, size}, method)) use(runtime);
   }

@@ -7,7 +7,7 @@
 
 namespace hil {
 
-constexpr uint8_t kProtocolVersion = 2;
+constexpr uint8_t kProtocolVersion = 3;
 constexpr uint8_t kResponseBit = 0x80;  // in the type of a frame
 constexpr uint8_t kFirstEvent = 0x40;
 constexpr size_t kMaxMethodName = 128;  // bytes
@@ -46,6 +46,7 @@ enum class MemoryRegion : uint8_t {
   kOutput = 4,
   kResident = 5,
   kCoverage = 6,
+  kBank = 7,
 };
 
 // The status of a response.

@@ -3,6 +3,7 @@
 #include "runner/coverage.h"
 #include "runner/executor.h"
 #include "runner/pools.h"
+#include "runtime/arenas.h"
 
 namespace hil {
 
@@ -36,6 +37,15 @@ bool find_coverage(ValueView* view, Reply& reply) {
   return true;
 }
 
+bool find_bank(uint8_t region, uint32_t index, Memory* memory, Reply& reply) {
+  if (!runtime().loaded()) return refuse(reply, Code::kBadState, "no program is loaded");
+  const Arenas& arenas = runtime().arenas();
+  if (index >= arenas.banks()) return refuse(reply, Code::kBadRequest, "no such bank");
+  const bool whole = region == static_cast<uint8_t>(MemoryRegion::kBank);
+  *memory = {whole ? arenas.bank(index) : arenas.planned(index), true};
+  return true;
+}
+
 }  // namespace
 
 bool find_value(uint8_t region, uint32_t index, ValueView* view, Reply& reply) {
@@ -54,7 +64,7 @@ bool find_value(uint8_t region, uint32_t index, ValueView* view, Reply& reply) {
 bool find_memory(uint8_t region, uint32_t index, Memory* memory, Reply& reply) {
   const bool resident = region == static_cast<uint8_t>(MemoryRegion::kResident);
   const bool counted = region == static_cast<uint8_t>(MemoryRegion::kCoverage);
-  const bool single = region <= static_cast<uint8_t>(MemoryRegion::kPlanned) || resident || counted;
+  const bool single = region == static_cast<uint8_t>(MemoryRegion::kProgram) || resident || counted;
   if (single && index != 0) return refuse(reply, Code::kBadRequest, "index is not 0");
   if (region == static_cast<uint8_t>(MemoryRegion::kProgram)) {
     *memory = {program_pool(), true};
@@ -68,10 +78,9 @@ bool find_memory(uint8_t region, uint32_t index, Memory* memory, Reply& reply) {
     *memory = {{const_cast<uint8_t*>(resident_area().data), resident_area().size}, false};
     return true;
   }
-  if (region == static_cast<uint8_t>(MemoryRegion::kPlanned)) {
-    if (!runtime().loaded()) return refuse(reply, Code::kBadState, "no program is loaded");
-    *memory = {runtime().planned(), true};
-    return true;
+  if (region == static_cast<uint8_t>(MemoryRegion::kPlanned) ||
+      region == static_cast<uint8_t>(MemoryRegion::kBank)) {
+    return find_bank(region, index, memory, reply);
   }
   ValueView view;
   if (!find_value(region, index, &view, reply)) return false;

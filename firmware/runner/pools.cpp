@@ -21,17 +21,23 @@ HIL_POOL_SECTION("program_pool") alignas(kAlignment) uint8_t shared[HIL_SHARED_P
 HIL_POOL_SECTION("program_pool") alignas(kAlignment) uint8_t program[HIL_PROGRAM_POOL];
 HIL_POOL_SECTION("bank_" HIL_FIRST_BANK_NAME) alignas(kAlignment) uint8_t planned[HIL_FIRST_BANK];
 #endif
+#define HIL_BANK(region, size) \
+  HIL_POOL_SECTION("bank_" #region) alignas(kAlignment) uint8_t bank_##region[size];
+HIL_FURTHER_BANKS(HIL_BANK)
+#undef HIL_BANK
 HIL_POOL_SECTION("method_pool") alignas(kAlignment) uint8_t method[HIL_METHOD_POOL];
 
-}  // namespace
-
-namespace hil {
+#define HIL_BANK(region, size)       \
+  , {                                \
+#region, { bank_##region, size } \
+  }
+hil::Bank all_banks[] = {{HIL_FIRST_BANK_NAME, {}} HIL_FURTHER_BANKS(HIL_BANK)};
+#undef HIL_BANK
+static_assert(sizeof all_banks / sizeof(hil::Bank) <= hil::kMaxBanks);
 
 #if HIL_SHARED_POOL
 
-Span<uint8_t> program_pool() { return {shared, HIL_PROGRAM_POOL}; }
-
-Span<uint8_t> planned_pool(size_t program) {
+hil::Span<uint8_t> first_bank(size_t program) {
   constexpr size_t kFirst = (HIL_SHARED_POOL - HIL_FIRST_BANK) / kAlignment * kAlignment;
   const size_t end = (program + kAlignment - 1) / kAlignment * kAlignment;
   const size_t start = end > kFirst ? end : kFirst;
@@ -40,10 +46,24 @@ Span<uint8_t> planned_pool(size_t program) {
 
 #else
 
-Span<uint8_t> program_pool() { return {program, sizeof program}; }
-Span<uint8_t> planned_pool(size_t) { return {planned, sizeof planned}; }
+hil::Span<uint8_t> first_bank(size_t) { return {planned, sizeof planned}; }
 
 #endif
+
+}  // namespace
+
+namespace hil {
+
+#if HIL_SHARED_POOL
+Span<uint8_t> program_pool() { return {shared, HIL_PROGRAM_POOL}; }
+#else
+Span<uint8_t> program_pool() { return {program, sizeof program}; }
+#endif
+
+Span<const Bank> banks(size_t program) {
+  all_banks[0].memory = first_bank(program);
+  return {all_banks, sizeof all_banks / sizeof(Bank)};
+}
 
 Span<uint8_t> method_pool() { return {method, sizeof method}; }
 

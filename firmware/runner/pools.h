@@ -8,9 +8,9 @@
 namespace hil {
 
 Span<uint8_t> program_pool();
-// The bytes for planned buffers beside a program that takes the first `program` bytes of its pool:
-// on boards with little RAM the two share one pool.
-Span<uint8_t> planned_pool(size_t program = 0);
+// The memory for planned buffers beside a program that takes the first `program` bytes of its pool:
+// on boards with little RAM the first bank shares that memory.
+Span<const Bank> banks(size_t program = 0);
 Span<uint8_t> method_pool();
 // Flash beside the runner, which only a flash tool writes. Empty where there is none.
 Span<const uint8_t> resident_area();

@@ -11,6 +11,7 @@
 #include "runner/memory_regions.h"
 #include "runner/pools.h"
 #include "runner/statistics.h"
+#include "runtime/arenas.h"
 #include "runtime/runtime.h"
 
 namespace hil {
@@ -81,8 +82,10 @@ void hello(Reader& request, uint16_t, Reply& reply) {
   body.str(runtime().version());
   body.u32(kMaxPayload);
   body.u32(static_cast<uint32_t>(program_pool().size));
-  body.u32(static_cast<uint32_t>(planned_pool().size));
   body.u32(static_cast<uint32_t>(method_pool().size));
+  const Span<const Bank> all = banks();
+  body.u8(static_cast<uint8_t>(all.size));
+  for (size_t i = 0; i < all.size; ++i) body.u32(static_cast<uint32_t>(all.data[i].memory.size));
   body.str(ticks_source());
   body.u32(ticks_hz());
 }
@@ -178,7 +181,14 @@ void put_shape(Writer& body, const ProgramShape& shape) {
   body.u16(shape.outputs);
   body.u32(shape.values);
   body.u32(shape.instructions);
-  body.u32(shape.planned);
+}
+
+void put_arenas(Writer& body, const Arenas& arenas) {
+  for (size_t i = 0; i < arenas.banks(); ++i) {
+    const Span<uint8_t> planned = arenas.planned(i);
+    body.u64(reinterpret_cast<uintptr_t>(planned.data));
+    body.u32(static_cast<uint32_t>(planned.size));
+  }
 }
 
 bool holds(Span<const uint8_t> memory, uint32_t size, uint32_t crc) {
@@ -204,6 +214,7 @@ void load(Reader& request, uint16_t, Reply& reply) {
   const uint8_t* program = in_pool ? pool.data : resident_area().data;
   if (!load_program({program, size}, method)) return reply.fail(runtime().failure());
   put_shape(reply.body(), runtime().shape());
+  put_arenas(reply.body(), runtime().arenas());
 }
 
 void describe(Reader& request, uint16_t, Reply& reply) {

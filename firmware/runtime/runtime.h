@@ -43,14 +43,23 @@ struct ProgramShape {
   uint16_t outputs = 0;
   uint32_t values = 0;
   uint32_t instructions = 0;
-  uint32_t planned = 0;  // bytes
 };
+
+constexpr size_t kMaxBanks = 8;  // MAX_BANKS in harness/cortex_m_hil/targets/memory.py
+
+// Memory for planned buffers, in a region of the board.
+struct Bank {
+  const char* region = "";
+  Span<uint8_t> memory;
+};
+
+class Arenas;
 
 class Runtime {
  public:
-  // `planned` holds activations, `method` everything else the runtime needs for one program. May be
+  // `banks` hold activations, `method` everything else the runtime needs for one program. May be
   // called again: it forgets the program.
-  virtual void init(Span<uint8_t> planned, Span<uint8_t> method) = 0;
+  virtual void init(Span<const Bank> banks, Span<uint8_t> method) = 0;
 
   virtual const char* name() const = 0;
   virtual const char* version() const = 0;
@@ -64,8 +73,8 @@ class Runtime {
   virtual bool loaded() const = 0;
   virtual ProgramShape shape() const = 0;
 
-  // The planned arena of the loaded program: the first `shape().planned` bytes of the pool.
-  virtual Span<uint8_t> planned() = 0;
+  // Where the planned buffers of the loaded program lie.
+  virtual const Arenas& arenas() const = 0;
   virtual bool value(uint32_t index, ValueView* out) = 0;
   virtual bool input(uint32_t number, ValueView* out) = 0;
   virtual bool output(uint32_t number, ValueView* out) = 0;

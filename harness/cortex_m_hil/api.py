@@ -209,7 +209,7 @@ class Lowering:
             return flow.lower(
                 module, inputs, isa=isa or self._resolved.target.isa, calibration=calibration, quantize=quantize,
                 quantizer=quantizer, layout=layout, redzones=self._redzones, dynamic_shapes=dynamic_shapes,
-                io=io,
+                io=io, banks=self._resolved.target.board.memory.banks,
             )  # fmt: skip
 
 
@@ -386,7 +386,9 @@ class OpenTarget:
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
             tolerance = Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr)
-            options = LoweringOptions(calibration, quantize, layout, self._redzones, quantizer, io)
+            options = LoweringOptions(
+                calibration, quantize, layout, self._redzones, quantizer, io, self.target.board.memory.banks
+            )
             minimum = checked_share(min_cortex_m)
             others = []
             if more_inputs:

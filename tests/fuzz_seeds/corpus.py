@@ -57,6 +57,7 @@ def session(pte: bytes, send: Callable[[MemoryRegion, bytes], list[bytes]]) -> b
     parts.append(record(Request.RESIZE, struct.pack("<IB2i", 0, 2, 1, 16)))
     parts += send(MemoryRegion.INPUT, bytes(16))
     parts += [record(Request.STEP, struct.pack("<I", 1))] * 4
+    parts.append(record(Request.READ, struct.pack("<BIII", MemoryRegion.BANK, 0, 0, 16)))
     for region in (MemoryRegion.VALUE, MemoryRegion.INPUT, MemoryRegion.OUTPUT):
         parts.append(record(Request.DESCRIBE, struct.pack("<BI", region, 0)))
         parts.append(record(Request.READ, struct.pack("<BIII", region, 0, 0, 16)))

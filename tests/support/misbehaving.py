@@ -12,6 +12,7 @@ from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from torch import nn
 
 from cortex_m_hil.lowering import quiet
+from cortex_m_hil.lowering.bank_planning import planning_algorithm
 from cortex_m_hil.lowering.pipeline import graph_nodes
 from cortex_m_hil.lowering.redzone_planning import RedzonePlanner, planning_pass
 from cortex_m_hil.program.program import Program
@@ -56,7 +57,7 @@ def program(module: nn.Module, inputs: tuple[torch.Tensor, ...] = (torch.ones(4)
 
 def spaced(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
     """Return the program with red zones, names of graph nodes, and the input that it was exported with."""
-    planner = RedzonePlanner()
+    planner = RedzonePlanner(planning_algorithm((), "it"))
     with quiet():
         exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
         edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))

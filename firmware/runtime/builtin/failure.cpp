@@ -11,9 +11,10 @@ void clear(Failure* failure) {
   failure->message[0] = 0;
 }
 
-bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint64_t available) {
-  report(failure, Code::kOutOfMemory, "the ", pool,
-         " pool is too small: the program needs at least ", requested,
+bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint64_t available,
+                   const char* region) {
+  report(failure, Code::kOutOfMemory, "the ", pool, " pool", region == nullptr ? "" : " in ",
+         region == nullptr ? "" : region, " is too small: the program needs at least ", requested,
          " bytes of it, the target has ", available);
   failure->requested = requested;
   failure->available = available;

@@ -22,6 +22,8 @@ bool reject(Failure* failure, const Parts&... parts) {
   return report(failure, Code::kProgramRejected, parts...);
 }
 
-bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint64_t available);
+// `region` is where the pool lies, where that tells it from others of its kind.
+bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint64_t available,
+                   const char* region = nullptr);
 
 }  // namespace hil::builtin

@@ -7,15 +7,10 @@ namespace {
 
 constexpr uint32_t kBufferAlignment = 16;
 constexpr uint64_t kMaxTensorBytes = INT32_MAX;  // so that 32-bit arithmetic on sizes cannot wrap
-constexpr uint64_t kFarTooMuch = uint64_t{1} << 40;
-constexpr size_t kMaxEnds = UINT16_MAX;  // the protocol counts inputs in 16 bits
+constexpr size_t kMaxEnds = UINT16_MAX;          // the protocol counts inputs in 16 bits
 
 // The address of data without bytes.
 alignas(kBufferAlignment) uint8_t nothing[kBufferAlignment];
-
-uint64_t align_up(uint64_t size) {
-  return (size + kBufferAlignment - 1) & ~uint64_t{kBufferAlignment - 1};
-}
 
 Span<const int32_t> span_of(const flatbuffers::Vector<int32_t>* vector) {
   if (vector == nullptr) return {};
@@ -80,23 +75,19 @@ bool Loader::plan_memory() {
                     " is on a device that is not the CPU");
     }
   }
-  if (reinterpret_cast<uintptr_t>(planned_.data) % kBufferAlignment != 0) {
-    return reject(failure_, "the planned pool is not aligned to ", kBufferAlignment,
+  for (size_t i = 0; i < arenas_->banks(); ++i) {
+    if (reinterpret_cast<uintptr_t>(arenas_->bank(i).data) % kBufferAlignment == 0) continue;
+    return reject(failure_, "bank ", i, " is not aligned to ", kBufferAlignment,
                   " bytes: a bug of the runner");
   }
   if (!allocate(count_of(sizes), &buffer_starts_)) return false;
 
-  uint64_t end = 0;
   for (uint32_t i = 1; i < count_of(sizes); ++i) {
     const int64_t size = item_of(sizes, i);
     if (size < 0) return reject(failure_, "planned buffer ", i, " has ", size, " bytes");
-    buffer_starts_.data[i] = static_cast<uint32_t>(end);
-    // Sizes near 2^63 must not wrap the sum.
-    if (end < kFarTooMuch) end += align_up(static_cast<uint64_t>(size));
+    buffer_starts_.data[i] = arenas_->add(i, static_cast<uint64_t>(size));
   }
-  if (end > planned_.size) return out_of_memory(failure_, "planned", end, planned_.size);
-  method_->planned = {planned_.data, static_cast<size_t>(end)};
-  return true;
+  return arenas_->complete(failure_);
 }
 
 // Values
@@ -311,8 +302,8 @@ bool Loader::find_planned(uint32_t index, const schema::AllocationDetails& place
   if (offset % item_size(tensor->dtype) != 0) {
     return reject_value(index, "offset ", offset, " is not aligned for ", name(tensor->dtype));
   }
-  tensor->data = planned_.data + buffer_starts_.data[buffer] + static_cast<size_t>(offset);
-  if (planned_.data == nullptr) tensor->data = nothing;
+  tensor->data = arenas_->at(buffer, uint64_t{buffer_starts_.data[buffer]} + offset);
+  if (tensor->data == nullptr) tensor->data = nothing;
   tensor->writable = true;
   return true;
 }

@@ -2,6 +2,7 @@
 // that no later code has to.
 #pragma once
 
+#include "runtime/arenas.h"
 #include "runtime/builtin/arena.h"
 #include "runtime/builtin/method.h"
 #include "runtime/builtin/program_file.h"
@@ -10,10 +11,9 @@ namespace hil::builtin {
 
 class Loader {
  public:
-  // `planned` is where activations go, `arena` where the method's tables go.
-  Loader(const ProgramFile& file, Span<uint8_t> planned, Arena* arena, Method* method,
-         Failure* failure)
-      : file_(file), planned_(planned), arena_(arena), method_(method), failure_(failure) {}
+  // `arenas` is where activations go, `arena` where the method's tables go.
+  Loader(const ProgramFile& file, Arenas* arenas, Arena* arena, Method* method, Failure* failure)
+      : file_(file), arenas_(arenas), arena_(arena), method_(method), failure_(failure) {}
 
   // The method of that name, of "" the first.
   bool load(const char* method);
@@ -63,13 +63,13 @@ class Loader {
   ValueType type_of(int64_t index) const { return method_->values.data[index].type; }
 
   const ProgramFile& file_;
-  Span<uint8_t> planned_;
+  Arenas* arenas_;
   Arena* arena_;
   Method* method_;
   Failure* failure_;
 
   const schema::ExecutionPlan* plan_ = nullptr;
-  Span<uint32_t> buffer_starts_;     // in the planned pool; [0] is not a buffer
+  Span<uint32_t> buffer_starts_;     // in their banks; [0] is not a buffer
   Span<const Operator*> operators_;  // as the plan numbers them
 };
 

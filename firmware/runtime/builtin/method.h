@@ -21,7 +21,6 @@ struct Method {
   Span<Instruction> instructions;
   Span<const int32_t> inputs;   // indices of values
   Span<const int32_t> outputs;  // indices of values
-  Span<uint8_t> planned;
 };
 
 }  // namespace hil::builtin

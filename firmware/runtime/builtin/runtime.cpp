@@ -13,8 +13,8 @@ constexpr char kBuiltinVersion[] = "6";
 
 class BuiltinRuntime final : public Runtime {
  public:
-  void init(Span<uint8_t> planned, Span<uint8_t> method) override {
-    planned_pool_ = planned;
+  void init(Span<const Bank> banks, Span<uint8_t> method) override {
+    arenas_.init(banks);
     arena_ = Arena(method);
     unload();
   }
@@ -31,7 +31,7 @@ class BuiltinRuntime final : public Runtime {
   bool loaded() const override { return loaded_; }
   ProgramShape shape() const override;
 
-  Span<uint8_t> planned() override { return method_.planned; }
+  const Arenas& arenas() const override { return arenas_; }
   bool value(uint32_t index, ValueView* out) override;
   bool input(uint32_t number, ValueView* out) override;
   bool output(uint32_t number, ValueView* out) override;
@@ -55,7 +55,7 @@ class BuiltinRuntime final : public Runtime {
   bool jump_if_false(const Instruction& instruction);
   bool report_no_value(const char* region, uint32_t index, size_t count);
 
-  Span<uint8_t> planned_pool_;
+  Arenas arenas_;
   Arena arena_;
   Method method_;
   Failure failure_;
@@ -68,7 +68,7 @@ bool BuiltinRuntime::load(Span<const uint8_t> program, const char* method) {
   clear(&failure_);
   ProgramFile file;
   loaded_ = open_program(program, &file, &failure_) &&
-            Loader(file, planned_pool_, &arena_, &method_, &failure_).load(method);
+            Loader(file, &arenas_, &arena_, &method_, &failure_).load(method);
   if (!loaded_) unload();
   return loaded_;
 }
@@ -76,6 +76,7 @@ bool BuiltinRuntime::load(Span<const uint8_t> program, const char* method) {
 void BuiltinRuntime::unload() {
   loaded_ = false;
   method_ = {};
+  arenas_.clear();
   arena_.reset();
   program_counter_ = 0;
 }
@@ -86,7 +87,6 @@ ProgramShape BuiltinRuntime::shape() const {
   shape.outputs = static_cast<uint16_t>(method_.outputs.size);
   shape.values = static_cast<uint32_t>(method_.values.size);
   shape.instructions = static_cast<uint32_t>(method_.instructions.size);
-  shape.planned = static_cast<uint32_t>(method_.planned.size);
   return shape;
 }
 

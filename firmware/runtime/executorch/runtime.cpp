@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 
+#include "runtime/arenas.h"
 #include "runtime/builtin/failure.h"
 #include "runtime/executorch/memory.h"
 #include "runtime/executorch/method_access.h"
@@ -56,7 +57,7 @@ class InPlaceLoader final : public DataLoader {
 
 class ExecutorchRuntime final : public Runtime {
  public:
-  void init(hil::Span<uint8_t> planned, hil::Span<uint8_t> method) override;
+  void init(hil::Span<const Bank> banks, hil::Span<uint8_t> method) override;
 
   const char* name() const override { return "executorch"; }
   const char* version() const override { return HIL_EXECUTORCH_VERSION; }
@@ -73,7 +74,7 @@ class ExecutorchRuntime final : public Runtime {
   bool loaded() const override { return method_.has_value(); }
   ProgramShape shape() const override;
 
-  hil::Span<uint8_t> planned() override { return arena_; }
+  const Arenas& arenas() const override { return arenas_; }
   bool value(uint32_t index, ValueView* out) override;
   bool input(uint32_t number, ValueView* out) override;
   bool output(uint32_t number, ValueView* out) override;
@@ -108,7 +109,7 @@ class ExecutorchRuntime final : public Runtime {
   void view_scalar(Kind kind, uint32_t index, int64_t bits, ValueView* out);
   bool explain(Code code, const char* what, Error error);
 
-  hil::Span<uint8_t> planned_pool_;
+  Arenas arenas_;
   std::optional<Pool> pool_;
   std::optional<MethodAllocator> method_allocator_;
   std::optional<TempAllocator> temp_allocator_;
@@ -118,7 +119,6 @@ class ExecutorchRuntime final : public Runtime {
   std::optional<Program> program_;
   std::optional<Method> method_;
   Plan plan_;
-  hil::Span<uint8_t> arena_;
   int64_t* cells_ = nullptr;  // one for each input that is a scalar: what the host wrote
   int64_t scalar_ = 0;        // what the last view of another scalar shows
   Failure failure_;
@@ -147,8 +147,8 @@ bool is_number(const EValue& value) { return value.isInt() || value.isBool() || 
 
 // Loading
 
-void ExecutorchRuntime::init(hil::Span<uint8_t> planned, hil::Span<uint8_t> method) {
-  planned_pool_ = planned;
+void ExecutorchRuntime::init(hil::Span<const Bank> banks, hil::Span<uint8_t> method) {
+  arenas_.init(banks);
   pool_.emplace(method);
   method_allocator_.emplace(&*pool_);
   temp_allocator_.emplace(&*pool_);
@@ -177,7 +177,7 @@ void ExecutorchRuntime::unload() {
   memory_.reset();
   planned_memory_.reset();
   plan_.close();
-  arena_ = {};
+  arenas_.clear();
   cells_ = nullptr;
   if (pool_) pool_->reset();
 }
@@ -203,7 +203,6 @@ bool ExecutorchRuntime::find_operators() {
   return failure_.code == Code::kOk;
 }
 
-// The planned buffers one after the other, as docs/protocol.md says.
 bool ExecutorchRuntime::place_buffers() {
   using Buffer = executorch::runtime::Span<uint8_t>;
   const auto meta = program_->method_meta(plan_.method());
@@ -213,22 +212,17 @@ bool ExecutorchRuntime::place_buffers() {
   if (count > 0 && buffers == nullptr) {
     return builtin::out_of_memory(&failure_, "method", pool_->refused(), pool_->size());
   }
-  uint64_t end = 0;
   for (size_t i = 0; i < count; ++i) {
     const auto size = meta->memory_planned_buffer_size(i);
     if (!size.ok() || size.get() < 0 || size.get() > INT32_MAX) {
       return report(&failure_, Code::kProgramRejected, "planned buffer ", i + 1,
                     " has an impossible size");
     }
-    const uint64_t begin = end;
-    end += (static_cast<uint64_t>(size.get()) + kBufferAlignment - 1) & ~(kBufferAlignment - 1);
-    if (end > planned_pool_.size) continue;
-    buffers[i] = Buffer(planned_pool_.data + begin, static_cast<size_t>(size.get()));
+    const auto number = static_cast<uint32_t>(i + 1);
+    const uint32_t start = arenas_.add(number, static_cast<uint64_t>(size.get()));
+    buffers[i] = Buffer(arenas_.at(number, start), static_cast<size_t>(size.get()));
   }
-  if (end > planned_pool_.size) {
-    return builtin::out_of_memory(&failure_, "planned", end, planned_pool_.size);
-  }
-  arena_ = {planned_pool_.data, static_cast<size_t>(end)};
+  if (!arenas_.complete(&failure_)) return false;
   planned_memory_.emplace(executorch::runtime::Span<Buffer>(buffers, count));
   memory_.emplace(&*method_allocator_, &*planned_memory_, &*temp_allocator_);
   return true;
@@ -277,7 +271,7 @@ bool ExecutorchRuntime::check_input(uint32_t number, const EValue& value) {
   if (!value.isTensor()) return true;
   const Tensor& tensor = value.toTensor();
   const auto* data = static_cast<const uint8_t*>(tensor.const_data_ptr());
-  const bool planned = data >= arena_.data && data < arena_.data + arena_.size;
+  const bool planned = arenas_.contains(data);
   if (planned || tensor.nbytes() == 0) return true;
   return report(&failure_, Code::kProgramRejected, "input ", number,
                 " has no planned memory: lower the program with alloc_graph_input");
@@ -290,7 +284,6 @@ ProgramShape ExecutorchRuntime::shape() const {
   shape.outputs = static_cast<uint16_t>(plan_.outputs());
   shape.values = static_cast<uint32_t>(value_count(*method_));
   shape.instructions = plan_.instructions();
-  shape.planned = static_cast<uint32_t>(arena_.size);
   return shape;
 }
 
@@ -312,7 +305,7 @@ void ExecutorchRuntime::view_tensor(const Tensor& tensor, ValueView* out) {
     out->dim_order[i] = tensor.dim_order()[i];
   }
   auto* data = static_cast<uint8_t*>(const_cast<void*>(tensor.const_data_ptr()));
-  const bool planned = data >= arena_.data && data < arena_.data + arena_.size;
+  const bool planned = arenas_.contains(data);
   out->writable = planned;  // what is not lies in the program: constants
   out->data = {data == nullptr ? nothing : data, data == nullptr ? 0 : tensor.nbytes()};
 }

@@ -44,7 +44,7 @@ CPU_SECONDS, PARTS, RUNNER = "cpu_seconds", "parts", "runner"
 
 def fit_bytes(region: str) -> str:
     """Return the name of the least bytes of a memory region that a program runs in."""
-    return f"{FIT}{region}{BYTES}"
+    return f"{FIT}{region.replace(' ', '_')}{BYTES}"
 
 
 def recorded(properties: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

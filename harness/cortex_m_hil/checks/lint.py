@@ -32,7 +32,8 @@ RULES: Final[tuple[LintRule, ...]] = (
     kernels.lacking,
     kernels.left_in_float,
     interface.state,
-    memory.pools,
+    memory.banks,
+    memory.program_room,
 )
 """The rules, in the order of their findings."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})

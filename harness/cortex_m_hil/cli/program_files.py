@@ -24,7 +24,7 @@ from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array, HostTensor
-from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.target import Target
 
 NETWORKS_HELP: Final = f"one of {', '.join(NETWORKS)}; or package.module:function, which returns (module, inputs)"
 ModelArgument = Annotated[
@@ -80,11 +80,11 @@ def find_inputs(program: Program, pte: Path, paths: Sequence[Path], *, quantize:
 FORMULA: Final = "made by a formula, since none are given and none lie beside the program"
 
 
-def programs_of(model: str, given: ProgramOptions) -> Callable[[Isa], tuple[Program, str]]:
-    """Return a function that returns a model for an ISA class, with inputs, and text that says where these are from.
+def programs_of(model: str, given: ProgramOptions) -> Callable[[Target], tuple[Program, str]]:
+    """Return a function that returns a model for a target, with inputs, and text that says where these are from.
 
     Args:
-        model: a `.pte` or `.bpte`, which is the same for each class; or what `kernels.program_of` lowers.
+        model: a `.pte` or `.bpte`, which is the same for each; or what `kernels.program_of` lowers.
         given: the options about its inputs and its method.
 
     Raises:
@@ -96,7 +96,7 @@ def programs_of(model: str, given: ProgramOptions) -> Callable[[Isa], tuple[Prog
             raise ConfigError("--input is for a .pte file", hint="package.module:function returns its inputs")
         if given.method:
             raise ConfigError("--method is for a .pte file", hint="a module is lowered to one method, forward")
-        return lambda isa: (program_of(model, isa), f"those that {model} brings")
+        return lambda target: (program_of(model, target), f"those that {model} brings")
     program = given.load(Path(model))
     found = find_inputs(program, Path(model), given.inputs or [], quantize=given.quantize)
     program = replace(program, inputs=found.inputs)

@@ -9,14 +9,13 @@ from typing import Final
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.flow.stepping import steps
-from cortex_m_hil.lowering import lower
+from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import check_name, load_named_module
 from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.costs import OperatorCost
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.target import Clock
+from cortex_m_hil.targets.target import Clock, Target
 
 COSTS: Final = (Clock.INSTRUCTIONS, Clock.CORE)
 """Clocks that measure the cost of a program; the other clocks follow a simulator's host."""
@@ -69,13 +68,14 @@ def check_model(model: str) -> None:
         check_name(model)
 
 
-def program_of(model: str, isa: Isa) -> Program:
-    """Return a known network, or the module that `package.module:function` returns, lowered.
+def program_of(model: str, target: Target) -> Program:
+    """Return a known network, or the module that `package.module:function` returns, lowered for a target.
 
     Files of programs are read by `cli.program_files`.
     """
     module, inputs = load_named_module(model)
-    return lower(module, inputs, isa=isa, name=model)
+    options = LoweringOptions(banks=target.board.memory.banks)
+    return lower(module, inputs, isa=target.isa, options=options, name=model)
 
 
 def count(dut: flow.Dut, program: Program) -> Count:

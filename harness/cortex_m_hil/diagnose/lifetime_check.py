@@ -16,7 +16,6 @@ from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.lifetimes import Extent
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session
 
 
@@ -102,8 +101,7 @@ class _Passes:
     def _fill(self, session: Session, fill: Fill, position: int) -> None:
         for dead in self._lifetimes.dead(position):
             for extent, poison in fill(dead):
-                length = extent.end - extent.begin
-                session.fill(MemoryRegion.PLANNED, 0, poison, offset=extent.begin, length=length)
+                session.fill_planned(poison, extent.begin, extent.end)
 
 
 class WatchedMemory(RedZones):

@@ -17,7 +17,7 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import BuildTree, compiler
 from cortex_m_hil.runner.results import Ran, RunResult
-from cortex_m_hil.targets.memory import ALIGNMENT, STACK_ALIGNMENT
+from cortex_m_hil.targets.memory import ALIGNMENT, STACK_ALIGNMENT, Memory, aligned
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher, Target
 
@@ -33,7 +33,7 @@ def _simulator(target: Target) -> str:
 
 
 class Region(str, Enum):
-    """Memory that a board's `memory:` sizes."""
+    """Memory that a board's `memory:` sizes; of several banks each is a region of its own (`bank_regions`)."""
 
     PROGRAM = "program"
     PLANNED = "planned"
@@ -41,21 +41,29 @@ class Region(str, Enum):
     STACK = "stack"
 
 
-STEPS: Final = {
-    Region.PROGRAM: ALIGNMENT,
-    Region.PLANNED: ALIGNMENT,
-    Region.METHOD: ALIGNMENT,
-    Region.STACK: STACK_ALIGNMENT,
-}
-"""Step sizes in bytes."""
-_SAID: Final = {
-    Region.PROGRAM: ("program pool:",),
-    Region.PLANNED: ("the planned pool ",),
-    Region.METHOD: ("the method pool ", "the temp pool "),
-    Region.STACK: ("stack:",),
+_BANK: Final = "bank "
+
+
+def bank_regions(memory: Memory) -> list[str]:
+    """Return the names of the regions for planned tensors: `planned`, or with several banks `bank NAME` for each."""
+    if len(memory.banks) == 1:
+        return [Region.PLANNED.value]
+    return [f"{_BANK}{bank.region}" for bank in memory.banks]
+
+
+def step_of(region: str) -> int:
+    """Return the step in bytes by which a region's size is changed."""
+    return STACK_ALIGNMENT if region == Region.STACK else ALIGNMENT
+
+
+_SAID: Final[Mapping[str, tuple[str, ...]]] = {
+    "program": ("program pool:",),
+    "planned": ("the planned pool ",),
+    "method": ("the method pool ", "the temp pool "),
+    "stack": ("stack:",),
 }
 """How an OutOfTargetMemory's message begins where it is about the region."""
-Sizes = Mapping[Region, int]
+Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -63,14 +71,14 @@ class Need:
     """The memory that a program needs of one region.
 
     Attributes:
-        region: the region.
+        region: the region: `program`, `planned` or `bank NAME`, `method`, `stack`.
         size: bytes, the smallest multiple of `step` that it runs in.
         step: bytes.
         used: bytes, the peak that the runner reported there.
         below: how it fails in `size` − `step`: the error's class and message. "" where a region cannot be smaller.
     """
 
-    region: Region
+    region: str
     size: int
     step: int
     used: int
@@ -97,9 +105,13 @@ class Fit:
     ran: Ran
     compiler: str
 
-    def size(self, region: Region) -> int:
+    def size(self, region: str) -> int:
         """Return the bytes that a region needs; 0 where that is not measured."""
-        return next((need.size for need in self.needs if need.region is region), 0)
+        return next((need.size for need in self.needs if need.region == region), 0)
+
+    def memory(self, board: Memory) -> Memory:
+        """Return the memory of a board with these sizes."""
+        return _in_sizes(board, {need.region: need.size for need in self.needs})
 
 
 class Fitting:
@@ -153,10 +165,7 @@ class Fitting:
         board = self._resolved.target.board
         stack = (sizes or {}).get(Region.STACK)
         if sizes is not None:
-            memory = board.memory.resized(
-                program=sizes[Region.PROGRAM], banks=[sizes[Region.PLANNED]], method=sizes[Region.METHOD], stack=stack
-            )
-            board = replace(board, memory=replace(memory, shared=0, resident=""))
+            board = replace(board, memory=_in_sizes(board.memory, sizes))
         self._tree.resize(board.memory)
         resolved = replace(self._resolved, target=replace(self._resolved.target, board=board))
         with Dut(resolved, self._tree.build(self._changed), multiplier=self._multiplier) as dut:
@@ -168,21 +177,33 @@ class Fitting:
         return result
 
 
+def _in_sizes(memory: Memory, sizes: Sizes) -> Memory:
+    """Return memory with these sizes, in which nothing is shared, and no program lies in flash."""
+    found = memory.resized(
+        program=sizes[Region.PROGRAM],
+        banks=[sizes[region] for region in bank_regions(memory)],
+        method=sizes[Region.METHOD],
+        stack=sizes.get(Region.STACK),
+    )
+    return replace(found, shared=0, resident="")
+
+
 class _Search:
     """The search for one program's sizes. `run` returns a result, or raises the error that the program fails by."""
 
     def __init__(self, resolved: Resolved, program: Program, run: Callable[[Sizes | None], RunResult]) -> None:
         self._resolved, self._program, self._run = resolved, program, run
-        self._known: dict[tuple[tuple[Region, int], ...], RunResult | OutOfTargetMemory | TargetFault] = {}
+        self._banks = bank_regions(resolved.target.board.memory)
+        self._known: dict[tuple[tuple[str, int], ...], RunResult | OutOfTargetMemory | TargetFault] = {}
 
     def fit(self) -> Fit:
         whole = self._run(None)
         self._expected = whole.outputs
         sizes = self._at_the_marks(whole)
         self._require(sizes, "at the peaks that it told")
-        sizes[Region.METHOD] = self._smallest(sizes, Region.METHOD, self._mark(whole, Region.METHOD))
-        if Region.STACK in sizes:
-            sizes[Region.STACK] = self._smallest(sizes, Region.STACK, self._mark(whole, Region.STACK))
+        sizes["method"] = self._smallest(sizes, "method", self._mark(whole, "method"))
+        if "stack" in sizes:
+            sizes["stack"] = self._smallest(sizes, "stack", self._mark(whole, "stack"))
         result = self._require(sizes, "in the sizes that were found")
         needs = tuple(self._need(sizes, region, result) for region in sizes)
         made_by = compiler(self._resolved.target).banner
@@ -190,23 +211,23 @@ class _Search:
             self._program.name, needs, result.stats["temp"].used, 1 + len(self._known), result.ran, made_by
         )  # fmt: skip
 
-    def _at_the_marks(self, whole: RunResult) -> dict[Region, int]:
+    def _at_the_marks(self, whole: RunResult) -> dict[str, int]:
         """Return sizes that are enough: the peaks, and the stack as it is.
 
         Words of the stack that were reserved and not written leave no mark.
         """
-        sizes = {region: self._mark(whole, region) for region in (Region.PROGRAM, Region.PLANNED, Region.METHOD)}
-        temp = whole.stats[Region.METHOD.value].used + whole.stats["temp"].used
-        sizes[Region.METHOD] = _up(temp, Region.METHOD)
-        stack = whole.stats[Region.STACK.value].size
-        return {**sizes, Region.STACK: stack} if stack else sizes
+        sizes = {region: self._mark(whole, region) for region in ("program", *self._banks, "method")}
+        temp = whole.stats["method"].used + whole.stats["temp"].used
+        sizes["method"] = _up(temp, "method")
+        stack = whole.stats["stack"].size
+        return {**sizes, "stack": stack} if stack else sizes
 
     @staticmethod
-    def _mark(whole: RunResult, region: Region) -> int:
+    def _mark(whole: RunResult, region: str) -> int:
         """Return the least size that the region can have, by the peak that was reported."""
-        return _up(whole.stats[region.value].used, region)
+        return _up(_used(whole, region), region)
 
-    def _smallest(self, sizes: Sizes, region: Region, low: int) -> int:
+    def _smallest(self, sizes: Sizes, region: str, low: int) -> int:
         """Return the smallest size of a region that passes.
 
         Args:
@@ -214,7 +235,7 @@ class _Search:
             region: the one that is searched, first in doubled steps up from `low`, then by halving.
             low: the least size that is possible.
         """
-        step, high, failed = STEPS[region], sizes[region], low - STEPS[region]
+        step, high, failed = step_of(region), sizes[region], low - step_of(region)
         for tried in _doubling(low, high, step):
             if self._passes({**sizes, region: tried}):
                 high = tried
@@ -228,21 +249,21 @@ class _Search:
                 failed = middle
         return high
 
-    def _need(self, sizes: Sizes, region: Region, result: RunResult) -> Need:
-        size, step, used = sizes[region], STEPS[region], result.stats[region.value].used
+    def _need(self, sizes: Sizes, region: str, result: RunResult) -> Need:
+        size, step, used = sizes[region], step_of(region), _used(result, region)
         if size == step:
             return Need(region, size, step, used, "")
         failure = self._try({**sizes, region: size - step})
         if isinstance(failure, RunResult) or not _is_about(failure, region):
             said = "it runs" if isinstance(failure, RunResult) else f"it fails by {failure.describe()}"
-            raise self._wrong(f"{region.value} in {size - step} bytes, one step below what it needs: {said}")
+            raise self._wrong(f"{region} in {size - step} bytes, one step below what it needs: {said}")
         return Need(region, size, step, used, f"{type(failure).__name__}: {failure.message}")
 
     def _require(self, sizes: Sizes, where: str) -> RunResult:
         result = self._try(sizes)
         if isinstance(result, RunResult):
             return result
-        told = ", ".join(f"{region.value} {size}" for region, size in sizes.items())
+        told = ", ".join(f"{region} {size}" for region, size in sizes.items())
         raise self._wrong(f"{where} ({told} bytes): it fails by {type(result).__name__}: {result.message}")
 
     def _wrong(self, what: str) -> ProtocolError:
@@ -268,10 +289,16 @@ class _Search:
         return result
 
 
-def _up(size: int, region: Region) -> int:
+def _used(result: RunResult, region: str) -> int:
+    """Return the peak in bytes that the runner reported of a region."""
+    if region.startswith(_BANK):
+        return next(arena.nbytes for arena in result.arenas if arena.region == region.removeprefix(_BANK))
+    return result.stats[region].used
+
+
+def _up(size: int, region: str) -> int:
     """Round a size up to a multiple of the region's step; no region is empty."""
-    step = STEPS[region]
-    return max(step, -(-size // step) * step)
+    return max(step_of(region), aligned(size, step_of(region)))
 
 
 def _doubling(low: int, high: int, step: int) -> Iterator[int]:
@@ -282,8 +309,10 @@ def _doubling(low: int, high: int, step: int) -> Iterator[int]:
         low, further = low + further, 2 * further
 
 
-def _is_about(error: OutOfTargetMemory | TargetFault, region: Region) -> bool:
+def _is_about(error: OutOfTargetMemory | TargetFault, region: str) -> bool:
     """Tell whether an error is about a region. A fault is about the stack: nothing but its size was changed."""
     if isinstance(error, TargetFault):
-        return region is Region.STACK
+        return region == Region.STACK
+    if region.startswith(_BANK):
+        return error.message.startswith(f"the planned pool in {region.removeprefix(_BANK)} ")
     return error.message.startswith(_SAID[region])

@@ -16,25 +16,29 @@ import numpy.typing as npt
 from cortex_m_hil.errors import RedzoneViolation
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
+from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session
+from cortex_m_hil.targets.memory import ALIGNMENT, Memory
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Zone:
-    """The bytes `begin` to `end` of the arena, which no tensor owns.
+    """The bytes `begin` to `end` of the arena, which no tensor owns, or those behind the plan of a bank.
 
     Attributes:
         number: counted over the whole program.
-        begin: the first byte, from the beginning of the arena.
+        begin: the first byte, from the beginning of the arena, or of the bank where one is named.
         end: behind the last byte.
         before: the values that end where the zone begins.
         after: the values that begin where it ends.
+        bank: the number of the bank behind whose plan the zone lies; -1: it lies between tensors.
+        region: that bank's.
     """
 
     number: int
@@ -42,6 +46,8 @@ class Zone:
     end: int
     before: tuple[int, ...]
     after: tuple[int, ...]
+    bank: int = -1
+    region: str = ""
 
     @property
     def size(self) -> int:
@@ -83,6 +89,33 @@ def zones(file: PteFile) -> tuple[Zone, ...]:
     return tuple(found)
 
 
+def zones_behind_banks(file: PteFile, memory: Memory, number: int) -> tuple[Zone, ...]:
+    """Return a zone behind the program's plan in each bank, as far as the bank has room there.
+
+    Args:
+        file: the program.
+        memory: the target's.
+        number: the number of the first of these zones.
+    """
+    found: list[Zone] = []
+    for bank, (placed, room) in enumerate(zip(memory.banks, memory.bank_rooms(file.size), strict=True)):
+        buffers = range(1, len(file.planned_sizes)) if len(memory.banks) == 1 else range(bank + 1, bank + 2)
+        last = max((one for one in buffers if one < len(file.planned_sizes) and file.planned_sizes[one]), default=0)
+        begin = file.planned_sizes[last] if last else 0
+        if last and len(memory.banks) == 1:
+            begin += file.planned_bases[last]
+        end = min(begin + RED_ZONE, room - (ALIGNMENT if memory.shared and bank == 0 else 0))  # it may begin later
+        if begin < end:
+            before = tuple(
+                value.index
+                for value in file.values
+                if last and (planned := value.planned) is not None and planned.memory_id == last
+                and planned.offset + planned.nbytes == file.planned_sizes[last]
+            )  # fmt: skip
+            found.append(Zone(number + len(found), begin, end, before, (), bank, placed.region))
+    return tuple(found)
+
+
 def _zones_of(file: PteFile, memory_id: int, base: int, size: int, number: int) -> list[Zone]:
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
@@ -110,6 +143,7 @@ class RedZones:
 
     program: Program
     zones: tuple[Zone, ...] = ()
+    _behind: tuple[Zone, ...] = ()
     _changed: dict[Zone, Mask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -135,11 +169,13 @@ class RedZones:
         return f"{len(self.zones)} zones, {self.nbytes} bytes{plain}"
 
     def fill(self, session: Session, poison: int) -> None:
-        for zone in self.zones:
-            session.fill(MemoryRegion.PLANNED, 0, zone.pattern(poison), offset=zone.begin, length=zone.size)
+        self._behind = zones_behind_banks(self.program.file, session.target.board.memory, len(self.zones))
+        for zone in (*self.zones, *self._behind):
+            region, bank, offset = _place(session, zone)
+            session.fill(region, bank, zone.pattern(poison), offset=offset, length=zone.size)
 
     def inspect(self, session: Session, poison: int) -> None:
-        for zone in self.zones:
+        for zone in (*self.zones, *self._behind):
             mask = _difference(session, zone, poison)
             if mask.any():
                 self._changed[zone] = mask | self._changed.get(zone, False)
@@ -189,14 +225,24 @@ class RedZones:
 
 def _intact(session: Session, zone: Zone, poison: int) -> bool:
     expected = zlib.crc32(bytes([zone.pattern(poison)]) * zone.size)
-    return session.digest(MemoryRegion.PLANNED, 0, offset=zone.begin, length=zone.size) == expected
+    region, bank, offset = _place(session, zone)
+    return session.digest(region, bank, offset=offset, length=zone.size) == expected
+
+
+def _place(session: Session, zone: Zone) -> tuple[MemoryRegion, int, int]:
+    """Return region, index and offset of a zone, for the session's requests."""
+    if zone.bank >= 0:
+        return MemoryRegion.BANK, zone.bank, zone.begin
+    bank, offset, _ = next(session.in_banks(zone.begin, zone.end))
+    return MemoryRegion.PLANNED, bank, offset
 
 
 def _difference(session: Session, zone: Zone, poison: int) -> Mask:
     """Return a mask of the bytes of a zone that are not its pattern; they are read only if their digest is wrong."""
     if _intact(session, zone, poison):
         return np.zeros(zone.size, np.bool_)
-    read = np.frombuffer(session.read(MemoryRegion.PLANNED, 0, zone.size, offset=zone.begin), np.uint8)
+    region, bank, offset = _place(session, zone)
+    read = np.frombuffer(session.read(region, bank, zone.size, offset=offset), np.uint8)
     mask: Mask = read != zone.pattern(poison)
     return mask
 
@@ -210,7 +256,8 @@ def explain(program: Program, violation: Violation) -> str:
     value, beyond = _victim(program.file, violation)
     who = _node(program, violation.instruction)
     if value is None:
-        where = f"bytes {zone.begin + violation.first} to {zone.begin + violation.last} of the arena, beside no tensor"
+        where = f"bytes {zone.begin + violation.first} to {zone.begin + violation.last} of "
+        where += f"bank {zone.region}, behind its plan" if zone.bank >= 0 else "the arena, beside no tensor"
         return f"{who} wrote outside every tensor: {where}"
     planned = program.file.values[value].planned
     nbytes = planned.nbytes if planned is not None else 0
@@ -222,7 +269,8 @@ def explain(program: Program, violation: Violation) -> str:
         extent = f"{least}{nbytes + reach} bytes used of {nbytes} planned: {least}{_bytes(reach)} beyond the end{apart}"
     else:
         extent = f"{nbytes} bytes planned, and {least}{_bytes(reach)} used before their start{apart}"
-    return f"{who} wrote outside {role(program, value, violation.instruction)}: {extent}"
+    behind = f", behind the plan of bank {zone.region}" if zone.bank >= 0 else ""
+    return f"{who} wrote outside {role(program, value, violation.instruction)}: {extent}{behind}"
 
 
 def _bytes(count: int) -> str:

@@ -54,7 +54,9 @@ def execute(
     if guard:
         guard.judge(dut, session, inputs)
     seconds = time.monotonic() - began
-    return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, seconds, dut.ran(), session.log)
+    return RunResult(
+        tuple(outputs), tuple(unwritten), session.stats(), ticks, seconds, dut.ran(), session.log, arenas=session.arenas
+    )
 
 
 def load(session: Session, program: Program) -> None:

@@ -10,6 +10,7 @@ from cortex_m_hil.host.calls import checked_call, warn
 from cortex_m_hil.lowering import Exported, Inputs, Io, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.memory import Placed
 
 
 @checked_call("hil.export")
@@ -55,6 +56,7 @@ def lower(
     redzones: bool = LoweringOptions.redzones,
     dynamic_shapes: Any = None,
     io: Io = LoweringOptions.io,
+    banks: Sequence[Placed] = LoweringOptions.banks,
 ) -> Program:
     """Lower a module for an ISA class.
 
@@ -76,6 +78,8 @@ def lower(
         dynamic_shapes: as `export` takes them.
         io: `int8` makes all inputs and outputs of floats int8, by ExecuTorch's passes QuantizeInputs and
             QuantizeOutputs; {"inputs": (0,), "outputs": (0,)} those of these numbers. The example inputs are quantised.
+        banks: those of a target, `target.board.memory.banks`: where there are several, tensors are planned for them by
+            ExecuTorch's banked planning (1.5.1 or newer).
 
     Returns:
         The program, with the inputs and with what computes its references. Equal exports give the same program, from
@@ -84,9 +88,10 @@ def lower(
     Raises:
         LoweringError: the module cannot be exported, quantised or lowered, or not with dynamic shapes.
         ConfigError: an argument is wrong, or the module itself fails on these inputs.
+        OutOfTargetMemory: the banks do not hold its tensors.
         ToolchainError: the installed ExecuTorch lacks something.
     """
-    options = LoweringOptions(calibration, quantize, layout, redzones, quantizer, io)
+    options = LoweringOptions(calibration, quantize, layout, redzones, quantizer, io, tuple(banks))
     program = lowering.lower(module, inputs, isa=isa, options=options, dynamic_shapes=dynamic_shapes)
     warn_of_training(program)
     return program

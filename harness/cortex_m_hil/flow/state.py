@@ -40,11 +40,10 @@ def digest_state(session: Session, file: PteFile) -> tuple[int, ...]:
 def fill_around(session: Session, file: PteFile | None, poison: int) -> None:
     """Fill the whole arena, except for the state, with the poison."""
     if file is None or not file.states:
-        session.fill(MemoryRegion.PLANNED, 0, poison)
+        session.fill_planned(poison)
         return
     for extent in _around(file):
-        length = extent.end - extent.begin
-        session.fill(MemoryRegion.PLANNED, 0, poison, offset=extent.begin, length=length)
+        session.fill_planned(poison, extent.begin, extent.end)
 
 
 def _around(file: PteFile) -> Iterator[Extent]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.errors.text import shown
+from cortex_m_hil.targets.memory import Placed
 
 Layout = Literal["channels_last", "explicit"]
 Io = Literal["float", "int8"] | Mapping[str, Sequence[int]]
@@ -27,6 +28,7 @@ class LoweringOptions:
     redzones: bool = False
     quantizer: Any = None
     io: Io = "float"
+    banks: tuple[Placed, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("quantize", "redzones"):
@@ -46,6 +48,11 @@ class LoweringOptions:
 
         self._check_quantizer()
         self._check_io()
+
+    @property
+    def plan(self) -> tuple[bool, tuple[Placed, ...]]:
+        """Return what decides the memory plan, and nothing before it: red zones, and several banks."""
+        return self.redzones, self.banks if len(self.banks) > 1 else ()
 
     def _check_io(self) -> None:
         """Check the choice of inputs and outputs that are int8, and make tuples of its numbers."""

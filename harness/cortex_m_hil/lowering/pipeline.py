@@ -22,6 +22,7 @@ from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering import ancestry
+from cortex_m_hil.lowering.bank_planning import planning_algorithm
 from cortex_m_hil.lowering.cache_keys import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, isolated, load_torch
 from cortex_m_hil.lowering.content_digest import digest
@@ -85,7 +86,7 @@ class _Shared:
     float_reasons: Mapping[str, str]  # nodes of the export that are not quantised, and why
     edge: Any
     hint: str
-    lowered: dict[tuple[Isa, bool], _Lowered] = field(default_factory=dict)  # by ISA class and `redzones`
+    lowered: dict[tuple[object, ...], _Lowered] = field(default_factory=dict)  # by ISA class and `options.plan`
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +173,7 @@ def lower(
     with stage_of("key"):
         key, no_key = key_or_reason(exported.program, exported.inputs, samples, *_keyed_options(options))
     source = _Source(exported, samples, options, key, no_key)
-    own_key = None if key is None else digest(key, isa.value, options.redzones)
+    own_key = None if key is None else digest(key, isa.value, options.redzones, *_bank_keys(options))
     made: _Lowered | None = None
 
     def make() -> Entry:
@@ -347,7 +348,7 @@ def _cached(source: _Source, isa: Isa) -> _Lowered:
         if shared is None:
             shared = _prepare(source)
             cache.put(source.key, shared)
-        which = isa, source.options.redzones
+        which = (isa, *source.options.plan)
         if which not in shared.lowered:
             shared.lowered[which] = _lower_for_isa(source, shared, isa)
         return shared.lowered[which]
@@ -377,8 +378,13 @@ def _keyed_options(options: LoweringOptions) -> Iterator[tuple[str, object]]:
     The samples are part of the key as values.
     """
     for one in fields(options):
-        if one.name not in ("calibration", "redzones"):
+        if one.name not in ("calibration", "redzones", "banks"):
             yield one.name, getattr(options, one.name)
+
+
+def _bank_keys(options: LoweringOptions) -> Iterator[tuple[str, int]]:
+    """Yield the banks that the memory plan is for; none for a plan of one memory."""
+    yield from ((bank.region, bank.size) for bank in options.plan[1])
 
 
 def _hint(options: LoweringOptions) -> str:
@@ -491,8 +497,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     keep_initial_values(edge.exported_program())
     # to_executorch turns this graph into one that only its runtime can run: the reference keeps its own.
     dialect = copy.deepcopy(edge.exported_program())
-    planner = RedzonePlanner() if source.options.redzones else None
-    plan = {} if planner is None else {"memory_planning_pass": planning_pass(planner)}
+    planner, plan = _planning(source.options, title)
     config = api.backend_config(extract_delegate_segments=False, **plan)
     made = run_stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
@@ -507,6 +512,15 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)
     float_reasons = tuple(shared.float_reasons.get(name, "") for name in ancestors)
     return _Lowered(pte, nodes, ancestors, float_reasons, size_without_redzones, models)
+
+
+def _planning(options: LoweringOptions, title: str) -> tuple[RedzonePlanner | None, dict[str, Any]]:
+    """Return the planner of red zones, if there are any, and what the memory plan adds to the backend's options."""
+    if not any(options.plan):
+        return None, {}
+    algorithm = planning_algorithm(options.plan[1], title)
+    planner = RedzonePlanner(algorithm) if options.redzones else None
+    return planner, {"memory_planning_pass": planning_pass(planner or algorithm)}
 
 
 def _passes(edge: Any, options: LoweringOptions, isa: Isa) -> Any:

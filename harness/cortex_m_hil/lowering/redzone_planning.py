@@ -10,7 +10,6 @@ from cortex_m_hil.lowering.capability import feature
 RED_ZONE: Final = 256
 """Minimum number of bytes between two tensors: more than the rows by which kernels overrun, and little beside 1M of
 arena."""
-_PLANNING: Final = "executorch.exir.memory_planning"
 
 
 def spaced_offsets(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int, ...], int]:
@@ -31,13 +30,14 @@ def spaced_offsets(sizes: Sequence[int], alignment: int, start: int) -> tuple[tu
 class RedzonePlanner:
     """A planning algorithm for ExecuTorch's MemoryPlanningPass.
 
-    It lets ExecuTorch make its own plan first, and then moves every tensor.
+    It lets another one make its plan first, and then moves every tensor within its planned buffer.
 
     Attributes:
-        size_without_redzones: what ExecuTorch's plan takes, in bytes.
+        size_without_redzones: what the other plan takes, in bytes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, algorithm: Any) -> None:
+        self._algorithm = algorithm
         self.size_without_redzones = 0
 
     def __call__(
@@ -45,8 +45,7 @@ class RedzonePlanner:
     ) -> list[int]:
         """Set `mem_offset` of each spec, and return the size of each planned buffer in bytes."""
         listed = list(specs)
-        suite = feature(_PLANNING, "MemoryPlanningAlgorithmSuite")()
-        sizes: list[int] = suite(alignment, listed, graph_module, graph_signature, extra_padding)
+        sizes: list[int] = self._algorithm(alignment, listed, graph_module, graph_signature, extra_padding)
         self.size_without_redzones = sum(-(-size // 16) * 16 for size in sizes)
         # The memory planned for a submodule (a branch, a loop's body) lies first in each buffer.
         starts = [*(getattr(graph_module, "input_mem_buffer_sizes", None) or []), *[0] * len(sizes)]
@@ -74,6 +73,6 @@ def _resolved(spec: Any) -> int:
     return offset
 
 
-def planning_pass(planner: RedzonePlanner) -> Any:
+def planning_pass(algorithm: Any) -> Any:
     """Return a pass for ExecutorchBackendConfig(memory_planning_pass=…); inputs and outputs are planned too."""
-    return feature("executorch.exir.passes", "MemoryPlanningPass")(memory_planning_algo=planner)
+    return feature("executorch.exir.passes", "MemoryPlanningPass")(memory_planning_algo=algorithm)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 from cortex_m_hil.errors.text import counted, percent
@@ -18,7 +19,7 @@ from cortex_m_hil.targets.load import is_shipped
 from cortex_m_hil.targets.target import Board, HardwareLauncher, Target
 
 _SHOWN: Final = 4  # tensors, and targets
-_REGION: Final = re.compile(r"(?:the )?(program|planned|method|temp|stack)\b")
+_REGION: Final = re.compile(r"(?:the )?(program|planned|method|temp|stack)\b(?: pool in (\w+))?")
 _TEMP: Final = "temp"
 _ALLOCATED: Final = ("method", _TEMP)  # of what a program takes there, a refusal tells a part
 
@@ -26,10 +27,13 @@ Named = Callable[[int], str]
 """Returns the name of an instruction: its operator, with graph node, module and line as far as these are known."""
 
 
-def region_of(message: str) -> str:
-    """Return which memory a runner's refusal is about: `program`, `planned`, `method`, `temp`, `stack`, or ""."""
+def region_of(message: str) -> tuple[str, str]:
+    """Return which memory a runner's refusal is about, and of several banks the region of the one.
+
+    The memory is `program`, `planned`, `method`, `temp`, `stack`, or "".
+    """
     found = _REGION.match(message)
-    return found[1] if found else ""
+    return (found[1], found[2] or "") if found else ("", "")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Shortage:
         requested, available: in bytes.
         file: the program; None where the host could not parse it.
         named: returns the name of an instruction.
+        bank: the region of the bank that is too small, where there are several; "": no one of them.
     """
 
     region: str
@@ -49,6 +54,7 @@ class Shortage:
     target: Target
     file: PteFile | None
     named: Named
+    bank: str = ""
 
     def details(self) -> Iterator[tuple[str, str]]:
         """Yield the bytes that are needed and available of each memory, and what fills this one at its peak."""
@@ -56,16 +62,20 @@ class Shortage:
             return
         yield "needs", ", ".join(self._needs(self.file))
         if self.region == "planned" and self.file.planned_bytes:
-            yield from peak_details(self.file, self.named)
+            names = [bank.region for bank in self.target.board.memory.banks]
+            yield from peak_details(self.file, self.named, names.index(self.bank) + 1 if self.bank in names else 0)
 
     def _needs(self, file: PteFile) -> Iterator[str]:
         """Yield the bytes needed and available of each memory; a question mark where only a run would tell."""
         memory = self.target.board.memory
+        names = ["planned"] if len(memory.banks) == 1 else [f"bank {bank.region}" for bank in memory.banks]
+        taken, rooms = memory.buffers_of_banks(file.planned_sizes), memory.bank_rooms(file.size)
         known = {
-            "planned": (file.planned_bytes, memory.bank_rooms(file.size)[0]),
+            **dict(zip(names, zip(taken, rooms, strict=False), strict=True)),
             "program": (file.size, memory.program_room),
-            self.region: (self.requested, self.available),
         }
+        if self.region != "planned" or len(names) == 1:
+            known[self.region] = self.requested, self.available
         for name, (needed, there) in known.items():
             yield f"{name} {'at least ' if name in _ALLOCATED else ''}{needed} of {there} bytes"
         if not known.keys() & _ALLOCATED:
@@ -111,25 +121,43 @@ class Shortage:
 
     def _lacks(self, board: Board) -> int:
         """Return how many bytes the board lacks, summed over the memories whose need is known."""
-        size, planned = (0, 0) if self.file is None else (self.file.size, self.file.planned_bytes)
-        needed = {"program": size, "planned": planned, self.region: self.requested}
-        there = {"program": board.memory.program_room, "planned": board.memory.bank_rooms(needed["program"])[0]}
-        method = board.memory.method.size
-        return sum(max(0, nbytes - there.get(name, method)) for name, nbytes in needed.items())
+        memory, size = board.memory, 0 if self.file is None else self.file.size
+        lacking = max(0, (self.requested if self.region == "program" else size) - memory.program_room)
+        if self.region in _ALLOCATED:
+            lacking += max(0, self.requested - memory.method.size)
+        taken = [self.requested] if self.region == "planned" else []
+        if self.file is not None:
+            taken = memory.buffers_of_banks(self.file.planned_sizes)
+        rooms = memory.bank_rooms(size)
+        return lacking + sum(max(0, nbytes - room) for nbytes, room in zip_longest(taken, rooms, fillvalue=0))
 
     def _larger_pool(self) -> Iterator[str]:
-        """Yield the key in the board's file that makes the pool larger; none for a board of this package."""
-        board = self.target.board
-        if is_shipped(board):
+        """Yield the key that makes the memory larger; none where it is in a file of this package."""
+        key, name, needed = self._key()
+        if is_shipped(self.target.board, key):
             return
-        memory, key, needed = board.memory, "method" if self.region in _ALLOCATED else self.region, self.requested
-        if key == "method":  # what there is may be less than the pool
-            needed += memory.method.size - self.available
-        key = "banks" if key == "planned" else key
-        size = {"program": memory.program.size, "banks": memory.banks[0].size, "method": memory.method.size}[key]
-        if key != "method" and memory.shared and self.requested <= size:
-            key, needed = "shared", self.requested + memory.shared - self.available
-        yield f"{key} of at least {needed} bytes{self._at(key)}, if the part has them"
+        if not needed:
+            yield f"a further bank{self._at(key)}, if the part has the memory"
+        else:
+            yield f"{name} of at least {needed} bytes{self._at(key)}, if the part has them"
+
+    def _key(self) -> tuple[str, str, int]:
+        """Return the key that sizes the memory, its name for people, and the bytes that it must have.
+
+        The bytes are 0 where a planned buffer lacks a bank.
+        """
+        memory = self.target.board.memory
+        if self.region in _ALLOCATED:  # what there is may be less than the pool
+            return "method", "method", self.requested + memory.method.size - self.available
+        key, name, size = "program", "program", memory.program.size
+        if self.region == "planned":
+            if not self.bank and len(memory.banks) > 1:
+                return "banks", "banks", 0
+            bank = next(one for one in memory.banks if one.region == (self.bank or memory.banks[0].region))
+            key, name, size = "banks", f"bank {bank.region}", bank.size
+        if memory.shared and self.requested <= size and self.bank in ("", memory.banks[0].region):
+            return "shared", "shared", self.requested + memory.shared - self.available
+        return key, name, self.requested
 
     def _more_stack(self) -> str:
         return f"stack of at least {self.requested} bytes{self._at('stack')}"
@@ -146,11 +174,23 @@ def _simulator(targets: Sequence[Target]) -> str:
     return next((one.name for one in simulated if one.fallback is None), simulated[0].name if simulated else "")
 
 
-def peak_details(file: PteFile, named: Named) -> Iterator[tuple[str, str]]:
-    """Yield where the plan's peak is, which values it consists of, and how much of them is float."""
-    peak = Lifetimes(file).peak()
+def peak_details(file: PteFile, named: Named, buffer: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield where the plan's peak is, which values it consists of, and how much of them is float.
+
+    Args:
+        file: the program.
+        named: returns the name of an instruction.
+        buffer: the planned buffer whose values count; 0: all.
+    """
+
+    def counted_bytes(value: int, nbytes: int) -> int:
+        planned = file.values[value].planned
+        return nbytes if not buffer or (planned is not None and planned.memory_id == buffer) else 0
+
+    whole = file.planned_sizes[buffer] if buffer else file.planned_bytes
+    peak = Lifetimes(file).peak(counted_bytes)
     where = _at(peak.instruction, named) if peak.instruction >= 0 else "the inputs"
-    share = percent(min(1.0, peak.nbytes / file.planned_bytes))
+    share = percent(min(1.0, peak.nbytes / whole))
     yield "peak", f"{where}: {peak.nbytes} bytes are held, {share} of the plan"
     for value, nbytes in peak.held[:_SHOWN]:
         yield "held", f"{nbytes} bytes: {file.values[value].spec}{_written_by(file, value, peak.instruction, named)}"

@@ -77,7 +77,7 @@ class Fits:
         key = _place(resolved), _digest(program)
         if key not in self._known:
             found = self._fitting(resolved).fit(program)
-            self._known[key] = {need.region.value: need.size for need in found.needs}
+            self._known[key] = {need.region: need.size for need in found.needs}
         return self._known[key]
 
     def _fitting(self, resolved: Resolved) -> Fitting:

@@ -22,8 +22,8 @@ INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that has mea
 class Identity:
     """The contents of a runner's handshake.
 
-    Pools are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the runner was
-    compiled for, by the compiler's predefined macros.
+    Pools and banks are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the
+    runner was compiled for, by the compiler's predefined macros.
     """
 
     build_id: str
@@ -35,11 +35,16 @@ class Identity:
     runtime_version: str
     max_payload: int
     program_pool: int
-    planned_pool: int
     method_pool: int
+    banks: tuple[int, ...]
     tick_source: str
     tick_hz: int
     operators: tuple[str, ...] = field(repr=False)
+
+    @property
+    def planned_pool(self) -> int:
+        """Return the bytes of all banks."""
+        return sum(self.banks)
 
     def clock(self, said: Clock) -> Clock:
         """Return the clock that its ticks follow, given the launcher's clock `said`.
@@ -48,6 +53,15 @@ class Identity:
         """
         counts = self.tick_source == INSTRUCTIONS
         return Clock.MODEL if said is Clock.INSTRUCTIONS and not counts else said
+
+
+@dataclass(frozen=True)
+class Arena:
+    """What a loaded program's planned buffers take of a bank: `region` is the bank's, `address` the target's."""
+
+    region: str
+    address: int
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,7 @@ class RunResult:
         unwritten: a mask for each output, of its logical shape: elements that were not written.
         stats: peaks, by the names of STATISTICS; the units are there.
         ticks: those of `Identity.tick_source` during execution; `ran.clock` says what they mean.
+        arenas: where its planned buffers lay, for each bank, as the target said.
         instructions: the exact number that was executed; None where only ticks are known.
         ran: the target, engine and runtime that executed the program.
         log: what the target printed since the program was loaded, oldest line first.
@@ -137,6 +152,7 @@ class RunResult:
     ran: Ran
     log: str = field(repr=False)
     saturated: float | None = None
+    arenas: tuple[Arena, ...] = ()
     count: CountOperators | None = field(default=None, repr=False, compare=False)
 
     @property

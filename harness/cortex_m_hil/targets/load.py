@@ -224,9 +224,11 @@ def _check_launcher(
     return kind.parse(yaml_files.validate_at((*place, key), kind.settings, value, tree, path, EXAMPLES), where)
 
 
-def is_shipped(board: Board) -> bool:
-    """Tell whether a board is one of this package's, which a user does not change."""
-    return package_data("firmware") in board.directory.parents
+def is_shipped(board: Board, key: str) -> bool:
+    """Tell whether a key of a board's memory is in a file of this package's, which a user does not change."""
+    shipped = package_data("firmware")
+    place = board.memory.places.get(key)
+    return shipped in board.directory.parents if place is None else place.startswith(f"{shipped}{os.sep}")
 
 
 def load_board(directory: Path) -> Board:

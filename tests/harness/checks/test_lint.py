@@ -209,7 +209,7 @@ def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it()
     assert [name for _, name in at] == [given.file.instructions[int(at[0][0])].operator]
     assert held == sorted(held, reverse=True) and planned - 16 * len(held) < sum(held) <= planned
     assert f"planned {planned} of {planned - 16} bytes, program {size} of {size} bytes" in dict(found.details)["needs"]
-    assert found.hint.startswith("no other target of DSP is known: add one to targets.yaml; banks of at least ")
+    assert found.hint.startswith("no other target of DSP is known: add one to targets.yaml; bank host of at least ")
     larger = replace(target(Isa.DSP, host_memory(program=size, planned=planned, method=0)), name="larger")
     smaller = replace(target(Isa.DSP, host_memory(program=size - 7, planned=planned, method=0)), name="smaller")
     other = replace(target(Isa.MVE, host_memory(program=size, planned=planned, method=0)), name="other")
@@ -224,11 +224,11 @@ def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it()
 @pytest.mark.parametrize(
     ("bank", "shared", "shortage", "says"),
     [
-        ("2K", "", ("planned", 3000, 2048), "banks of at least 3000 bytes in {}:13,"),
+        ("2K", "", ("planned", 3000, 2048), "bank psram of at least 3000 bytes in {}:13,"),
         ("2K", "", ("temp", 900, 800), "method of at least 1124 bytes in {}:12,"),
         ("2K", "", ("method", 1048, 1024), "method of at least 1048 bytes in {}:12,"),
         ("4K", "  shared: 5K\n", ("planned", 3000, 1120), "shared of at least 7000 bytes in {}:15"),
-        ("4K", "  shared: 5K\n", ("planned", 5000, 4096), "banks of at least 5000 "),
+        ("4K", "  shared: 5K\n", ("planned", 5000, 4096), "bank psram of at least 5000 "),
     ],
 )
 def test_a_board_of_the_users_is_told_with_the_key(

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.diagnose.memory_fit import STEPS, Fit, Fitting, Region
+from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region, step_of
 from cortex_m_hil.errors import BuildError, ConfigError, Mismatch, OutOfTargetMemory, ProtocolError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.program.known_answer import known_answer
@@ -42,7 +42,7 @@ def test_each_region_fails_one_step_below(fit: tuple[str, Fit]) -> None:
     name, found = fit
     program = known(TARGETS[name].isa)
     assert [need.region for need in found.needs] == list(Region)
-    assert all(need.size % need.step == 0 and need.step == STEPS[need.region] for need in found.needs)
+    assert all(need.size % need.step == 0 and need.step == step_of(need.region) for need in found.needs)
     assert all(need.size - need.step < need.used <= need.size for need in found.needs if need.region != Region.STACK)
     assert found.size(Region.PROGRAM) == -(-len(program.pte) // 16) * 16
     assert found.size(Region.PLANNED) == program.file.planned_bytes
@@ -58,7 +58,7 @@ def test_a_runner_of_every_day_agrees(fit: tuple[str, Fit], region: Region) -> N
     """Built by itself, from the cache's recipe: what `targets.yaml` with these pools gives."""
     name, found = fit
     target, program = TARGETS[name], known(TARGETS[name].isa)
-    for less, passes in ((0, True), (STEPS[region], False)):
+    for less, passes in ((0, True), (step_of(region), False)):
         program_size, planned, method = (
             found.size(one) - (less if one is region else 0) for one in (Region.PROGRAM, Region.PLANNED, Region.METHOD)
         )
@@ -75,7 +75,7 @@ def test_a_runner_of_every_day_agrees(fit: tuple[str, Fit], region: Region) -> N
 # --- figures that are wrong ----------------------------------------------------------------------------------
 
 METHOD = ("runtime/builtin/runtime.cpp", "static_cast<size_t>(arena_.requested())")
-PLANNED = ("runner/statistics.cpp", "size_t{runtime().shape().planned}")
+PLANNED = ("runner/statistics.cpp", "size_t{runtime().arenas().planned_bytes()}")
 STACK = ("runner/statistics.cpp", "{use.used")
 LIES = {
     "method, too much": (*METHOD, " + 16", "method used is"),

@@ -378,7 +378,7 @@ def test_a_region_that_overflows_is_told_with_the_key_and_the_value_that_fits(
     assert told.startswith("the runner does not fit the memory of cortex-m4/dsp/acme: region ram overflows by ")
     assert "in ram: stack 68K, method 4026K, variables\n" in told and "hil doctor" not in told
     assert f"a larger ram, if the part has more ({description}:6)" in caught.value.hint
-    fits, place = re.findall(r"method at most (\d+) \((\S+)\)", caught.value.hint)[0]
+    fits, place = re.findall(r"method at most (\w+) \((\S+)\)", caught.value.hint)[0]
     assert place == f"{description}:12"
     description.write_text(description.read_text().replace("4122624", fits))
     assert linked(tmp_path, user_board).path.is_file()

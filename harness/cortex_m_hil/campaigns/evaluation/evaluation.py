@@ -36,7 +36,7 @@ from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner import launchers
-from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.target import Target
 
 WINDOWS: Final = 64  # inputs of one run, or those of a single sample where it has more
 REFERENCES: Final = ("dialect", "quantized", "eager")
@@ -85,7 +85,7 @@ class EvaluatedModel:
             ConfigError: there is none of the name, it has other inputs, or there is no such layout or method.
         """
         self.name = name
-        self._programs: dict[Isa, Program] = {}
+        self._programs: dict[object, Program] = {}  # by ISA class and banks
         self._file: Program | None = None
         if name.endswith(SUFFIXES):
             if layout:
@@ -107,19 +107,20 @@ class EvaluatedModel:
     def has_references(self) -> bool:
         return self._file is None
 
-    def program(self, isa: Isa, data: DataSet) -> Program:
-        """Return the program for an ISA class, calibrated with the data's inputs for that.
+    def program(self, target: Target, data: DataSet) -> Program:
+        """Return the program for a target, calibrated with the data's inputs for that.
 
         Raises:
             LoweringError: the module cannot be lowered.
         """
         if self._file is not None:
             return self._file
-        if isa not in self._programs:
+        key = target.isa, target.board.memory.banks
+        if key not in self._programs:
             samples = [_as_torch(one) for one in data.calibration]
-            options = LoweringOptions(calibration=samples, layout=self._exported.layout)
-            self._programs[isa] = lower(self._exported, isa=isa, options=options, name=self.name)
-        return self._programs[isa]
+            options = LoweringOptions(calibration=samples, layout=self._exported.layout, banks=key[1])
+            self._programs[key] = lower(self._exported, isa=target.isa, options=options, name=self.name)
+        return self._programs[key]
 
 
 def _taken(inputs: Any) -> list[Taken]:
@@ -323,4 +324,4 @@ def jobs_of(
     Raises what these steps do.
     """
     duts = {name: opened(name) for name in names}
-    return {name: Job(dut, model.program(dut.target.isa, data), linted) for name, dut in duts.items()}
+    return {name: Job(dut, model.program(dut.target, data), linted) for name, dut in duts.items()}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.memory_shortage import Shortage
 
 _FILLED_UP: Final = (
@@ -67,19 +68,46 @@ def overlaps(subject: LintSubject) -> Iterator[LintFinding]:
         yield subject.finding(Rule.OVERLAP, text, instruction, overlap.value, cause=cause)
 
 
-def pools(subject: LintSubject) -> Iterator[LintFinding]:
-    program, file, target = subject.program, subject.file, subject.target
-    planned, room = target.board.memory.bank_rooms(file.size)[0], target.board.memory.program_room
-    for rule, region, what, requested, available in (
-        (Rule.PLANNED_POOL, "planned", "the tensors need", file.planned_bytes, planned),
-        (Rule.PROGRAM_POOL, "program", "the program needs", file.size, room),
-    ):
-        if requested > available:
-            shortage = Shortage(region, requested, available, target, file, program.named)
-            problem, hint = f"{requested - available} too many", shortage.hint()
-            if rule is Rule.PLANNED_POOL and program.size_without_redzones is not None:
-                plain = program.size_without_redzones
-                problem = f"red zones need {requested - available} bytes more; without them the plan takes {plain}"
-                hint = f"leave the red zones out (--redzones); {hint}" if plain <= available else hint
-            text = f"{what} {requested} bytes and {target.name} has {available}: {problem}"
-            yield LintFinding(rule, text, hint=hint, details=tuple(shortage.details()))
+def program_room(subject: LintSubject) -> Iterator[LintFinding]:
+    file, target = subject.file, subject.target
+    room = target.board.memory.program_room
+    if file.size > room:
+        shortage = Shortage("program", file.size, room, target, file, subject.program.named)
+        text = f"the program needs {file.size} bytes and {target.name} has {room}: {file.size - room} too many"
+        yield LintFinding(Rule.PROGRAM_POOL, text, hint=shortage.hint(), details=tuple(shortage.details()))
+
+
+def banks(subject: LintSubject) -> Iterator[LintFinding]:
+    """Yield the banks that are smaller than what the memory plan puts there, and planned buffers without a bank."""
+    file, target, memory = subject.file, subject.target, subject.target.board.memory
+    names, rooms = [bank.region for bank in memory.banks], memory.bank_rooms(file.size)
+    for number, nbytes in enumerate(memory.buffers_of_banks(file.planned_sizes)):
+        if number >= len(names):
+            if nbytes:
+                yield _without_bank(subject, number + 1, nbytes)
+            continue
+        room, several = rooms[number], len(names) > 1
+        if nbytes <= room:
+            continue
+        bank = names[number] if several else ""
+        what = f"method {file.method}: planned buffer {number + 1} needs" if several else "the tensors need"
+        there = f"bank {bank} of {target.name}" if several else target.name
+        shortage = Shortage("planned", nbytes, room, target, file, subject.program.named, bank)
+        problem, hint = f"{nbytes - room} too many", shortage.hint()
+        if (plain := subject.program.size_without_redzones) is not None:
+            problem = f"red zones need {nbytes - room} bytes more; without them the plan takes {plain}"
+            hint = f"leave the red zones out (--redzones); {hint}" if plain <= sum(rooms) else hint
+        text = f"{what} {nbytes} bytes and {there} has {room}: {problem}"
+        yield LintFinding(Rule.PLANNED_POOL, text, hint=hint, details=tuple(shortage.details()))
+
+
+def _without_bank(subject: LintSubject, number: int, nbytes: int) -> LintFinding:
+    file, target = subject.file, subject.target
+    banks = target.board.memory.banks
+    names = ", ".join(bank.region for bank in banks)
+    text = (
+        f"method {file.method}: planned buffer {number} of {nbytes} bytes has no bank: {target.name} has "
+        f"{counted(len(banks), 'bank')} ({names})"
+    )
+    shortage = Shortage("planned", nbytes, 0, target, file, subject.program.named)
+    return LintFinding(Rule.PLANNED_POOL, text, hint=shortage.hint(), details=tuple(shortage.details()))

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-VERSION = 2
+VERSION = 3
 _HEADER = struct.Struct("<BBH")
 _CRC = struct.Struct("<I")
 # More bytes without a boundary are no frame of the protocol: the runner's largest is a few KiB.

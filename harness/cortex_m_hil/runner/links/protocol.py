@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -21,9 +21,9 @@ from cortex_m_hil.program.pte_file import MAX_RANK, PteFile
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.program.values import Value
-from cortex_m_hil.runner.results import INSTRUCTIONS, STATISTICS, Identity, Statistic, Usage
+from cortex_m_hil.runner.results import INSTRUCTIONS, STATISTICS, Arena, Identity, Statistic, Usage
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.memory import ALIGNMENT, Memory
+from cortex_m_hil.targets.memory import ALIGNMENT, MAX_BANKS, Memory
 
 RESPONSE = 0x80  # in the type of a frame
 EXIT_FAULT = 70  # the runner's exit status after a FAULT event
@@ -73,6 +73,7 @@ class MemoryRegion(IntEnum):
     OUTPUT = 4
     RESIDENT = 5
     COVERAGE = 6
+    BANK = 7
 
 
 class ResponseStatus(IntEnum):
@@ -115,13 +116,18 @@ class FailureBody:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The counts of a loaded program's values and instructions; `planned` is in bytes."""
+    """The counts of a loaded program's values and instructions, and where its planned buffers lie, for each bank."""
 
     inputs: int
     outputs: int
     values: int
     instructions: int
-    planned: int
+    arenas: tuple[Arena, ...]
+
+    @property
+    def planned(self) -> int:
+        """Return the bytes of all planned buffers."""
+        return sum(arena.nbytes for arena in self.arenas)
 
 
 @dataclass(frozen=True)
@@ -259,8 +265,8 @@ def hello(reader: PayloadReader) -> Identity:
         runtime_version=reader.name("runtime_version"),
         max_payload=reader.number("max_payload", "I", MIN_PAYLOAD, MAX_PAYLOAD),
         program_pool=reader.number("program_pool", "I"),
-        planned_pool=reader.number("planned_pool", "I"),
         method_pool=reader.number("method_pool", "I"),
+        banks=tuple(reader.number(f"bank {n}", "I") for n in range(reader.number("banks", "B", 1, MAX_BANKS))),
         tick_source=reader.name("tick_source", TICK_SOURCES),
         tick_hz=reader.number("tick_hz", "I"),
         operators=(),
@@ -271,17 +277,22 @@ def hello(reader: PayloadReader) -> Identity:
 
 
 def check_pools(identity: Identity, memory: Memory) -> None:
-    """Check that a runner's pools have the sizes of its board's, and raise ProtocolError if not.
+    """Check that a runner's pools and banks have the sizes of its board's, and raise ProtocolError if not.
 
-    A pool of planned buffers in shared memory begins at a multiple of 16, and so may be up to 15 bytes larger.
+    A bank in shared memory begins at a multiple of 16, and so may be up to 15 bytes larger.
     """
     reader = PayloadReader("HELLO", b"")
+    if len(identity.banks) != len(memory.banks):
+        raise reader.wrong("banks", len(identity.banks), f"{len(memory.banks)}, which the board has")
     for field, told, wanted in (
         ("program_pool", identity.program_pool, memory.program.size),
         ("method_pool", identity.method_pool, memory.method.size),
-        ("planned_pool", identity.planned_pool, memory.planned),
+        *(
+            (f"bank {n}", told, bank.size)
+            for n, (told, bank) in enumerate(zip(identity.banks, memory.banks, strict=True))
+        ),
     ):
-        slack = ALIGNMENT if memory.shared and field == "planned_pool" else 1
+        slack = ALIGNMENT if memory.shared and field == "bank 0" else 1
         if not wanted <= told < wanted + slack:
             raise reader.wrong(field, told, f"{wanted}, which the board has")
 
@@ -309,28 +320,46 @@ def operators(reader: PayloadReader, first: int) -> OperatorNames:
     return OperatorNames(total, tuple(names))
 
 
-def loaded(reader: PayloadReader, size: int, file: PteFile | None, pool: int) -> Loaded:
+def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memory, rooms: Sequence[int]) -> Loaded:
     """Parse the response to LOAD.
 
     Args:
         reader: the response.
         size: bytes of the program.
         file: the program as the host parsed it, which the response must agree with; None if it did not parse it.
-        pool: bytes of the pool for planned buffers.
+        memory: the board's.
+        rooms: bytes of each bank.
     """
     if file is None:  # each thing in a program takes at least one byte of it
         return Loaded(
             reader.number("inputs", "H", most=size), reader.number("outputs", "H", most=size),
             reader.number("values", "I", most=size), reader.number("instructions", "I", most=size),
-            reader.number("planned", "I", most=pool),
+            tuple(_arena(reader, memory, n, None, most) for n, most in enumerate(rooms)),
         )  # fmt: skip
     why = "so says the program"
     return Loaded(
         reader.expect("inputs", "H", len(file.inputs), why), reader.expect("outputs", "H", len(file.outputs), why),
         reader.expect("values", "I", len(file.values), why),
         reader.expect("instructions", "I", len(file.instructions), why),
-        reader.expect("planned", "I", file.planned_bytes, why),
+        tuple(
+            _arena(reader, memory, n, nbytes, rooms[n])
+            for n, nbytes in enumerate(memory.buffers_of_banks(file.planned_sizes)[: len(rooms)])
+        ),
     )  # fmt: skip
+
+
+def _arena(reader: PayloadReader, memory: Memory, number: int, expected: int | None, room: int) -> Arena:
+    """Parse address and bytes of what a program has in a bank; it must lie in the bank's region."""
+    region = memory.region(memory.banks[number].region)
+    address = reader.number(f"address in bank {number}", "Q")
+    field = f"planned bytes in bank {number}"
+    if expected is None:
+        nbytes = reader.number(field, "I", most=room)
+    else:
+        nbytes = reader.expect(field, "I", expected, "so says the program")
+    if not region.contains(address, nbytes):
+        raise reader.wrong(f"address in bank {number}", hex(address), f"one in {region.name}, which the board has")
+    return Arena(region.name, address, nbytes)
 
 
 _SCALARS = (ValueKind.INT, ValueKind.DOUBLE, ValueKind.BOOL)  # kinds 2, 3, 4

@@ -37,7 +37,7 @@ from cortex_m_hil.runner.links.protocol import (
     ResponseStatus,
     Stepped,
 )
-from cortex_m_hil.runner.results import STATISTICS, Identity, Usage
+from cortex_m_hil.runner.results import STATISTICS, Arena, Identity, Usage
 from cortex_m_hil.runner.session.events import Events, parse_all
 from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
 from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
@@ -82,6 +82,7 @@ class Session:
         self._exchange = Exchange(process, self._events)
         self._operators: Callable[[int], str] = lambda _: ""
         self.file: PteFile | None = None  # the loaded program, as the host parsed it
+        self.arenas: tuple[Arena, ...] = ()  # where its planned buffers lie
         self._offered: PteFile | None = None  # the program that the last LOAD was for
         self.broken = False
         with self._broken_on_error():
@@ -105,7 +106,7 @@ class Session:
             operators: returns the name of an instruction's operator, for messages.
             file: the program as the host parsed it, which the target must agree with; None if it did not parse it.
             method: the name of the method, if `file` does not tell.
-            planned: the bytes that its tensors need at least, if `file` does not tell.
+            planned: the bytes that its tensors need at least in the first bank, if `file` does not tell.
 
         Raises:
             OutOfTargetMemory: the program does not fit the target.
@@ -118,16 +119,17 @@ class Session:
         self.reset()
         self._events.begin()
         self._events.instructions = len(pte) if file is None else len(file.instructions)
-        if memory.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
+        first = memory.buffers_of_banks(file.planned_sizes)[0] if file is not None else planned
+        if memory.keeps_in_flash(len(pte), first):
             self._store_in_flash(pte)
         elif self._process.lossless or not self._has_program(MemoryRegion.PROGRAM, pte):
             self.write(MemoryRegion.PROGRAM, 0, pte)
         loaded = self._ask(
             Request.LOAD,
             struct.pack("<II", len(pte), zlib.crc32(pte)) + protocol.name(file.method if file is not None else method),
-            lambda reader: protocol.loaded(reader, len(pte), file, self.identity.planned_pool),
+            lambda reader: protocol.loaded(reader, len(pte), file, memory, self.identity.banks),
         )
-        self._events.instructions, self.file = loaded.instructions, file
+        self._events.instructions, self.file, self.arenas = loaded.instructions, file, loaded.arenas
         return loaded
 
     def _has_program(self, region: MemoryRegion, pte: bytes) -> bool:
@@ -146,7 +148,7 @@ class Session:
     def reset(self) -> None:
         """Make the target forget its program."""
         self._ask(Request.RESET)
-        self._events.instructions, self.file = 0, None
+        self._events.instructions, self.file, self.arenas = 0, None, ()
 
     def write(self, region: MemoryRegion, index: int, data: bytes) -> None:
         if not self._process.lossless and len(data) > CHUNK:
@@ -184,6 +186,25 @@ class Session:
         self, region: MemoryRegion, index: int, pattern: int, *, offset: int = 0, length: int = TO_THE_END
     ) -> None:
         self._ask(Request.FILL, struct.pack("<BIIIB", region, index, offset, length, pattern))
+
+    def in_banks(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield bank, offset and length of each piece of the loaded program's arena, in ascending order.
+
+        Args:
+            begin: the first byte, of the arenas of all banks one after another, as in `PteFile.planned_bases`.
+            end: behind the last byte.
+        """
+        base = 0
+        for number, arena in enumerate(self.arenas):
+            first, last = max(begin - base, 0), min(end - base, arena.nbytes)
+            if first < last:
+                yield number, first, last - first
+            base += arena.nbytes
+
+    def fill_planned(self, pattern: int, begin: int = 0, end: int = TO_THE_END) -> None:
+        """Fill the loaded program's arena, or a part of it, as `in_banks` counts."""
+        for bank, offset, length in self.in_banks(begin, end):
+            self.fill(MemoryRegion.PLANNED, bank, pattern, offset=offset, length=length)
 
     def digest(self, region: MemoryRegion, index: int, *, offset: int = 0, length: int = TO_THE_END) -> int:
         """Return the CRC-32 of the bytes, computed on the target."""
@@ -395,8 +416,8 @@ class Session:
         return _ERRORS[status](message + where, target=self.target.name, operator=failure.operator, log=self.log)
 
     def _too_large(self, pool: str, requested: int, available: int) -> OutOfTargetMemory:
-        region = region_of(pool)
-        shortage = Shortage(region, requested, available, self.target, self._offered, self._operators)
+        region, bank = region_of(pool)
+        shortage = Shortage(region, requested, available, self.target, self._offered, self._operators, bank)
         return OutOfTargetMemory(
             f"{pool}: {requested} bytes requested, {available} available",
             target=self.target.name,

@@ -66,8 +66,9 @@ def hello(**changes: bytes) -> bytes:
     fields = {
         "build_id": text(ELF.build_id), "config": text(ELF.config), "cpuid": u32(0), "isa": text(TARGET.isa.value),
         "architecture": text(TARGET.architecture), "runtime": text("builtin"), "runtime_version": text("3"),
-        "max_payload": u32(4096), "program_pool": u32(MEMORY.program.size), "planned_pool": u32(MEMORY.planned),
-        "method_pool": u32(MEMORY.method.size), "tick_source": text("CLOCK_MONOTONIC"), "tick_hz": u32(1000000000),
+        "max_payload": u32(4096), "program_pool": u32(MEMORY.program.size), "method_pool": u32(MEMORY.method.size),
+        "banks": b"\1", "bank 0": u32(MEMORY.planned),
+        "tick_source": text("CLOCK_MONOTONIC"), "tick_hz": u32(1000000000),
     }  # fmt: skip
     assert set(changes) <= set(fields)
     return b"".join((fields | changes).values())
@@ -76,9 +77,9 @@ def hello(**changes: bytes) -> bytes:
 def loaded(**changes: int) -> bytes:
     fields = {
         "inputs": len(FILE.inputs), "outputs": len(FILE.outputs), "values": len(FILE.values), "instructions": COUNT,
-        "planned": FILE.planned_bytes,
+        "address": 0x1000, "planned bytes in bank 0": FILE.planned_bytes,
     }  # fmt: skip
-    return struct.pack("<HHIII", *(fields | changes).values())
+    return struct.pack("<HHIIQI", *(fields | changes).values())
 
 
 def described(spec: TensorSpec = OUTPUT, **changes: int) -> bytes:
@@ -239,7 +240,9 @@ FIELDS = [
     (Request.HELLO, hello(tick_source=text("none")), "tick_hz is 1000000000"),
     (Request.HELLO, hello(tick_hz=u32(0)), "tick_hz is 0"),
     *((Request.HELLO, hello(**{name: u32(size)}), f"{name} is {size}")
-      for name in ("program_pool", "planned_pool", "method_pool") for size in (0, 0xFFFFFFFF)),
+      for name in ("program_pool", "bank 0", "method_pool") for size in (0, 0xFFFFFFFF)),
+    (Request.HELLO, hello(banks=b"\0"), "banks is 0, expected 1 to 8"),
+    (Request.HELLO, hello(banks=b"\2", **{"bank 0": u32(16, 16)}), "banks is 2, expected 1, which the board has"),
     (Request.HELLO, hello() + b"x", "1 bytes too many"),
     (Request.HELLO, hello()[:-1], "tick_hz is cut short"),
     (Request.OPERATORS, u32(0xFFFFFFFF), "total is 4294967295, expected 0 to 8192"),
@@ -251,9 +254,9 @@ FIELDS = [
     (Request.OPERATORS, u32(1) + text("a b::c"), "operator 0 is 'a b::c'"),
     (Request.OPERATORS, u32(1) + text("aten::x")[:-1], "operator 0 is cut short"),
     *((Request.LOAD, loaded(**{name: number}), f"{name} is {number}, expected .*: so says the program")
-      for name in ("inputs", "outputs", "values", "instructions", "planned") for number in (0, 999)),
+      for name in ("inputs", "outputs", "values", "instructions", "planned bytes in bank 0") for number in (0, 999)),
     (Request.LOAD, loaded() + b"x", "1 bytes too many"),
-    (Request.LOAD, loaded()[:-1], "planned is cut short"),
+    (Request.LOAD, loaded()[:-1], "planned bytes in bank 0 is cut short"),
     (Request.DESCRIBE, described(kind=5), "kind is 5, expected 0 to 4"),
     (Request.DESCRIBE, described(kind=0, rank=0, nbytes=0)[:7], "kind is 'none'"),
     (Request.DESCRIBE, described(dtype=15), "dtype is 15"),
@@ -449,10 +452,10 @@ def event(kind: int, payload: bytes, *, seq: int = 0) -> bytes:
         (event(Event.ENDED, b"\0\0"), "ENDED: 1 bytes too many"),
         (event(0x45, b""), "an event of unknown type 0x45"),
         (event(0x7F, b""), "an event of unknown type 0x7f"),
-        (encode(ProtocolFrame(Event.LOG, 0, b"", version=3)), "a frame of version 3 .* version 2"),
+        (encode(ProtocolFrame(Event.LOG, 0, b"", version=4)), "a frame of version 4 .* version 3"),
         (
             encode(ProtocolFrame(Request.EXECUTE | RESPONSE, 1, OK + bytes(8), version=0)),
-            "a frame of version 0 .* version 2",
+            "a frame of version 0 .* version 3",
         ),
         (event(Event.LOG, b"\0" + text("x" * 5000)), "has 5003 bytes, at most 4096"),
         (event(Request.EXECUTE | RESPONSE, OK, seq=999), "seq 999, which nothing asked for"),

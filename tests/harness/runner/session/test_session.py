@@ -364,7 +364,8 @@ def test_constants_arrive_as_they_are_in_the_file(loaded: Session, known: KnownA
             (region, 10_000, "no such value")
             for region in (MemoryRegion.INPUT, MemoryRegion.OUTPUT, MemoryRegion.VALUE)
         ),
-        (MemoryRegion.PLANNED, 1, "index is not 0"),
+        (MemoryRegion.PLANNED, 1, "no such bank"),
+        (MemoryRegion.BANK, 1, "no such bank"),
         (MemoryRegion.PROGRAM, 1, "index is not 0"),
         (9, 0, "not a region"),
     ],

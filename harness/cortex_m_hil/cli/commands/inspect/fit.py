@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
@@ -25,7 +24,7 @@ from cortex_m_hil.targets.resolve import Resolved
             "method": "the one that ran",
             "inputs": "where its inputs are from, as text",
             "needs": (
-                "a list of region (program, planned, method, and stack where it is measured), size (bytes, "
+                "a list of region (program, planned or bank NAME, method, stack where it is measured), size (bytes, "
                 "proven), step, used (the peak), below (how it fails in size − step; empty where it cannot be "
                 "smaller)"
             ),
@@ -51,7 +50,7 @@ def fit(
     program_for = programs_of(model, given)
 
     def ask(resolved: Resolved) -> Answer:
-        program, source = program_for(resolved.target.isa)
+        program, source = program_for(resolved.target)
         with Fitting(resolved, multiplier=on.timeout_multiplier) as fitting:
             found = fitting.fit(program)
         fields = {**fields_of_target(resolved, found.ran), **_fields(found, model), "method": program.file.method}
@@ -65,7 +64,7 @@ def _text(found: Fit, resolved: Resolved, source: str) -> str:
     """Return the sizes with their proof, and the lines for a board's files."""
     numbers = [(f"{need.size}", f"{need.step}", f"{need.used}") for need in found.needs]
     proofs = [need.below.partition(":")[0] or "cannot be smaller" for need in found.needs]
-    rows = [(need.region.value, *row, proof) for need, row, proof in zip(found.needs, numbers, proofs, strict=True)]
+    rows = [(need.region, *row, proof) for need, row, proof in zip(found.needs, numbers, proofs, strict=True)]
     stack = found.size(Region.STACK)
     lines = [
         label_of(resolved),
@@ -83,13 +82,7 @@ def _text(found: Fit, resolved: Resolved, source: str) -> str:
 def _memory_lines(found: Fit, memory: Memory) -> Iterator[str]:
     """Yield the lines for `memory:` in a board's file, or in a target's entry."""
     yield "memory:"
-    needed = memory.resized(
-        program=found.size(Region.PROGRAM),
-        banks=[found.size(Region.PLANNED)],
-        method=found.size(Region.METHOD),
-        stack=found.size(Region.STACK),
-    )
-    yield from (f"  {line}" for line in replace(needed, shared=0, resident="").sizes())
+    yield from (f"  {line}" for line in found.memory(memory).sizes())
     yield ""
 
 

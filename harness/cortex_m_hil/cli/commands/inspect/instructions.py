@@ -63,7 +63,9 @@ def instructions(
 
     def ask(resolved: Resolved) -> Answer:
         reference, isa = theirs.resolve(resolved.name), resolved.target.isa
-        made = list(with_status(list(zip(chosen, program_for, strict=True)), itemgetter(0), lambda one: one[1](isa)))
+        made = list(
+            with_status(list(zip(chosen, program_for, strict=True)), itemgetter(0), lambda one: one[1](resolved.target))
+        )
         programs, sources = [program for program, _ in made], [source for _, source in made]
         with on.open(resolved) as dut:
             counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))

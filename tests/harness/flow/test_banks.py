@@ -1,0 +1,249 @@
+"""Programs that are planned for several banks: where their tensors lie, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import misbehaving
+from cortex_m_hil import flow
+from cortex_m_hil.diagnose.memory_fit import Fitting
+from cortex_m_hil.diagnose.redzones import RedZones
+from cortex_m_hil.errors import ConfigError, OutOfTargetMemory, ProgramRejected, RedzoneViolation
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.lowering import bank_planning
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.memory import Placed
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.target import Target
+
+TARGETS_FILE = """\
+targets:
+  native-banks:
+    cpu: host
+    isa: scalar
+    board: native
+    launcher: native
+    memory:
+      regions: {fast: {size: 8K}}
+      banks: [{region: fast, size: 2K}, {region: host, size: 64K}]
+  m7-banks:
+    cpu: cortex-m7
+    board: mps2-an500
+    launcher: {qemu: mps2-an500}
+    memory: {banks: [{region: ram, size: 2K}, {region: psram, size: 64K}]}
+  m55-banks:
+    cpu: cortex-m55
+    board: mps3-sse300
+    launcher: {qemu: mps3-an547}
+    memory: {banks: [{region: dtcm, size: 2K}, {region: isram, size: 64K}]}
+"""
+ONE_BANK = {"native-banks": "native", "m7-banks": "m7-qemu", "m55-banks": "m55-qemu"}
+INPUTS = (torch.arange(3 * 12 * 12, dtype=torch.float32).reshape(1, 3, 12, 12) / 200 - 1,)
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
+    path = tmp_path_factory.mktemp("banks") / "targets.yaml"
+    path.write_text(TARGETS_FILE)
+    return load_targets(path)
+
+
+@pytest.fixture(scope="module", params=["native-banks", "m7-banks", pytest.param("m55-banks", marks=pytest.mark.slow)])
+def dut(request: pytest.FixtureRequest, targets: dict[str, Target]) -> Iterator[Dut]:
+    with flow.open_dut(resolve(request.param, targets)) as opened:
+        yield opened
+
+
+@functools.cache
+def module() -> nn.Module:
+    torch.manual_seed(5)
+    layers = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3, stride=2), nn.Flatten(), nn.Linear(64, 10)
+    return nn.Sequential(*layers).eval()
+
+
+def lowered(isa: Isa, *banks: Placed) -> Program:
+    return flow.lower(module(), INPUTS, isa=isa, banks=banks)
+
+
+def resized(program: Program, *sizes: int) -> Program:
+    """A program whose planned buffers have other sizes, which no planner has chosen."""
+    old = struct.pack(
+        f"<I{len(program.file.planned_sizes)}q", len(program.file.planned_sizes), *program.file.planned_sizes
+    )
+    assert program.pte.count(old) == 1 and len(sizes) == len(program.file.planned_sizes)
+    return Program.from_bytes(program.pte.replace(old, struct.pack(f"<I{len(sizes)}q", len(sizes), *sizes)), "net.pte")
+
+
+def test_both_plans_give_the_same_bits_and_each_arena_lies_in_its_bank(dut: Dut, targets: dict[str, Target]) -> None:
+    memory = dut.target.board.memory
+    banked, greedy = lowered(dut.target.isa, *memory.banks), lowered(dut.target.isa)
+    assert [size > 0 for size in banked.file.planned_sizes] == [False, True, True]
+    assert len(greedy.file.planned_sizes) == 2 and greedy.file.planned_bytes > memory.banks[0].size
+    found = flow.run(dut, banked)
+    assert [arena.region for arena in found.arenas] == [bank.region for bank in memory.banks]
+    assert [arena.nbytes for arena in found.arenas] == memory.buffers_of_banks(banked.file.planned_sizes)
+    for arena in found.arenas:
+        assert arena.address % 16 == 0
+        assert memory.region(arena.region).contains(arena.address, arena.nbytes)
+        assert not memory.region(arena.region).address or arena.address > 0x2000_0000
+    with flow.open_dut(resolve(ONE_BANK[dut.target.name], targets)) as other:
+        assert flow.run(other, greedy).outputs == found.outputs
+
+
+def test_with_one_bank_the_plan_is_as_without_any(dut: Dut) -> None:
+    one = Placed("any", 64 << 10)
+    assert lowered(dut.target.isa, one).pte == lowered(dut.target.isa).pte
+
+
+@pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
+def test_a_bank_one_step_too_small_is_refused(dut: Dut, linted: bool) -> None:
+    memory = dut.target.board.memory
+    program = lowered(dut.target.isa, *memory.banks)
+    room = memory.banks[1].size
+    fits = resized(program, 0, memory.banks[0].size, room)
+    flow.run(dut, fits, program.inputs, linted=linted)
+    with pytest.raises(OutOfTargetMemory) as caught:
+        flow.run(dut, resized(program, 0, memory.banks[0].size, room + 1), program.inputs, linted=linted)
+    error = caught.value
+    assert memory.banks[1].region in error.message
+    assert {room + 16, room} <= {int(number) for number in re.findall(r"\d+", error.message)}
+    details = dict(error.details)
+    assert f"bank {memory.banks[1].region} {room + 16} of {room} bytes" in details["needs"]
+    assert "peak" in details and "held" in details
+    assert f"bank {memory.banks[1].region} of at least {room + 16} bytes" in error.hint
+    flow.selftest(dut)
+
+
+@pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
+def test_a_planned_buffer_without_a_bank_is_refused(dut: Dut, linted: bool) -> None:
+    banks = (Placed("a", 512), Placed("b", 1024), Placed("c", 64 << 10))
+    program = lowered(dut.target.isa, *banks)
+    assert len(program.file.planned_sizes) == 4 and all(program.file.planned_sizes[1:])
+    with pytest.raises(OutOfTargetMemory, match=r"planned buffer 3\b.* has no bank: .*\b2\b") as caught:
+        flow.run(dut, program, linted=linted)
+    assert "a further bank" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1 << 62, 64), (-1, 64), (64, -(1 << 63)), ((1 << 63) - 1, (1 << 63) - 1), (1 << 31, 0)]
+)
+def test_absurd_sizes_are_a_typed_refusal_of_the_runner(dut: Dut, sizes: tuple[int, int]) -> None:
+    program = lowered(dut.target.isa, *dut.target.board.memory.banks)
+    old = struct.pack("<I3q", 3, *program.file.planned_sizes)
+    pte = program.pte.replace(old, struct.pack("<I3q", 3, 0, *sizes))
+    with pytest.raises((ProgramRejected, OutOfTargetMemory)):
+        dut.session().load(pte)
+    flow.selftest(dut)
+
+
+def test_the_poison_reaches_every_bank_and_what_lies_beyond_a_plan_can_be_read(dut: Dut) -> None:
+    session = dut.session()
+    program = lowered(dut.target.isa, *dut.target.board.memory.banks)
+    loaded = session.load(program.pte, file=program.file)
+    session.fill_planned(0xA5)
+    for number, arena in enumerate(loaded.arenas):
+        assert session.read(MemoryRegion.PLANNED, number, arena.nbytes) == b"\xa5" * arena.nbytes
+        whole = session.digest(MemoryRegion.BANK, number)
+        session.fill(MemoryRegion.BANK, number, 0x11, offset=arena.nbytes, length=16)
+        session.fill(MemoryRegion.BANK, number, 0x22, offset=arena.nbytes, length=16)
+        assert session.read(MemoryRegion.BANK, number, 17, offset=arena.nbytes - 1) == b"\xa5" + b"\x22" * 16
+        assert session.digest(MemoryRegion.BANK, number) != whole
+
+
+def test_what_no_bank_can_hold_is_told_with_what_each_lacks() -> None:
+    with pytest.raises(OutOfTargetMemory, match=r"no bank has room for a tensor of \d+ bytes: a lacks \d+ bytes, b l"):
+        lowered(Isa.DSP, Placed("a", 1024), Placed("b", 1024))
+
+
+def test_an_executorch_without_banked_planning_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bank_planning, "_MODULE", "executorch.exir.no_banked_memory_planning")
+    with pytest.raises(
+        ConfigError, match=r"several banks \(a, b\), and this ExecuTorch plans for one memory"
+    ) as caught:
+        bank_planning.planning_algorithm((Placed("a", 1024), Placed("b", 1024)), "Net")
+    assert "1.5.1" in caught.value.hint
+
+
+def test_banks_are_part_of_a_programs_key() -> None:
+    """The first of these would give its program to the second."""
+    small, large = (
+        lowered(Isa.DSP, Placed("a", 2048), Placed("b", 64 << 10)),
+        lowered(Isa.DSP, Placed("a", 4096), Placed("b", 64 << 10)),
+    )
+    assert small.file.planned_sizes != large.file.planned_sizes
+
+
+class Floats(nn.Module):
+    """Operators that the wheel has."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.softmax(torch.flatten(torch.relu(torch.conv2d(x, torch.ones(4, 3, 3, 3))), 1), dim=-1)
+
+
+@pytest.mark.slow
+def test_executorchs_own_runtime_places_buffers_likewise(targets: dict[str, Target]) -> None:
+    memory = targets["native-banks"].board.memory
+    lower = functools.partial(flow.lower, Floats(), INPUTS, isa=Isa.SCALAR, quantize=False)
+    banked, greedy = lower(banks=memory.banks), lower()
+    assert all(banked.file.planned_sizes[1:]) and len(banked.file.planned_sizes) == 3
+    with flow.open_dut(resolve("native-banks", targets, runtime="executorch")) as dut:
+        found = flow.run(dut, banked)
+        assert [arena.nbytes for arena in found.arenas] == memory.buffers_of_banks(banked.file.planned_sizes)
+        room = memory.banks[0].size
+        large = resized(banked, 0, room + 16, banked.file.planned_sizes[2])
+        with pytest.raises(OutOfTargetMemory, match=f"the planned pool in fast is too small.*{room + 16}"):
+            flow.run(dut, large, banked.inputs, linted=False)
+    with flow.open_dut(resolve("native", targets, runtime="executorch")) as one:
+        assert flow.run(one, greedy).outputs == found.outputs
+
+
+@pytest.mark.slow
+def test_fit_proves_a_size_for_each_bank(targets: dict[str, Target]) -> None:
+    memory = targets["m7-banks"].board.memory
+    program = lowered(Isa.DSP, *memory.banks)
+    with Fitting(resolve("m7-banks", targets)) as fitting:
+        found = fitting.fit(program)
+    assert [need.region for need in found.needs] == ["program", "bank ram", "bank psram", "method", "stack"]
+    for bank, nbytes in zip(memory.banks, program.file.planned_sizes[1:], strict=True):
+        need = next(need for need in found.needs if need.region == f"bank {bank.region}")
+        assert (need.size, need.used) == (nbytes, nbytes)
+        assert need.below.startswith(f"OutOfTargetMemory: the planned pool in {bank.region} is too small")
+    assert [bank.size for bank in found.memory(memory).banks] == list(program.file.planned_sizes[1:])
+
+
+class Stray(nn.Module):
+    """Writes one byte, so far from its output that it lies behind all tensors."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def forward(self, x: Any) -> Any:
+        return torch.clone(torch.ops.hil_test.stray(torch.clone(x), self.at, 0))
+
+
+@pytest.mark.parametrize("name", ["native", pytest.param("native-banks", marks=pytest.mark.slow)])
+def test_a_write_behind_the_plan_of_a_bank_is_found(targets: dict[str, Target], name: str) -> None:
+    """Without red zones in the plan, and with lint off."""
+    file = misbehaving.program(Stray(0)).file
+    planned = file.values[file.instructions[1].args[-1]].planned
+    assert planned is not None
+    with flow.open_dut(resolve(name, targets), options=misbehaving.OPTIONS) as dut:
+        bank = dut.target.board.memory.banks[0].region
+        for beyond in (0, 3, 255):
+            program = misbehaving.program(Stray(file.planned_bytes - planned.offset + beyond))
+            with pytest.raises(RedzoneViolation, match=f"wrote outside .*, behind .* plan of bank {bank} ") as caught:
+                flow.run(dut, program, misbehaving.ones(), linted=False, guards=RedZones)
+            assert caught.value.operator == "hil_test::stray.out"
+        flow.run(dut, misbehaving.program(Stray(3)), misbehaving.ones(), linted=False, guards=RedZones)
