@@ -9,6 +9,7 @@ import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expect
 from cortex_m_hil.program.known_answer import known_answer
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
@@ -59,7 +60,10 @@ def test_size_of_a_program(hil: Hil, files: Files) -> None:
     assert (found["kind"], found["bytes"]) == ("pte", files.pte.stat().st_size)
     assert sum(one["nbytes"] for one in found["sections"]) == sum(one["nbytes"] for one in found["parts"]) == 2336
     assert found["operators"] == [{"operator": "cortex_m::quantized_linear.out", "nbytes": 8 * 16 + 8 * 4}]
+    file = parse_pte(files.pte.read_bytes(), "it")
+    assert found["planned"] == [{"method": "forward", "mem_id": 1, "nbytes": file.planned_bytes}]
     shown = hil("inspect", "size", files.pte).out
+    assert re.search(rf"^forward +1 +{file.planned_bytes}$", shown, re.M)
     assert re.search(r"^all +2336 +100\.0%$", shown, re.M)
     assert "cortex_m::quantized_linear.out, argument 2 (instruction 1)" in shown
 

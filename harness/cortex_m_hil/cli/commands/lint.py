@@ -14,6 +14,8 @@ from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import Resolved
 
 UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
@@ -98,6 +100,14 @@ def _finding(finding: LintFinding) -> str:
     return "\n".join([f"{level}: {finding.rule.value}: {finding.message}{operator}", *below])
 
 
+def _planned(file: PteFile, memory: Memory) -> str:
+    """Return the planned bytes and those there are, of each bank where there are several."""
+    if len(memory.banks) == 1:
+        return f"{file.planned_bytes} of {memory.planned} planned bytes"
+    taken = zip(memory.buffers_of_banks(file.planned_sizes), memory.banks, strict=True)
+    return ", ".join(f"{nbytes} of {bank.size} planned bytes in bank {bank.region}" for nbytes, bank in taken)
+
+
 def _summary(program: Program, resolved: Resolved) -> str:
     file, target = program.file, resolved.target
     layout = "no operator whose layout depends on the ISA class"
@@ -106,6 +116,6 @@ def _summary(program: Program, resolved: Resolved) -> str:
     return (
         f"{file.label} fits {resolved.display_name}: {counted(len(file.operators), 'operator')} in "
         f"{counted(len(file.instructions), 'instruction')}, "
-        f"{file.planned_bytes} of {target.board.memory.planned} planned bytes, "
+        f"{_planned(file, target.board.memory)}, "
         f"{file.size} of {target.board.memory.program_room} program bytes, {layout}"
     )

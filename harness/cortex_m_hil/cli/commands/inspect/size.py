@@ -31,6 +31,7 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
         {
             "file, kind, bytes": "the file, pte or elf, and its size; of an ELF what it takes in memory",
             "methods, constants": f"names of the methods that compute; {CONSTANTS_HELP}; both empty of an ELF",
+            "planned": "a list of method, mem_id, nbytes: its planned buffers; empty of an ELF, whose banks are sections",
             "sections": "a list of name, nbytes; of an ELF also address, and stored: bytes in the file",
             "operators": (
                 "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own, reached; "
@@ -72,7 +73,7 @@ def size(
 
 def _program(path: Path) -> Answer:
     data = extract_pte(files.read(path, files.PROGRAM_LIMIT), str(path))
-    [method, *_] = read_methods(data, printable(str(path)))
+    [method, *_] = methods = read_methods(data, printable(str(path)))
     found = of_programs.measure_pte(method)
     shares = [(one.value, f"{nbytes}", f"{nbytes / found.nbytes:.1%}") for one, nbytes in found.sections.items()]
     parts = [(part.section.value, f"{part.nbytes}", f"{part.count}", part.what, _use(part)) for part in found.parts]
@@ -81,13 +82,21 @@ def _program(path: Path) -> Answer:
         table(("operator", "bytes of constants"), [(name, f"{nbytes}") for name, nbytes in found.operators.items()]),
         table(("section", "bytes", "count", "what", "taken by"), parts),
     ]
+    planned = [
+        {"method": one.method, "mem_id": number, "nbytes": nbytes}
+        for one in methods
+        for number, nbytes in enumerate(one.planned_sizes[1:], 1)
+    ]
+    if planned:
+        rows = [tuple(f"{value}" for value in one.values()) for one in planned]
+        blocks.append(table(("method", "mem_id", "bytes of planned tensors"), rows))
     values = [(name, f"{value}") for name, value in constants_as_fields(method.constants).items()]
     blocks += [table(("constant", "value"), values)] if values else []
     blocks += [f"methods: {', '.join(method.methods)}"] if len(method.methods) > 1 else []
     sections = [{"name": one.value, "nbytes": nbytes} for one, nbytes in found.sections.items()]
     operators = [{"operator": name, "nbytes": nbytes} for name, nbytes in found.operators.items()]
     fields: dict[str, object] = {"methods": method.methods, "constants": constants_as_fields(method.constants)}
-    fields |= {"sections": sections, "operators": operators, "parts": found.parts}
+    fields |= {"planned": planned, "sections": sections, "operators": operators, "parts": found.parts}
     return Answer("\n\n".join(blocks), {"file": path, "kind": "pte", "bytes": found.nbytes, **fields})
 
 
@@ -112,7 +121,7 @@ def _elf(path: Path, everything: bool) -> Answer:
     if len(shown) < len(symbols):
         blocks.append(f"{len(symbols) - len(shown)} more symbols: --all")
     fields: dict[str, object] = {"methods": (), "constants": {}}
-    fields |= {"sections": found.sections, "operators": found.operators, "parts": found.parts}
+    fields |= {"planned": (), "sections": found.sections, "operators": found.operators, "parts": found.parts}
     nbytes = sum(one.nbytes for one in found.sections)
     return Answer("\n\n".join(blocks), {"file": path, "kind": "elf", "bytes": nbytes, **fields})
 
