@@ -231,6 +231,7 @@ class OpenTarget:
         self._redzones = redzones
         self._budget: Budget | None = None
         self._unjudged = False  # no program has run since the budget was set
+        self._banks = dut.target.board.memory.banks
 
     @property
     def target(self) -> Target:
@@ -386,9 +387,7 @@ class OpenTarget:
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
             tolerance = Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr)
-            options = LoweringOptions(
-                calibration, quantize, layout, self._redzones, quantizer, io, self.target.board.memory.banks
-            )
+            options = LoweringOptions(calibration, quantize, layout, self._redzones, quantizer, io, self._banks)
             minimum = checked_share(min_cortex_m)
             others = []
             if more_inputs:

@@ -43,12 +43,45 @@ def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
     assert "depends on   the inputs' values; builtin 6; arm-none-eabi-g++" in shown
 
 
+TWO_BANKS = """\
+targets:
+  m7-banks:
+    cpu: cortex-m7
+    board: mps2-an500
+    launcher: {qemu: mps2-an500}
+    memory: {banks: [{region: ram, size: 256}, {region: psram, size: 64K}]}
+"""
+NET = """\
+import torch
+def net():
+    torch.manual_seed(1)
+    return torch.nn.Linear(64, 8), (torch.rand(1, 64),)
+"""
+
+
+@pytest.mark.slow
+def test_fit_tries_the_orders_of_the_banks(hil: Hil, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(TWO_BANKS)
+    (tmp_path / "little.py").write_text(NET)
+    called = ("inspect", "fit", "little:net", "-t", "m7-banks", "--targets-file", "t.yaml", "--banks")
+    found = answer(hil(*called, "--json").out)
+    orders = {tuple(one["banks"]): one for one in found["orders"]}
+    assert orders.keys() == {("ram", "psram"), ("psram", "ram")} and not found["tells_apart"] and found["runs"] == 2
+    spilled = {one["region"]: one["nbytes"] for one in orders["ram", "psram"]["arenas"]}
+    assert 0 < spilled["ram"] <= 256 < 256 + spilled["psram"]
+    shown = hil(*called).out
+    assert re.search(r"^ram, psram +\d+ +\d+ +\d+ +fits$", shown, re.M)
+    assert " cannot tell the orders apart: its instructions are exact, wherever memory lies" in shown
+
+
 @pytest.mark.slow
 def test_what_fit_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
     expect(hil("inspect", "fit", "resnet", "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: no network 'resnet'")
     for board, simulator in (("nucleo-f446re", "m4-qemu"), ("alif-e8", "m55-qemu"), ("rpi-pico", "m0plus-fvp")):
         done = hil("inspect", "fit", files.pte, "-t", board)
         expect(done, CANNOT_TELL, "a board would be flashed ten times", f"-t {simulator}: its pools need the same")
+    expect(hil("inspect", "fit", files.pte, "-t", "m4-qemu", "--banks"), CANNOT_TELL, "its tensors are planned already")
+    expect(hil("inspect", "fit", "ds_cnn", "-t", "m4-qemu", "--banks"), CANNOT_TELL, "1 bank: an order is chosen among")
     done = hil("inspect", "fit", "ds_cnn", "-t", "m4-qemu", "-i", files.input)
     expect(done, CANNOT_TELL, "--input is for a .pte file")
     (tmp_path / "mve.pte").write_bytes(known_answer(Isa.MVE).program)

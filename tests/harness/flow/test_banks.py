@@ -14,6 +14,7 @@ from torch import nn
 
 import misbehaving
 from cortex_m_hil import flow
+from cortex_m_hil.diagnose.bank_orders import bank_orders
 from cortex_m_hil.diagnose.memory_fit import Fitting
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import ConfigError, OutOfTargetMemory, ProgramRejected, RedzoneViolation
@@ -220,6 +221,24 @@ def test_fit_proves_a_size_for_each_bank(targets: dict[str, Target]) -> None:
         assert (need.size, need.used) == (nbytes, nbytes)
         assert need.below.startswith(f"OutOfTargetMemory: the planned pool in {bank.region} is too small")
     assert [bank.size for bank in found.memory(memory).banks] == list(program.file.planned_sizes[1:])
+
+
+@pytest.mark.slow
+def test_each_order_of_the_banks_is_tried_and_qemu_cannot_tell_them_apart(targets: dict[str, Target]) -> None:
+    resolved = resolve("m7-banks", targets)
+    found = bank_orders(resolved, lambda target: lowered(target.isa, *target.board.memory.banks))
+    taken = {one.banks: {arena.region: arena.nbytes for arena in one.arenas} for one in found.orders}
+    small, large = (lowered(Isa.DSP, *banks).file.planned_sizes[1:] for banks in _both(resolved.target))
+    assert taken == {
+        ("ram", "psram"): dict(zip(("ram", "psram"), small, strict=True)),
+        ("psram", "ram"): dict(zip(("psram", "ram"), large, strict=True)),
+    }
+    assert not found.tells_apart and all(one.ticks and not one.refused for one in found.orders)
+
+
+def _both(target: Target) -> tuple[tuple[Placed, ...], ...]:
+    first, second = target.board.memory.banks
+    return (first, second), (second, first)
 
 
 class Stray(nn.Module):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import typer
 
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ProgramOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
+from cortex_m_hil.diagnose.bank_orders import BankOrder, bank_orders
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import Target
 
 
 @inspect.command(
@@ -28,6 +36,11 @@ from cortex_m_hil.targets.resolve import Resolved
                 "proven), step, used (the peak), below (how it fails in size − step; empty where it cannot be "
                 "smaller)"
             ),
+            "orders, tells_apart": (
+                "with --banks, where needs, temp and compiler are empty: a list of banks (in order), arenas (region, "
+                "address, nbytes of each), ticks, refused (why it does not fit; else empty); whether ticks follow the "
+                "time that memory takes"
+            ),
             "temp": "the most bytes of the method pool that were allocated and freed again",
             "runs": "how often the program was run",
             "compiler": "what the runner was built with",
@@ -39,6 +52,10 @@ def fit(
     target: SeveralTargets,
     on: TargetOptions,
     given: ProgramOptions,
+    banks: Annotated[
+        bool,
+        typer.Option("--banks", help="Try all orders of the banks: where does the model fit, and at what cost?"),
+    ] = False,
 ) -> None:
     """Find the least memory that a program runs in.
 
@@ -50,6 +67,8 @@ def fit(
     program_for = programs_of(model, given)
 
     def ask(resolved: Resolved) -> Answer:
+        if banks:
+            return _orders(resolved, model, program_for)
         program, source = program_for(resolved.target)
         with Fitting(resolved, multiplier=on.timeout_multiplier) as fitting:
             found = fitting.fit(program)
@@ -58,6 +77,38 @@ def fit(
         return Answer(_text(found, resolved, source), fields)
 
     choice.answer_each(ask)
+
+
+def _orders(resolved: Resolved, model: str, program_for: Callable[[Target], tuple[Program, str]]) -> Answer:
+    """Return the orders of the banks, the cheapest first where the target can tell."""
+    if model.endswith(SUFFIXES):
+        problem = f"{model}: its tensors are planned already"
+        raise ConfigError(problem, hint="--banks plans package.module:function for each order of the banks")
+    planned = {}
+
+    def plan(target: Target) -> Program:
+        program, planned["inputs"] = program_for(target)
+        planned["method"] = program.file.method
+        return program
+
+    found = bank_orders(resolved, plan)
+    names = [one.region for one in resolved.target.board.memory.banks]
+    rows = [
+        (", ".join(one.banks), *(_arena(one, name) for name in names), f"{one.ticks or ''}", one.refused or "fits")
+        for one in found.orders
+    ]
+    clock = found.ran.clock
+    said = "the first row is the cheapest that works" if found.tells_apart else (
+        f"{found.ran.engine} cannot tell the orders apart: its {clock.value} are {clock.meaning}, wherever memory lies"
+    )  # fmt: skip
+    lines = [label_of(resolved), table(("banks in order", *names, clock.value, ""), rows), said]
+    fields = {"program": model, "needs": (), "temp": 0, "runs": len(rows), "compiler": "", "orders": found.orders}
+    fields |= {**planned, "tells_apart": found.tells_apart}
+    return Answer("\n".join(lines), {**fields_of_target(resolved, found.ran), **fields})
+
+
+def _arena(order: BankOrder, region: str) -> str:
+    return next((f"{arena.nbytes}" for arena in order.arenas if arena.region == region), "")
 
 
 def _text(found: Fit, resolved: Resolved, source: str) -> str:
@@ -87,4 +138,5 @@ def _memory_lines(found: Fit, memory: Memory) -> Iterator[str]:
 
 
 def _fields(found: Fit, model: str) -> dict[str, object]:
-    return {"program": model, "needs": found.needs, "temp": found.temp, "runs": found.runs, "compiler": found.compiler}
+    sizes = {"needs": found.needs, "temp": found.temp, "runs": found.runs, "compiler": found.compiler}
+    return {"program": model, **sizes, "orders": (), "tells_apart": False}

@@ -31,7 +31,7 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
         {
             "file, kind, bytes": "the file, pte or elf, and its size; of an ELF what it takes in memory",
             "methods, constants": f"names of the methods that compute; {CONSTANTS_HELP}; both empty of an ELF",
-            "planned": "a list of method, mem_id, nbytes: its planned buffers; empty of an ELF, whose banks are sections",
+            "planned": "a list of method, mem_id, nbytes: planned buffers; empty of an ELF, whose banks are sections",
             "sections": "a list of name, nbytes; of an ELF also address, and stored: bytes in the file",
             "operators": (
                 "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own, reached; "
