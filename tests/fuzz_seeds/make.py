@@ -15,6 +15,7 @@ from executorch.exir import to_edge
 
 from cortex_m_hil.lowering import Layout, LoweringOptions, lower
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.memory import Placed
 
 
 def _fill(module: torch.nn.Module) -> torch.nn.Module:
@@ -144,6 +145,9 @@ def main() -> None:
         ("kept", _Kept(), _input(1, 1, 4), "channels_last"),
         ("rest", _Rest(), (*_input(3, 6), *_input(1, 1, 3, 3)), "channels_last"),
     ]
+    banks = LoweringOptions(quantize=False, banks=(Placed("fast", 64), Placed("large", 4096)))
+    banked = lower(_fill(conv), _input(1, 2, 4, 4), isa=Isa.SCALAR, name="banks", options=banks)
+    (folder / "banks.pte").write_bytes(banked.pte)
     for name, module, inputs, layout in programs:
         options = LoweringOptions(quantize=False) if layout is None else LoweringOptions(layout=layout)
         program = lower(_fill(module), inputs, isa=Isa.SCALAR, name=name, options=options)
