@@ -519,7 +519,7 @@ def _planning(options: LoweringOptions, title: str) -> tuple[RedzonePlanner | No
     if not any(options.plan):
         return None, {}
     algorithm = planning_algorithm(options.plan[1], title)
-    planner = RedzonePlanner(algorithm) if options.redzones else None
+    planner = RedzonePlanner(algorithm, options.plan[1]) if options.redzones else None
     return planner, {"memory_planning_pass": planning_pass(planner or algorithm)}
 
 

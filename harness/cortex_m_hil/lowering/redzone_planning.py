@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from cortex_m_hil.lowering.capability import feature
+from cortex_m_hil.targets.memory import Placed
 
 RED_ZONE: Final = 256
 """Minimum number of bytes between two tensors: more than the rows by which kernels overrun, and little beside 1M of
@@ -30,14 +31,16 @@ def spaced_offsets(sizes: Sequence[int], alignment: int, start: int) -> tuple[tu
 class RedzonePlanner:
     """A planning algorithm for ExecuTorch's MemoryPlanningPass.
 
-    It lets another one make its plan first, and then moves every tensor within its planned buffer.
+    It lets another one make its plan first, and then moves every tensor within its planned buffer; where there are
+    several banks, to the next one that has room for it and its red zones.
 
     Attributes:
         size_without_redzones: what the other plan takes, in bytes.
     """
 
-    def __init__(self, algorithm: Any) -> None:
+    def __init__(self, algorithm: Any, banks: Sequence[Placed] = ()) -> None:
         self._algorithm = algorithm
+        self._banks = banks
         self.size_without_redzones = 0
 
     def __call__(
@@ -47,24 +50,45 @@ class RedzonePlanner:
         listed = list(specs)
         sizes: list[int] = self._algorithm(alignment, listed, graph_module, graph_signature, extra_padding)
         self.size_without_redzones = sum(-(-size // 16) * 16 for size in sizes)
+        sizes += [0] * (1 + len(self._banks) - len(sizes))
         # The memory planned for a submodule (a branch, a loop's body) lies first in each buffer.
         starts = [*(getattr(graph_module, "input_mem_buffer_sizes", None) or []), *[0] * len(sizes)]
         # A view has no memory fields of its own, it shows those of its base: one of the two is enough.
         roots = list({id(spec.lifetime): spec for spec in listed if _base(spec) is None}.values())
+        self._choose_banks(roots, alignment, starts)
         for memory_id in range(1, len(sizes)):
             mine = [spec for spec in roots if spec.mem_id == memory_id]
+            if not mine:
+                sizes[memory_id] = starts[memory_id]
+                continue
             offsets, sizes[memory_id] = spaced_offsets([spec.nbytes() for spec in mine], alignment, starts[memory_id])
             for spec, offset in zip(mine, offsets, strict=True):
                 spec.mem_offset = offset
         for spec in listed:
             if _base(spec) is not None:
-                spec.mem_offset = _resolved(spec)
+                spec.mem_id, spec.mem_offset = _root(spec).mem_id, _resolved(spec)
         return sizes
+
+    def _choose_banks(self, roots: Sequence[Any], alignment: int, starts: Sequence[int]) -> None:
+        """Set `mem_id` of each spec to its own bank, or to the first other with room; one without stays where it is."""
+        ends = {number: starts[number] for number in range(1, len(self._banks) + 1)}
+        for spec in (one for one in roots if one.mem_id in ends):
+            for number in (spec.mem_id, *(one for one in ends if one != spec.mem_id)):
+                (offset,), needed = spaced_offsets([spec.nbytes()], alignment, ends[number])
+                if needed <= self._banks[number - 1].size:
+                    spec.mem_id, ends[number] = number, offset + spec.nbytes()
+                    break
 
 
 def _base(spec: Any) -> Any:
     """Return the spec whose bytes a view, or an operator working in place, uses; None for others and older wheels."""
     return getattr(spec, "storage_base", None)
+
+
+def _root(spec: Any) -> Any:
+    """Return the spec that has memory of its own, in which another one's bytes lie."""
+    base = _base(spec)
+    return spec if base is None else _root(base)
 
 
 def _resolved(spec: Any) -> int:

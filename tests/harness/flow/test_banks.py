@@ -102,6 +102,17 @@ def test_both_plans_give_the_same_bits_and_each_arena_lies_in_its_bank(dut: Dut,
         assert flow.run(other, greedy).outputs == found.outputs
 
 
+def test_red_zones_spill_to_the_bank_that_has_room(dut: Dut) -> None:
+    memory = dut.target.board.memory
+    program = flow.lower(module(), INPUTS, isa=dut.target.isa, banks=memory.banks, redzones=True)
+    assert program.size_without_redzones == lowered(dut.target.isa, *memory.banks).file.planned_bytes
+    rooms = [bank.size for bank in memory.banks]
+    taken = memory.buffers_of_banks(program.file.planned_sizes)
+    assert all(0 < nbytes <= room for nbytes, room in zip(taken, rooms, strict=True))
+    guarded = flow.run(dut, program, guards=RedZones)
+    assert guarded.outputs == flow.run(dut, lowered(dut.target.isa, *memory.banks)).outputs
+
+
 def test_with_one_bank_the_plan_is_as_without_any(dut: Dut) -> None:
     one = Placed("any", 64 << 10)
     assert lowered(dut.target.isa, one).pte == lowered(dut.target.isa).pte

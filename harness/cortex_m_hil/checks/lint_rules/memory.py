@@ -8,6 +8,7 @@ from typing import Final
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.memory_shortage import Shortage
+from cortex_m_hil.program.pte_file import PteFile
 
 _FILLED_UP: Final = (
     "a kernel filled up with zeros to 3×3, and padding=1, computes the same; so does the runtime builtin"
@@ -90,7 +91,7 @@ def banks(subject: LintSubject) -> Iterator[LintFinding]:
         if nbytes <= room:
             continue
         bank = names[number] if several else ""
-        what = f"method {file.method}: planned buffer {number + 1} needs" if several else "the tensors need"
+        what = f"{_named(file)}: planned buffer {number + 1} needs" if several else "the tensors need"
         there = f"bank {bank} of {target.name}" if several else target.name
         shortage = Shortage("planned", nbytes, room, target, file, subject.program.named, bank)
         problem, hint = f"{nbytes - room} too many", shortage.hint()
@@ -106,8 +107,12 @@ def _without_bank(subject: LintSubject, number: int, nbytes: int) -> LintFinding
     banks = target.board.memory.banks
     names = ", ".join(bank.region for bank in banks)
     text = (
-        f"method {file.method}: planned buffer {number} of {nbytes} bytes has no bank: {target.name} has "
+        f"{_named(file)}: planned buffer {number} of {nbytes} bytes has no bank: {target.name} has "
         f"{counted(len(banks), 'bank')} ({names})"
     )
     shortage = Shortage("planned", nbytes, 0, target, file, subject.program.named)
     return LintFinding(Rule.PLANNED_POOL, text, hint=shortage.hint(), details=tuple(shortage.details()))
+
+
+def _named(file: PteFile) -> str:
+    return f"{file.source or 'the program'}, method {file.method}"
