@@ -36,10 +36,10 @@ _TAIL: Final = 4096  # bytes of git's log that are read
 
 @dataclass(frozen=True)
 class Checkout:
-    """A checkout of ExecuTorch, and one of the CMSIS-NN that it pins."""
+    """A checkout of ExecuTorch, and one of CMSIS-NN; None: the one that its build finds."""
 
     source: Path
-    cmsis_nn: Path
+    cmsis_nn: Path | None
 
 
 def release_of_wheel() -> str:

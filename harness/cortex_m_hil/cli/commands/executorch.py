@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from cortex_m_hil.cli.output import Progress, going_on
 from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError
 from cortex_m_hil.runner import executorch_build, executorch_checkout
 from cortex_m_hil.runner.executorch_build import BuildRequest, InstalledPrefix
-from cortex_m_hil.runner.executorch_checkout import fetch_checkout, release_of_wheel
+from cortex_m_hil.runner.executorch_checkout import Checkout, fetch_checkout, release_of_wheel
 from cortex_m_hil.runner.executorch_install import STANDS_IN
 from cortex_m_hil.targets.cpu import HOST, cpu_name
 from cortex_m_hil.targets.load import load_user_targets
@@ -32,6 +33,50 @@ def _executorch() -> None:
     """Install ExecuTorch itself, with CMSIS-NN, for targets to run."""
 
 
+Cpus = Annotated[
+    list[str] | None,
+    typer.Option("--cpu", metavar="NAME", help="A CPU, such as cortex-m4; repeatable", show_default=False),
+]
+Source = Annotated[
+    Path | None, typer.Option("--source", help="A checkout of ExecuTorch: nothing is fetched", show_default=False)
+]
+Ref = Annotated[
+    str,
+    typer.Option("--ref", help="The tag, branch or commit [default: the installed executorch's]", show_default=False),
+]
+Repository = Annotated[str, typer.Option("--repository", metavar="URL", help="Where ExecuTorch is fetched from")]
+CmsisNn = Annotated[
+    Path | None,
+    typer.Option("--cmsis-nn", help="A checkout of CMSIS-NN [default: what ExecuTorch pins]", show_default=False),
+]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Options about the sources that are built."""
+
+    source: Source = None
+    ref: Ref = ""
+    repository: Repository = executorch_checkout.REPOSITORY
+    cmsis_nn: CmsisNn = None
+
+    def require_one(self) -> None:
+        """Raise ConfigError where a checkout is named, and also what to fetch."""
+        if self.source is not None and (self.ref or self.repository != executorch_checkout.REPOSITORY):
+            raise ConfigError(
+                "--source is a checkout that is there, --ref and --repository say what to fetch",
+                hint="leave out --source, or the others",
+            )
+
+    def checkout(self) -> Checkout:
+        """Return the checkouts to build, which are fetched where none is named."""
+        if self.source is not None:
+            return Checkout(self.source, self.cmsis_nn)
+        with going_on("the same command goes on where it ended"), Progress("ExecuTorch") as told:
+            found = fetch_checkout(self.ref or release_of_wheel(), self.repository, told)
+        return replace(found, cmsis_nn=self.cmsis_nn or found.cmsis_nn)
+
+
 @executorch.command(
     "install",
     epilog=json_fields(
@@ -45,29 +90,11 @@ def _executorch() -> None:
     ),
 )
 def install(
+    what: Sources,
     target: OptionalTarget = None,
-    cpu: Annotated[
-        list[str] | None,
-        typer.Option("--cpu", metavar="NAME", help="A CPU, such as cortex-m4; repeatable", show_default=False),
-    ] = None,
-    source: Annotated[
-        Path | None, typer.Option("--source", help="A checkout of ExecuTorch: nothing is fetched", show_default=False)
-    ] = None,
-    ref: Annotated[
-        str,
-        typer.Option(
-            "--ref", help="The tag, branch or commit [default: the installed executorch's]", show_default=False
-        ),
-    ] = "",
-    repository: Annotated[
-        str, typer.Option("--repository", metavar="URL", help="Where ExecuTorch is fetched from")
-    ] = executorch_checkout.REPOSITORY,
+    cpu: Cpus = None,
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[-- -DNAME=VALUE...]", help="Options for CMake", show_default=False)
-    ] = None,
-    cmsis_nn: Annotated[
-        Path | None,
-        typer.Option("--cmsis-nn", help="A checkout of CMSIS-NN [default: what ExecuTorch pins]", show_default=False),
     ] = None,
     link: Annotated[
         str,
@@ -89,22 +116,15 @@ def install(
     target of each CPU, and targets of that CPU run ExecuTorch with --runtime=executorch; with --link only where
     HIL_EXECUTORCH_PREFIX names that link. A fetch or build that was interrupted resumes.
     """
-    if source is not None and (ref or repository != executorch_checkout.REPOSITORY):
-        raise ConfigError(
-            "--source is a checkout that is there, --ref and --repository say what to fetch",
-            hint="leave out --source, or the others",
-        )
+    what.require_one()
     known = load_user_targets()
     names = _cpus(known, cpu or (), target or ())
     if link and "{cpu}" not in link and len(names) > 1:
         raise ConfigError(f"--link {link} is one place, and there are {len(names)} CPUs", hint="--link 'prefix-{cpu}'")
-    if source is None:
-        with going_on("the same command goes on where it ended"), Progress("ExecuTorch") as told:
-            found = fetch_checkout(ref or release_of_wheel(), repository, told)
-        source, cmsis_nn = found.source, cmsis_nn or found.cmsis_nn
+    checkout = what.checkout()
 
     def ask(name: str) -> Answer:
-        request = BuildRequest(source, name, cmsis_nn, tuple(options or ()), coverage)
+        request = BuildRequest(checkout.source, name, checkout.cmsis_nn, tuple(options or ()), coverage)
         with going_on("the same command goes on where it ended"), Progress(name) as told:
             found = executorch_build.install_prefix(request, told, Path(link.replace("{cpu}", name)) if link else None)
             tested = "" if link or coverage else _self_test(known, name)
