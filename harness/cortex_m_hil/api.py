@@ -498,7 +498,12 @@ class OpenTarget:
 
     @checked_call("hil.budget")
     def budget(
-        self, *, instructions: int | None = None, flash: int | str | None = None, ram: int | str | None = None
+        self,
+        *,
+        instructions: int | None = None,
+        flash: int | str | None = None,
+        ram: int | str | None = None,
+        bank: Mapping[str, int | str] | None = None,
     ) -> None:
         """Limit what each program takes that runs here from now on, by any method but `localize`.
 
@@ -508,6 +513,7 @@ class OpenTarget:
             instructions: CPU instructions of one run, of a stream those of a frame: an exact number, on QEMU.
             flash: bytes of the `.pte`, as a number or as `"256K"`.
             ram: bytes of its memory plan, in the same form; what red zones take of it does not count.
+            bank: bytes of its memory plan in single banks, by the names of their regions: `{"dtcm": "64K"}`.
 
         Raises:
             ConfigError: a limit makes no sense, or nothing ran under the budget before. A run raises it where
@@ -516,7 +522,7 @@ class OpenTarget:
         __tracebackhide__ = True
         self.require_judged()
         try:
-            self._set_budget(Budget.of(instructions, flash, ram))
+            self._set_budget(Budget.of(instructions, flash, ram, bank))
         except ValueError as error:
             hint = 'such as hil.budget(instructions=12_000, ram="4K")'
             raise ConfigError(f"hil.budget: {error}", hint=hint) from None

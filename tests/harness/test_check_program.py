@@ -263,9 +263,29 @@ def check(target: hil.OpenTarget) -> hil.Comparison:
     return target.check_program(SMALL.program, [X], [Y])
 
 
+def test_a_budget_of_a_bank_is_judged_by_its_region(limited: hil.OpenTarget) -> None:
+    [bank] = limited.target.board.memory.banks
+    figure = limited.run(hil.load_program(SMALL.program), [X]).stats["planned"].used
+    limited.budget(bank={bank.region: figure})
+    assert check(limited).ok
+    limited.budget(bank={bank.region: figure - 1})
+    with pytest.raises(errors.BudgetExceeded, match=f"{figure} bytes of bank {bank.region}, {figure - 1} allowed"):
+        check(limited)
+    limited.budget(bank={"dtcm": "64K"})
+    with pytest.raises(errors.ConfigError, match=f"bank 'dtcm' cannot be judged: the target has {bank.region}"):
+        check(limited)
+    for wrong in ({}, {1: 2}, "64K", {"ram": 0}):
+        with pytest.raises(errors.ConfigError, match=r"hil\.budget: "):
+            limited.budget(bank=wrong)  # type: ignore[arg-type]
+
+
 def test_a_budget_is_kept_to_the_last_unit_and_exceeded_by_one(limited: hil.OpenTarget) -> None:
     result = limited.run(hil.load_program(SMALL.program), [X])
-    took = {"instructions": result.instructions, "flash": len(SMALL.program), "ram": result.stats["planned"].used}
+    took: dict[str, Any] = {
+        "instructions": result.instructions,
+        "flash": len(SMALL.program),
+        "ram": result.stats["planned"].used,
+    }
     limited.budget(**took)
     assert check(limited).ok and limited.run(hil.load_program(SMALL.program), [X]).outputs
     weigh = {"instructions": "takes", "flash": "flash", "ram": "held"}
@@ -295,14 +315,15 @@ def test_a_verdict_on_outputs_goes_before_a_budget(limited: hil.OpenTarget) -> N
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        ({}, "no limit: instructions=, flash= or ram="),
+        ({}, "no limit: instructions=, flash=, ram= or bank="),
         ({"instructions": 0}, "instructions=0: 1 or more"),
         ({"instructions": 1.5}, "instructions=1.5: a whole number"),
         ({"instructions": True}, "instructions=True: a whole number"),
         ({"instructions": 1 << 63}, "1 or more, in 64 bits"),
         ({"ram": "1Q"}, "'1Q' is not a size"),
         ({"flash": -5}, "-5 is not a size"),
-        ({"bank": {}}, "unexpected keyword argument 'bank'"),
+        ({"bank": {}}, "bank={}: sizes by the names of regions"),
+        ({"banks": {}}, "unexpected keyword argument 'banks'"),
     ],
 )
 def test_what_is_no_budget(limited: hil.OpenTarget, limits: dict[str, Any], told: str) -> None:

@@ -5,7 +5,7 @@ A budget that cannot be judged is a ConfigError, never a pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -23,6 +23,7 @@ from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.memory import parse_size
 from cortex_m_hil.targets.target import Clock
 
+_BANK: Final = "bank "  # before the name of a bank's region, in the name of a limit
 _SHOWN: Final = 4  # operators, and parts of a file
 _HINT: Final = "where the growth is meant, raise the limit"
 _MORE: Final = {
@@ -40,33 +41,44 @@ class Budget:
         instructions: CPU instructions of one run, an exact number.
         flash: bytes of the `.pte`.
         ram: bytes of its memory plan, without red zones.
+        bank: bytes of its memory plan in single banks, by the names of their regions.
     """
 
     instructions: int | None = None
     flash: int | None = None
     ram: int | None = None
+    bank: Mapping[str, int] | None = None
 
     @classmethod
-    def of(cls, instructions: Any = None, flash: Any = None, ram: Any = None) -> Budget:
+    def of(cls, instructions: Any = None, flash: Any = None, ram: Any = None, bank: Any = None) -> Budget:
         """Return the budget of what a user wrote: numbers of 1 or more, sizes also as `"256K"`.
 
         Raises:
             ValueError: one is no such number, or there is none at all.
         """
+        if bank is not None and not (isinstance(bank, Mapping) and {type(name) for name in bank} == {str}):
+            raise ValueError(f"bank={shown(bank)}: sizes by the names of regions, such as {{'dtcm': '64K'}}")
+        banks = None if bank is None else {name: parse_size(size) for name, size in bank.items()}
         if instructions is not None and (not isinstance(instructions, int) or isinstance(instructions, bool)):
             raise ValueError(f"instructions={shown(instructions)}: a whole number")
         limits = {"instructions": instructions}
         limits |= {name: None if size is None else parse_size(size) for name, size in (("flash", flash), ("ram", ram))}
-        for name, limit in limits.items():
+        for name, limit in {**limits, **(banks or {})}.items():
             if limit is not None and not 1 <= limit < 1 << 63:
                 raise ValueError(f"{name}={shown(limit)}: 1 or more, in 64 bits")
-        if all(limit is None for limit in limits.values()):
-            raise ValueError("no limit: instructions=, flash= or ram=")
-        return cls(**limits)
+        if banks is None and all(limit is None for limit in limits.values()):
+            raise ValueError("no limit: instructions=, flash=, ram= or bank=")
+        return cls(**limits, bank=banks)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Return the limits by the names of their figures, such as `flash` and `bank dtcm`."""
+        known = {"instructions": self.instructions, "flash": self.flash, "ram": self.ram}
+        banks = {f"{_BANK}{name}": limit for name, limit in (self.bank or {}).items()}
+        return {name: limit for name, limit in known.items() if limit is not None} | banks
 
     def __str__(self) -> str:
-        known = {"instructions": self.instructions, "flash": self.flash, "ram": self.ram}
-        return ", ".join(f"{name}={limit}" for name, limit in known.items() if limit is not None)
+        return ", ".join(f"{name}={limit}" for name, limit in self.limits.items())
 
 
 def require_budget(
@@ -84,13 +96,14 @@ def require_budget(
 
     Raises:
         BudgetExceeded: it took more; the message has each figure, its limit and what takes the most.
-        ConfigError: instructions are limited, and the target counts none.
+        ConfigError: instructions are limited, and the target counts none; or it has no such bank.
     """
     found = {"instructions": result.instructions, "flash": len(program.pte), "ram": _planned_bytes(program)}
+    found |= _bytes_in_banks(budget, dut, program)
     over = [
         (name, figure, limit)
-        for name, figure in found.items()
-        if (limit := getattr(budget, name)) is not None and figure is not None and figure > limit
+        for name, limit in budget.limits.items()
+        if (figure := found[name]) is not None and figure > limit
     ]
     if over:
         names = [name for name, _, _ in over]
@@ -98,7 +111,7 @@ def require_budget(
             f"{program.name}{what and f', {what}'}: {'; '.join(_excess(*one) for one in over)}",
             target=dut.resolved.display_name,
             details=[detail for name in names for detail in _heaviest(name, dut, program, inputs, result)],
-            hint="; ".join([*(_MORE[name] for name in names), _HINT]),
+            hint="; ".join([*dict.fromkeys(_MORE.get(name, _MORE["ram"]) for name in names), _HINT]),
         )
     if budget.instructions is not None and result.instructions is None:
         _tell_not_judged(budget.instructions, dut, result.ran.clock)
@@ -108,6 +121,26 @@ def _planned_bytes(program: Program) -> int:
     """Return the bytes of a program's memory plan, without red zones."""
     without = program.size_without_redzones
     return program.file.planned_bytes if without is None else without
+
+
+def _bytes_in_banks(budget: Budget, dut: Dut, program: Program) -> dict[str, int]:
+    """Return the bytes of a program's memory plan in each bank that is limited, by the name of the limit.
+
+    Raises:
+        ConfigError: the target has no such bank, or its tensors are spread by red zones.
+    """
+    memory = dut.target.board.memory
+    names = [bank.region for bank in memory.banks]
+    found = dict(zip(names, memory.buffers_of_banks(program.file.planned_sizes), strict=False))
+    where = dut.resolved.display_name
+    for name in budget.bank or ():
+        if name not in found:
+            what = f"a budget of the bank {shown(name)} cannot be judged: the target has {', '.join(names)}"
+            raise ConfigError(what, target=where, hint="memory: {banks: …} of the target names them")
+        if program.size_without_redzones is not None:
+            what = f"a budget of the bank {shown(name)} cannot be judged of a plan with red zones"
+            raise ConfigError(what, target=where, hint="leave out --redzones, or limit ram")
+    return {f"{_BANK}{name}": found[name] for name in budget.bank or ()}
 
 
 def _excess(name: str, figure: int, limit: int) -> str:
@@ -132,8 +165,11 @@ def _heaviest(
 ) -> list[tuple[str, str]]:
     """Return what takes the most of a figure, as details; or why it is not known, which must not hide the verdict."""
     try:
-        if name == "ram":
-            return list(peak_details(program.file, program.named))
+        if name not in ("instructions", "flash"):
+            regions = [bank.region for bank in dut.target.board.memory.banks]
+            bank = name.removeprefix(_BANK)
+            several = len(regions) > 1 and bank in regions
+            return list(peak_details(program.file, program.named, regions.index(bank) + 1 if several else 0))
         if name == "flash":
             return list(_largest_parts(program))
         rows = operator_costs(dut, program, inputs, result.ticks, result.ran.clock)

@@ -157,6 +157,7 @@ class BudgetEntry(_Strict):
     instructions: _Limit | None = None
     flash: _Limit | None = None
     ram: _Limit | None = None
+    bank: dict[str, _Limit] | None = None
 
 
 class BundleJudgement(_Strict):

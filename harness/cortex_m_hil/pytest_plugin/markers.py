@@ -24,8 +24,8 @@ DESCRIPTIONS: Final = (
     'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',
     "xfail_on(pattern, *, reason, raises=VerdictError): strictly expected to fail on matching targets",
     "target_timeout(seconds): engine time that a program of this test may take",
-    'hil_budget(pattern="*", *, instructions=None, flash=None, ram=None): the most that each program of this test may '
-    "take on matching targets",
+    'hil_budget(pattern="*", *, instructions=None, flash=None, ram=None, bank=None): the most that each program of '
+    "this test may take on matching targets",
 )
 SHORTEST: Final = 0.01  # seconds; with less, every program hangs
 Found = TypeVar("Found")
@@ -183,7 +183,7 @@ def target_timeout(seconds: float) -> float:
 
 
 def hil_budget(
-    pattern: str = "*", *, instructions: Any = None, flash: Any = None, ram: Any = None
+    pattern: str = "*", *, instructions: Any = None, flash: Any = None, ram: Any = None, bank: Any = None
 ) -> Callable[[Resolved], Budget | None]:
     """Interpret `@pytest.mark.hil_budget(…)`: what each program of the test may take on some targets.
 
@@ -192,6 +192,7 @@ def hil_budget(
         instructions: as of `OpenTarget.budget`.
         flash: likewise.
         ram: likewise.
+        bank: likewise.
 
     Returns:
         A function that gives the budget for a target; None where the pattern does not match. It raises ConfigError
@@ -201,7 +202,7 @@ def hil_budget(
         TypeError: `pattern` is no text.
         ValueError: a limit makes no sense, or there is none.
     """
-    limits, matches = Budget.of(instructions, flash, ram), _matching(pattern)
+    limits, matches = Budget.of(instructions, flash, ram, bank), _matching(pattern)
 
     def limited(resolved: Resolved) -> Budget | None:
         known = [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]
