@@ -322,7 +322,7 @@ def test_a_verdict_on_outputs_goes_before_a_budget(limited: hil.OpenTarget) -> N
         ({"instructions": 1 << 63}, "1 or more, in 64 bits"),
         ({"ram": "1Q"}, "'1Q' is not a size"),
         ({"flash": -5}, "-5 is not a size"),
-        ({"bank": {}}, "bank={}: sizes by the names of regions"),
+        ({"bank": {}}, "sizes by the names of regions, such as"),
         ({"banks": {}}, "unexpected keyword argument 'banks'"),
     ],
 )

@@ -63,7 +63,7 @@ class Budget:
             raise ValueError(f"instructions={shown(instructions)}: a whole number")
         limits = {"instructions": instructions}
         limits |= {name: None if size is None else parse_size(size) for name, size in (("flash", flash), ("ram", ram))}
-        for name, limit in {**limits, **(banks or {})}.items():
+        for name, limit in (*limits.items(), *(banks or {}).items()):
             if limit is not None and not 1 <= limit < 1 << 63:
                 raise ValueError(f"{name}={shown(limit)}: 1 or more, in 64 bits")
         if banks is None and all(limit is None for limit in limits.values()):

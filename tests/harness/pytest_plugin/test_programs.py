@@ -148,7 +148,7 @@ def test_files_that_are_no_cases_are_errors_of_collection(pytester: pytest.Pytes
 
 def test_budgets_that_say_nothing_are_errors_of_their_tests(pytester: pytest.Pytester, suite: Path) -> None:
     mistakes = {
-        "hil_budget()": "hil_budget(): no limit: instructions=, flash= or ram=",
+        "hil_budget()": "hil_budget(): no limit: instructions=, flash=, ram= or bank=",
         "hil_budget(ram='1Q')": "'1Q' is not a size such as 65536, 64K or 2M",
         "hil_budget(1000)": "hil_budget(1000): no limit",
         "hil_budget(7, ram=1)": "a target's name or a pattern, not 7",
