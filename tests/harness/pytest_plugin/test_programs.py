@@ -152,7 +152,7 @@ def test_budgets_that_say_nothing_are_errors_of_their_tests(pytester: pytest.Pyt
         "hil_budget(ram='1Q')": "'1Q' is not a size such as 65536, 64K or 2M",
         "hil_budget(1000)": "hil_budget(1000): no limit",
         "hil_budget(7, ram=1)": "a target's name or a pattern, not 7",
-        "hil_budget(bank=1)": "hil_budget(bank=1): *unexpected keyword argument 'bank'",
+        "hil_budget(bank=1)": "hil_budget(bank=1): *bank=1: sizes by the names of regions",
         "hil_budget('m4qemu', ram=1)": "hil_budget('m4qemu'): no target has such a name",
         "hil_budget(instructions=99)": "a budget of 99 instructions cannot be judged",
     }
