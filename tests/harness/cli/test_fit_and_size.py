@@ -74,7 +74,6 @@ def test_fit_tries_the_orders_of_the_banks(hil: Hil, tmp_path: Path) -> None:
     assert " cannot tell the orders apart: its instructions are exact, wherever memory lies" in shown
 
 
-@pytest.mark.slow
 def test_what_fit_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
     expect(hil("inspect", "fit", "resnet", "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: no network 'resnet'")
     for board, simulator in (("nucleo-f446re", "m4-qemu"), ("alif-e8", "m55-qemu"), ("rpi-pico", "m0plus-fvp")):
