@@ -13,18 +13,18 @@ if str(ROOT / "tests" / "support") not in sys.path:
     sys.path.append(str(ROOT / "tests" / "support"))
 
 from known_bugs.bugs import BUGS, How, KnownBug, Shown  # noqa: E402 - found by the line above
-from known_bugs.finds import FOUND, UNTRIED  # noqa: E402
+from known_bugs.found_bugs import FOUND_BUGS, UNTRIED  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "known_bugs.md"
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
-_FINDS: Final = "| find | what is wrong | where | caught by | workaround |\n|---|---|---|---|---|\n"
+_NUMBERED: Final = "| number | what is wrong | where | caught by | workaround |\n|---|---|---|---|---|\n"
 _THREADS: Final = "| what is wrong | where | caught by |\n|---|---|---|\n"
 _ALL: Final = {"m4-qemu", "m0-qemu", "m55-qemu"}  # one of each ISA class
 
 
 def rendered(page: str) -> str:
     """Return the page with its tables and its count made anew."""
-    made = {"finds": _finds(), "threads": _threads(), "count": _count(BUGS)}
+    made = {"bugs": _numbered(), "threads": _threads(), "count": _count(BUGS)}
     return _BLOCK.sub(lambda block: block[1] + made[block[2]], page)
 
 
@@ -50,10 +50,10 @@ def _kind(bug: KnownBug) -> str:
     return best or _KINDS[3 if bug.shown_by else 4]
 
 
-def _finds() -> str:
+def _numbered() -> str:
     """Return the table of what this project found, by number."""
     numbered = {int(number): bug for bug in BUGS for number in _numbers(bug)}
-    return _FINDS + "".join(_find_row(bug, number) for number, bug in sorted(numbered.items()))
+    return _NUMBERED + "".join(_numbered_row(bug, number) for number, bug in sorted(numbered.items()))
 
 
 def _threads() -> str:
@@ -63,14 +63,14 @@ def _threads() -> str:
 
 
 def _numbers(bug: KnownBug) -> list[str]:
-    return [one.removeprefix("find ") for one in bug.upstream if one.startswith("find ")]
+    return [one.removeprefix("known bug ") for one in bug.upstream if one.startswith("known bug ")]
 
 
-def _find_row(bug: KnownBug, number: int) -> str:
-    find = FOUND[number]
-    workaround = f"{find.workaround} (not tried)" if number in UNTRIED else find.workaround
-    where = ", ".join(filter(None, (find.where, _links(bug))))
-    return _row(str(number), f"**{bug.name}**: {find.what}", where, _caught(bug), workaround)
+def _numbered_row(bug: KnownBug, number: int) -> str:
+    found = FOUND[number]
+    workaround = f"{found.workaround} (not tried)" if number in UNTRIED else found.workaround
+    where = ", ".join(filter(None, (found.where, _links(bug))))
+    return _row(str(number), f"**{bug.name}**: {found.what}", where, _caught(bug), workaround)
 
 
 def _row(*cells: str) -> str:
@@ -78,7 +78,7 @@ def _row(*cells: str) -> str:
 
 
 def _links(bug: KnownBug) -> str:
-    return ", ".join(_link(one) for one in bug.upstream if not one.startswith("find "))
+    return ", ".join(_link(one) for one in bug.upstream if not one.startswith("known bug "))
 
 
 def _caught(bug: KnownBug) -> str:

@@ -1,4 +1,4 @@
-"""Find 39 on an installed ExecuTorch: lint refuses just the convolutions of a row that CMSIS-NN gets wrong on MVE."""
+"""Known bug 39 on an installed ExecuTorch: lint refuses just the rows' convolutions that CMSIS-NN gets wrong on MVE."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_lint_foresees_what_a_target_gets_wrong(target: hil.api.OpenTarget) -> N
         if not grave:
             target.check(module, inputs)
             continue
-        assert "find 39" in grave[0].message or "scratch" in grave[0].message, grave[0]
+        assert "known bug 39" in grave[0].message or "scratch" in grave[0].message, grave[0]
         with pytest.raises(VerdictError):
             target.check(module, inputs, lint=False)
     assert (foreseen > CONVOLUTIONS // 8) == (target.isa is hil.Isa.MVE)

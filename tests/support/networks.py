@@ -98,7 +98,7 @@ class CachedAttention(nn.Module):
     """Attention of a token of (1, 1, 8) to all before it, whose keys and values it keeps.
 
     ``write(cache, position, row)`` puts a row into a cache, in one of the ways of models. Layers have no bias: with
-    one, ExecuTorch does not lower the product of a layer and of anything else (find 27).
+    one, ExecuTorch does not lower the product of a layer and of anything else (known bug 27).
     """
 
     keys: torch.Tensor

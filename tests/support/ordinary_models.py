@@ -173,7 +173,7 @@ _IMAGE = ((1, 3, 8, 8),)
 _ROWS = ((2, 16),)
 _TIME = ((1, 10, 6),)
 _VIEW = Obstacle(LintError, "is a view of value .* without a copy")
-"""docs/known_bugs.md, find 24."""
+"""Known bug 24 (docs/known_bugs.md)."""
 _NO_SCALE = Obstacle(LintError, "on integers ExecuTorch computes without their scales")
 """A number is compared with quantised integers."""
 

@@ -62,7 +62,7 @@ def spread(shape: Sequence[int]) -> torch.Tensor:
     """Return numbers whose neighbours in the last dimension differ by more than 1.
 
     Of numbers with next to no variance ExecuTorch's kernels, and so builtin's, give another deviation than torch
-    (find 29).
+    (known bug 29).
     """
     return torch.rand(tuple(shape)) + 2 * (torch.arange(shape[-1]) % 2)
 
@@ -86,7 +86,7 @@ def _numbers(rank: int) -> tuple[nn.Module, Tensors]:
 def _roundings(rank: int) -> tuple[nn.Module, Tensors]:
     """Return roundings and divisions: of whole numbers, and of halves, where a tie goes to the even one.
 
-    Quotients are exact and not zero, since ExecuTorch's are not rounded, nor have its zeros ATen's sign (find 25).
+    Quotients are exact and not zero, since ExecuTorch's are not rounded, nor have its zeros ATen's sign (known bug 25).
     """
     _, _, *inner = sizes(1, 4, rank=rank)
     x = torch.cat((torch.randn(size(), 4, *inner) * 9, torch.randint(-9, 10, (2, 4, *inner)) / 2))
@@ -139,7 +139,7 @@ def _integers(rank: int) -> tuple[nn.Module, Tensors]:
     rows, columns, *inner = sizes(size(), size(2), rank=rank)
     x, z = (torch.randint(-9, 10, (rows, columns, *inner)) for _ in range(2))
     y = torch.randint(1, 10, (rows, 1, *inner)) * (torch.randint(0, 2, (rows, 1, *inner)) * 2 - 1)
-    # Remainders of one sign: ExecuTorch's have the dividend's, torch's the divisor's (find 30).
+    # Remainders of one sign: ExecuTorch's have the dividend's, torch's the divisor's (known bug 30).
     return _of(
         lambda x, y, z: (
             x + y, torch.sub(x, y, alpha=3), x * y, x.abs(), -x, torch.maximum(x, y), torch.minimum(x, y),
@@ -410,8 +410,8 @@ BY_TORCH_ALONE = (
     "aten::select_copy.int_out", "aten::silu.out", "aten::slice_copy.Tensor_out", "aten::slice_scatter.out",
     "aten::split_with_sizes_copy.out", "aten::sum.IntList_out",
 )  # fmt: skip
-"""Of channels-last tensors: ExecuTorch's kernels refuse them, or compute as if they were contiguous (find 36), or have
-no such operator; a state of theirs stays contiguous."""
+"""Operators that only torch computes right on channels-last tensors: ExecuTorch's kernels refuse such tensors, compute
+as if they were contiguous (known bug 36), or are missing; and state of theirs stays contiguous."""
 
 
 _DRAWS = {Form.CHANNELS_LAST: 1, Form.MIXED: 4, Form.ANY: 2}
@@ -478,7 +478,7 @@ def _agree_on(
 
 
 def _wrong_views(program: Program) -> set[int]:
-    """Return the values that no runtime computes right: find 24."""
+    """Return the values that no runtime computes right: known bug 24."""
     values = program.file.values
     pairs = ((view.value, values[view.base].spec, values[view.value].spec) for view in Lifetimes(program.file).views)
     return {view for view, base, spec in pairs if base is not None and spec is not None and not base.reads_as(spec)}

@@ -121,7 +121,7 @@ class _Builder:
     def activation(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
         """Return an activation of any value: one that is lowered to a table.
 
-        executorch 1.5.1 lowers those that are made of several operators only behind a layer (clamps: find 16 of
+        executorch 1.5.1 lowers those that are made of several operators only behind a layer (clamps: known bug 16 of
         docs/known_bugs.md).
         """
         active = self.choice(ACTIVATIONS)
@@ -154,7 +154,7 @@ class _Builder:
         """Return MobileNetV3's gate: a factor for every channel.
 
         Of more than a half, and of a relu that lets something through: ExecuTorch lowers a hard sigmoid wrongly whose
-        outputs are all less, and a layer whose inputs are all zero (docs/known_bugs.md, finds 14 and 15).
+        outputs are all less, and a layer whose inputs are all zero (docs/known_bugs.md, known bugs 14 and 15).
         """
         first, last = nn.Conv2d(channels, 4, 1), nn.Conv2d(4, channels, 1)
         nn.init.constant_(first.bias, 0.5)  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ def product_of_32_bits(call: OperatorCall) -> str:
 def factors_of_16_bits(call: OperatorCall) -> str:
     """Check that zero points of a product fit in 16 bits.
 
-    CMSIS-NN's arm_elementwise_mul_s8 adds them in 16 bits on DSP (find 20 in docs/known_bugs.md).
+    CMSIS-NN's arm_elementwise_mul_s8 adds them in 16 bits on DSP (known bug 20 in docs/known_bugs.md).
     """
     for name, zero_point in _zero_points(call).items():
         if abs(zero_point) > _MOST_OF_16_BITS:
@@ -122,7 +122,7 @@ _LARGEST_PRODUCT: Final = 128 * 255  # of an int8 weight and an input less its z
 def sums_of_32_bits(call: OperatorCall) -> str:
     """Check that sums which begin with a layer's bias fit in int32, also on MVE where `kernel_sum` has the bias.
 
-    They may leave int32 where the layer's input has next to no range (find 34 in docs/known_bugs.md).
+    They may leave int32 where the layer's input has next to no range (known bug 34 in docs/known_bugs.md).
     """
     for name in ("bias", "kernel_sum"):
         value = call.value({"bias": 2, "kernel_sum": 3}[name])

@@ -17,7 +17,7 @@ _REVERSED_FROM: Final = 16
 def grouped_with_bias(call: OperatorCall) -> str:
     """Check that a grouped convolution has a bias.
 
-    Without one, CMSIS-NN adds what lies behind the null pointer to the sums (find 9 in docs/known_bugs.md).
+    Without one, CMSIS-NN adds what lies behind the null pointer to the sums (known bug 9 in docs/known_bugs.md).
     """
     depth, channels = call["weight"].shape[-1:], call["input"].shape[-1 if _is_nhwc(call) else 1 :][:1]
     if "bias" in call.tensors or depth == channels:
@@ -45,8 +45,9 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
 def every_output_row_written(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution computes a call rightly.
 
-    It does not where the scratch is too small (find 1 in docs/known_bugs.md), where the vertical padding is no
-    multiple of the stride (find 2), and where the kernel has fewer rows than stride and padding together (find 21).
+    It does not where the scratch is too small (known bug 1 in docs/known_bugs.md), where the vertical padding is no
+    multiple of the stride (known bug 2), and where the kernel has fewer rows than stride and padding together (known
+    bug 21).
     """
     stride, paddings = call.ints(3) or (), call.ints(4) or ()
     if len(stride) != 2 or len(paddings) != 2 or any(len(call[name].shape) != 4 for name in ("input", "weight", "out")):
@@ -79,7 +80,7 @@ def every_output_row_written(call: OperatorCall) -> str:
 def one_row_read_to_its_end(call: OperatorCall) -> str:
     """Check that CMSIS-NN's arm_convolve_1_x_n_s8 computes a convolution of one row rightly on MVE.
 
-    It ignores vertical padding, and needs a horizontal one whose end the last window reaches (find 39 in
+    It ignores vertical padding, and needs a horizontal one whose end the last window reaches (known bug 39 in
     docs/known_bugs.md).
     """
     stride, padding, dilation = (call.ints(at) or () for at in (3, 4, 5))

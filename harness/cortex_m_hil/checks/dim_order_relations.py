@@ -89,7 +89,7 @@ def known_orders(call: OperatorCall) -> str:
     """Check that input and output are in a dim order that ExecuTorch's max pool and var know.
 
     Their `tensor_is_default_or_channels_last_dim_order` refuses others of the same bytes, which the exporter derives
-    for a single channel (find 6 in docs/known_bugs.md).
+    for a single channel (known bug 6 in docs/known_bugs.md).
     """
     if all(is_default(call[name]) or is_channels_last(call[name]) for name in ("self", "out")):
         return ""
@@ -99,7 +99,7 @@ def known_orders(call: OperatorCall) -> str:
 def broadcasts_contiguous(call: OperatorCall) -> str:
     """Check that the output is contiguous where shapes differ.
 
-    ExecuTorch's portable operators that broadcast write a channels-last output in contiguous order (find 5 in
+    ExecuTorch's portable operators that broadcast write a channels-last output in contiguous order (known bug 5 in
     docs/known_bugs.md).
     """
     out = call["out"]
@@ -112,7 +112,7 @@ def copy_keeps_storage_order(call: OperatorCall) -> str:
     """Check that a copy's source has the bytes of its output.
 
     ExecuTorch takes the bytes of a source of the same shape as they are, and broadcasts another in contiguous order
-    (find 36 in docs/known_bugs.md).
+    (known bug 36 in docs/known_bugs.md).
     """
     src, out = call["src"], call["out"]
     if are_stored_alike(src, out) or (src.shape != out.shape and is_contiguous(src) and is_contiguous(out)):
@@ -126,7 +126,7 @@ def copy_keeps_storage_order(call: OperatorCall) -> str:
 def keeps_its_bytes(call: OperatorCall) -> str:
     """Check that input and output are the same elements in the same bytes.
 
-    ExecuTorch's squeeze and unsqueeze copy the bytes as they are, whatever the dim orders (find 36 in
+    ExecuTorch's squeeze and unsqueeze copy the bytes as they are, whatever the dim orders (known bug 36 in
     docs/known_bugs.md).
     """
     if call["self"].numel == call["out"].numel and not call["self"].reads_as(call["out"]):
@@ -147,7 +147,7 @@ def has_known_order(call: OperatorCall) -> str:
 def indices_as_out(call: OperatorCall) -> str:
     """Check that indices lie as the output does.
 
-    ExecuTorch's max pool writes indices where the output's items lie (find 36 in docs/known_bugs.md).
+    ExecuTorch's max pool writes indices where the output's items lie (known bug 36 in docs/known_bugs.md).
     """
     if are_stored_alike(call["indices"], call["out"]):
         return ""
@@ -157,7 +157,7 @@ def indices_as_out(call: OperatorCall) -> str:
 def inputs_joined_as_stored(call: OperatorCall) -> str:
     """Check that tensors are joined along the first dimension, or are contiguous.
 
-    ExecuTorch's cat joins memory as if it were contiguous (find 22 in docs/known_bugs.md).
+    ExecuTorch's cat joins memory as if it were contiguous (known bug 22 in docs/known_bugs.md).
     """
     dim, out = call.value(1), call["out"]
     if is_contiguous(out) or (dim is not None and dim.scalar in (0, -len(out.shape))):

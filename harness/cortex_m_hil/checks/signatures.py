@@ -4,7 +4,7 @@ Sources of the tables: for `builtin`, the kernels in `firmware/runtime/builtin/k
 `tests/harness/checks/test_lint.py` holds its table against them. For `executorch`, its commit cff6f4dd: the checks of
 `backends/cortex_m/ops/op_*.cpp` and of `cortex_m_ops_common.h` there, `kernels/portable/cpu/op_*.cpp`,
 `runtime/core/exec_aten/util/tensor_util_portable.cpp`. Where ExecuTorch checks nothing and computes something else, the
-tables have what it computes rightly (the finds in docs/known_bugs.md).
+tables have what it computes rightly (the bugs in docs/known_bugs.md).
 """
 
 from __future__ import annotations

@@ -21,12 +21,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names)}"
 
 
-def known_bug(find: int) -> str:
-    """Return a reference to a known bug of ExecuTorch or CMSIS-NN, by its number in docs/known_bugs.md.
-
-    It is for a message that says what the bug does.
-    """
-    return f"a known bug: find {find} in hil docs known_bugs"
+def known_bug(number: int) -> str:
+    """Return how a message that says what a bug of ExecuTorch or CMSIS-NN does refers to docs/known_bugs.md."""
+    return f"known bug {number} in hil docs known_bugs"
 
 
 class HarnessError(Exception):

@@ -77,7 +77,7 @@ def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
 
     That is in `op_quantized_depthwise_conv2d.cpp:187`. Upstream's pass gives the output channels as the first dimension
     and 1 as the last. On MVE, where CMSIS-NN turns one input channel into a convolution, a 1x1 or 1xn kernel is then
-    not recognised, and the plan has 64 bytes or so too many (find 10 in docs/known_bugs.md).
+    not recognised, and the plan has 64 bytes or so too many (known bug 10 in docs/known_bugs.md).
     """
     weight = call.shape(1, 4)  # IHWO
     return [cmsis_nn.depthwise_conv_wrapper_buffer_size(

@@ -618,7 +618,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("isa", Isa)
 def test_a_convolution_of_a_row_that_cmsis_nn_gets_wrong_on_mve(name: str, isa: Isa) -> None:
-    """docs/known_bugs.md, find 39."""
+    """Known bug 39 (docs/known_bugs.md)."""
     made, what = replace(ROWS[name][0], isa=isa), ROWS[name][1]
     assert lint(made, target(isa), operators=None, runtime="builtin") == ()
     found = lint(made, target(isa), operators=None, runtime="executorch")
@@ -648,24 +648,24 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
         of_one("aten::convolution.out", image("float32", 1, 3, 6, 6), image("float32", 4, 3, 3, 3), None,
                *CONVOLUTION, image("float32", 1, 4, 4, 4)),
     ),
-    "find 5": (
+    "known bug 5": (
         of_one("aten::mul.out", *BROADCAST), None, Rule.DIM_ORDER,
         of_one("aten::mul.out", BROADCAST[0], BROADCAST[0], BROADCAST[2]),
     ),
-    "find 6": (
+    "known bug 6": (
         of_one("aten::max_pool2d_with_indices.out", ODD, (3, 3), (2, 2), (1, 1), (1, 1), None,
                rows("int8", 1, 1, 3, 3), rows("int64", 1, 1, 3, 3)),
         None, Rule.DIM_ORDER,
         of_one("aten::max_pool2d_with_indices.out", image("int8", 1, 2, 4, 4), (3, 3), (2, 2), (1, 1), (1, 1), None,
                image("int8", 1, 2, 3, 3), image("int64", 1, 2, 3, 3)),
     ),
-    "find 7, minimum": (
+    "known bug 7, minimum": (
         of_one("cortex_m::minimum.out", image("int8", 1, 2, 3, 4), image("int8", 5, 2, 3, 4),
                image("int8", 5, 2, 3, 4)),
         Rule.DIM_ORDER, Rule.DIM_ORDER,
         of_one("cortex_m::minimum.out", image("int8", 5, 2, 3, 4), rows("int8"), image("int8", 5, 2, 3, 4)),
     ),
-    "find 7, transpose": (
+    "known bug 7, transpose": (
         of_one("cortex_m::transpose.out", image("int8", 2, 3, 4, 5), (0, 3, 1, 2), rows("int8", 2, 5, 3, 4)),
         Rule.DIM_ORDER, Rule.DIM_ORDER,
         of_one("cortex_m::transpose.out", rows("int8", 2, 3, 4, 5), (0, 3, 1, 2), rows("int8", 2, 5, 3, 4)),
@@ -675,47 +675,47 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
         Rule.ARGUMENTS, Rule.ARGUMENTS,
         of_one("cortex_m::transpose.out", rows("int8", 2, 3, 4, 5), (0, 3, 1, 2), rows("int8", 2, 5, 3, 4)),
     ),
-    "find 1": (
+    "known bug 1": (
         transposed((2, 3), (0, 0), (3, 2), 4 * 3 * 14 * 2), None, Rule.ARGUMENTS,
         transposed((2, 3), (0, 0), (3, 2), 4 * 3 * 15 * 2),
     ),
-    "find 2": (
+    "known bug 2": (
         transposed((3, 2), (1, 1), (3, 3), 4096), None, Rule.ARGUMENTS, transposed((3, 2), (3, 1), (6, 3), 4096),
     ),
-    "find 21": (
+    "known bug 21": (
         transposed((2, 1), (0, 0), (1, 3), 4096), None, Rule.ARGUMENTS, transposed((2, 1), (0, 0), (2, 3), 4096),
     ),
-    "find 21, by its padding": (
+    "known bug 21, by its padding": (
         transposed((2, 1), (2, 0), (3, 3), 4096), None, Rule.ARGUMENTS, transposed((2, 1), (2, 0), (4, 3), 4096),
     ),
-    "find 22": (
+    "known bug 22": (
         of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 2, 1, 4, 5)], 1, image("int8", 2, 4, 4, 5)),
         None, Rule.DIM_ORDER,
         of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 1, 3, 4, 5)], 0, image("int8", 3, 3, 4, 5)),
     ),
-    "find 36, flip": (
+    "known bug 36, flip": (
         of_one("aten::flip.out", image("float32", 2, 3, 4, 5), (2,), image("float32", 2, 3, 4, 5)),
         None, Rule.DIM_ORDER,
         of_one("aten::flip.out", rows("float32", 2, 3, 4, 5), (2,), rows("float32", 2, 3, 4, 5)),
     ),
-    "find 36, unsqueeze": (
+    "known bug 36, unsqueeze": (
         of_one("aten::unsqueeze_copy.out", image("int8", 2, 3, 4, 5), 1, rows("int8", 2, 1, 3, 4, 5)),
         None, Rule.DIM_ORDER,
         of_one("aten::unsqueeze_copy.out", image("int8", 2, 3, 1, 1), 1, rows("int8", 2, 1, 3, 1, 1)),
     ),
-    "find 36, copy": (
+    "known bug 36, copy": (
         of_one("aten::copy.out", image("int8", 2, 3, 4, 5), image("int8", 1, 3, 4, 5), 0, image("int8", 2, 3, 4, 5)),
         None, Rule.DIM_ORDER,
         of_one("aten::copy.out", image("int8", 2, 3, 4, 5), image("int8", 2, 3, 4, 5), 0, image("int8", 2, 3, 4, 5)),
     ),
-    "find 36, indices of a pool": (
+    "known bug 36, indices of a pool": (
         of_one("aten::max_pool2d_with_indices.out", image("int8", 2, 3, 4, 4), (2, 2), (2, 2), (0, 0), (1, 1), 0,
                image("int8", 2, 3, 2, 2), rows("int64", 2, 3, 2, 2)),
         None, Rule.DIM_ORDER,
         of_one("aten::max_pool2d_with_indices.out", image("int8", 2, 3, 4, 4), (2, 2), (2, 2), (0, 0), (1, 1), 0,
                image("int8", 2, 3, 2, 2), image("int64", 2, 3, 2, 2)),
     ),
-    "find 37": (
+    "known bug 37": (
         of_one("aten::_softmax.out", image("float32", 2, 3, 4, 5), 3, 0, image("float32", 2, 3, 4, 5)),
         None, Rule.DIM_ORDER,
         of_one("aten::_softmax.out", rows("float32", 2, 3, 4, 5), 3, 0, rows("float32", 2, 3, 4, 5)),
@@ -740,7 +740,7 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
     "a softmax shifted out": (
         softmax(32), Rule.ARGUMENTS, Rule.ARGUMENTS, softmax(31),
     ),
-    "find 9": (
+    "known bug 9": (
         convolution(rows("int8", 4, 1, 1, 3), None), None, Rule.ARGUMENTS,
         convolution(rows("int8", 4, 1, 1, 3), rows("int32", 4)),
     ),
@@ -765,7 +765,7 @@ def test_what_a_runtime_gets_wrong(name: str, runtime: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [nn.PixelShuffle(2), nn.ChannelShuffle(2)], ids=lambda one: type(one).__name__)
 def test_a_view_of_a_channels_last_tensor_that_reads_another_order(shuffle: nn.Module) -> None:
-    """docs/known_bugs.md, find 24. In the explicit layout, and of a flattened image, the order is right.
+    """Known bug 24 (docs/known_bugs.md). In the explicit layout, and of a flattened image, the order is right.
 
     There a pixel shuffle has a transpose of six dimensions, which no kernel takes.
     """

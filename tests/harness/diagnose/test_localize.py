@@ -210,7 +210,7 @@ def test_what_all_lose_together_is_not_called_little() -> None:
 
 @pytest.mark.slow
 def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Dut) -> None:
-    """Find 14 (docs/known_bugs.md): a pass clamps a zero point, and fake-quant has no value of that zero point."""
+    """Known bug 14 (docs/known_bugs.md): a pass clamps a zero point, and fake-quant has no value of that zero point."""
     module, inputs = hard_sigmoid(-1.0)()
     found = localize(native, flow.lower(module, inputs, isa=Isa.SCALAR))
     assert not found.at_fault

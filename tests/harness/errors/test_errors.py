@@ -56,21 +56,21 @@ def test_one_without_is_found(tmp_path: Path) -> None:
     assert without_next_step(path) == [1, 3]
 
 
-def bare_finds(path: Path) -> list[int]:
-    """Return the lines of texts, docstrings apart, that name a find by its number alone."""
+def bare_bug_numbers(path: Path) -> list[int]:
+    """Return the lines of texts, docstrings apart, that name a known bug by its number alone."""
     tree = ast.parse(path.read_text())
     docstrings = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
     texts = [one for one in ast.walk(tree) if isinstance(one, ast.Constant) and id(one) not in docstrings]
-    return [one.lineno for one in texts if isinstance(one.value, str) and re.search(r"\bfinds? \d", one.value)]
+    return [one.lineno for one in texts if isinstance(one.value, str) and re.search(r"\bknown bugs? \d", one.value)]
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_known_bug_is_not_named_by_its_number_alone(path: Path) -> None:
-    assert bare_finds(path) == []
+    assert bare_bug_numbers(path) == []
 
 
-def test_a_find_by_its_number_alone_is_found(tmp_path: Path) -> None:
+def test_a_known_bug_by_its_number_alone_is_found(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
-    path.write_text('"""Of find 1."""\nA = "it fails (find 2)"\nB = f"{A}: find 3"\nC = known_bug(4)\n')
-    assert bare_finds(path) == [2, 3]
-    assert errors.known_bug(4) == "a known bug: find 4 in hil docs known_bugs"
+    path.write_text('"""Of known bug 1."""\nA = "it fails (known bug 2)"\nB = f"{A}: known bug 3"\nC = known_bug(4)\n')
+    assert bare_bug_numbers(path) == [2, 3]
+    assert errors.known_bug(4) == "known bug 4 in hil docs known_bugs"

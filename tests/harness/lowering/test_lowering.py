@@ -531,7 +531,7 @@ def test_what_executorch_is_known_to_refuse_has_a_next_step_of_its_own() -> None
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     assert "one nn.Linear each for query, key and value" in hint_of(attention, (x, x, x), LoweringError)
     product = Apply(lambda layer, x: layer(x) @ x.transpose(1, 2), nn.Linear(8, 8))
-    assert "find 27" in hint_of(product, x, LoweringError)
+    assert "known bug 27" in hint_of(product, x, LoweringError)
 
 
 @pytest.mark.slow
@@ -590,7 +590,7 @@ def test_a_pass_that_fails_is_told_with_the_reason_its_node_and_the_users_line()
 
 @pytest.mark.parametrize("pool", [torch.nn.functional.avg_pool2d, torch.nn.functional.max_pool2d])
 def test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch(pool: Callable[..., Any]) -> None:
-    """Find 17 of docs/known_bugs.md: where this fails, ExecuTorch has mended it."""
+    """Known bug 17 of docs/known_bugs.md: where this fails, ExecuTorch has mended it."""
 
     class Pool(torch.nn.Module):
         def forward(self, x: Any) -> Any:

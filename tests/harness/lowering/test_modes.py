@@ -122,7 +122,7 @@ def test_what_a_module_computes_in_a_mode_is_quantised(form: str) -> None:
 
 @pytest.mark.slow
 def test_what_executorchs_quantiser_does_not_see() -> None:
-    """Find 40, by ExecuTorch's own steps; where this fails, they look into graphs inside a graph."""
+    """Known bug 40, by ExecuTorch's own steps; where this fails, they look into graphs inside a graph."""
     quantizer = executorch_api().quantizer()
     found = []
     for form in (plain, as_a_whole):

@@ -137,7 +137,7 @@ def test_errors_of_a_lowering_are_not_rounding(convolution: Program) -> None:
 
 
 def test_a_hard_sigmoid_of_less_than_a_half_is_lowered_wrongly_and_caught() -> None:
-    """docs/known_bugs.md, find 14: executorch 1.5.1 clamps the zero point that it would need."""
+    """Known bug 14 (docs/known_bugs.md): executorch 1.5.1 clamps the zero point that it would need."""
     layer = nn.Conv2d(1, 1, 1)
     nn.init.constant_(layer.weight, 0.5)
     for bias, right in ((1.0, True), (-1.0, False)):
@@ -168,7 +168,7 @@ CLAMPS = {
 
 
 def test_a_bias_beyond_int32_is_caught() -> None:
-    """docs/known_bugs.md, find 15: the bias's scale is that of inputs that are all zero."""
+    """Known bug 15 (docs/known_bugs.md): the bias's scale is that of inputs that are all zero."""
     program = lower(NothingGetsThrough(), (torch.rand(3, 4),), isa=Isa.DSP)
     found = judged(program, references(program))
     assert {error.kind for error in found.errors} == {FindingKind.EAGER}
@@ -178,7 +178,7 @@ def test_a_bias_beyond_int32_is_caught() -> None:
 @pytest.mark.first_only
 @pytest.mark.parametrize("module", CLAMPS.values(), ids=CLAMPS)
 def test_a_clamp_of_integers_that_ignores_their_zero_point_is_caught(module: nn.Module) -> None:
-    """docs/known_bugs.md, find 16. By fake-quant; and before it runs, on either runtime."""
+    """Known bug 16 (docs/known_bugs.md). By fake-quant; and before it runs, on either runtime."""
     seed(1)
     program = lower(module, (torch.randn(3, 8),), isa=Isa.DSP)
     assert FindingKind.QUANTIZED in {error.kind for error in judged(program, references(program)).errors}

@@ -16,7 +16,7 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Layout, LoweringOptions
-from cortex_m_hil.maintainers.networks.known_defects import KNOWN, find_of
+from cortex_m_hil.maintainers.networks.known_defects import KNOWN, known_bug_of
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -42,7 +42,7 @@ def padded(window: int) -> nn.Module:
 
 @pytest.mark.slow
 def test_an_image_of_one_pixel_is_padded_in_another_order_in_the_explicit_layout(native: Dut) -> None:
-    """docs/known_bugs.md, find 18."""
+    """Known bug 18 (docs/known_bugs.md)."""
     image = torch.randn(1, 7, 4, 4, generator=torch.Generator().manual_seed(1))
     check(native, padded(2), image, "explicit")
     check(native, padded(4), image)
@@ -52,7 +52,7 @@ def test_an_image_of_one_pixel_is_padded_in_another_order_in_the_explicit_layout
 
 @pytest.mark.slow
 def test_a_pool_that_rounds_up_and_counts_its_padding_has_too_many_rows(native: Dut) -> None:
-    """docs/known_bugs.md, find 19."""
+    """Known bug 19 (docs/known_bugs.md)."""
     image = torch.linspace(-1, 1, 2 * 3).reshape(1, 2, 1, 3)
     check(native, nn.AvgPool2d((2, 3), 2, 1, ceil_mode=True, count_include_pad=False), image)
     with pytest.raises(Mismatch, match="shape"):
@@ -69,7 +69,7 @@ def hardswish() -> nn.Module:
     "name", ("native", "m4-qemu", *(pytest.param(one, marks=pytest.mark.slow) for one in ("m0-qemu", "m55-qemu")))
 )
 def test_a_hardswish_of_tiny_values_is_refused_on_dsp_alone(name: str) -> None:
-    """docs/known_bugs.md, find 20: CMSIS-NN has 16 bits there for a zero point of -111,567."""
+    """Known bug 20 (docs/known_bugs.md): CMSIS-NN has 16 bits there for a zero point of -111,567."""
     given = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
     with flow.open_dut(resolve(name, load_targets())) as dut:
         check(dut, hardswish(), given)
@@ -77,7 +77,7 @@ def test_a_hardswish_of_tiny_values_is_refused_on_dsp_alone(name: str) -> None:
         if dut.target.isa is not Isa.DSP:
             flow.verify(dut, tiny, tolerance=Tolerance())
             return
-        with pytest.raises(LintError, match=r"which CMSIS-NN adds in 16 bits on DSP \(a known bug: find 20 in") as told:
+        with pytest.raises(LintError, match=r"which CMSIS-NN adds in 16 bits on DSP \(known bug 20 in") as told:
             flow.verify(dut, tiny, tolerance=Tolerance())
         assert "next to no range" in told.value.hint and "builtin computes" not in told.value.hint
         with pytest.raises(ProgramRejected, match=r"zero_point \(argument 3\) is -"):
@@ -105,7 +105,7 @@ def test_a_factor_that_leaves_int32_is_refused_everywhere(native: Dut, isa: Isa)
 @pytest.mark.first_only
 @pytest.mark.parametrize("isa", [Isa.SCALAR, Isa.DSP, Isa.MVE])
 def test_a_bias_that_is_cut_off_makes_sums_leave_int32(native: Dut, isa: Isa) -> None:
-    """docs/known_bugs.md, find 34."""
+    """Known bug 34 (docs/known_bugs.md)."""
     torch.manual_seed(0)
     layer, given = nn.Linear(8, 8), torch.randn(3, 8)
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_a_bias_that_is_cut_off_makes_sums_leave_int32(native: Dut, isa: Isa) ->
     tiny, usual = (lowering.lower(layer, (one,), isa=isa) for one in (given * 1e-6, given))
     target = dataclasses.replace(native.target, isa=isa)
     [found] = [one for one in lint(tiny, target, operators=None) if not one.is_note]
-    assert "a sum that begins with it can leave int32 (a known bug: find 34 in" in found.message
+    assert "a sum that begins with it can leave int32 (known bug 34 in" in found.message
     assert not [one for one in lint(usual, target, operators=None) if not one.is_note]
     if isa is native.target.isa:
         assert flow.run(native, tiny, linted=False).outputs[0].array().max() < 0.1  # of 0.5
@@ -122,8 +122,8 @@ def test_a_bias_that_is_cut_off_makes_sums_leave_int32(native: Dut, isa: Isa) ->
 
 def test_what_fails_otherwise_or_elsewhere_is_new() -> None:
     quantize = "cortex_m::quantize_per_tensor.out"
-    assert find_of("Mismatch quanta", quantize, "executorch", Isa.MVE).endswith(
-        "(a known bug: find 3 in hil docs known_bugs)"
+    assert known_bug_of("Mismatch quanta", quantize, "executorch", Isa.MVE).endswith(
+        "(known bug 3 in hil docs known_bugs)"
     )
     for kind, operator, runtime, isa in (
         ("TargetFault", quantize, "executorch", Isa.MVE),
@@ -131,9 +131,9 @@ def test_what_fails_otherwise_or_elsewhere_is_new() -> None:
         ("Mismatch quanta", quantize, "builtin", Isa.MVE),
         ("Mismatch quanta", quantize, "executorch", Isa.DSP),
     ):
-        assert find_of(kind, operator, runtime, isa) == ""
+        assert known_bug_of(kind, operator, runtime, isa) == ""
 
 
-def test_known_bugs_name_a_find_of_the_documents() -> None:
+def test_known_bugs_have_a_number_of_the_documents() -> None:
     text = Path("docs/known_bugs.md").read_text()
-    assert all(f"\n| {one.find} | " in text for one in KNOWN)
+    assert all(f"\n| {one.number} | " in text for one in KNOWN)

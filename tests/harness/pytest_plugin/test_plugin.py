@@ -693,7 +693,7 @@ def test_what_a_target_said_of_one_program_is_not_told_of_the_next(pytester: pyt
             def forward(self, x):
                 return torch.clone(x)
 
-        def test_refused(hil):  # find 38
+        def test_refused(hil):  # known bug 38
             hil.check(Clone(), (torch.rand(2, 1, 4, 5),), quantize=False, lint=False)
 
         def test_next(hil):

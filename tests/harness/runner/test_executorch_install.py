@@ -307,7 +307,7 @@ def test_portable_operators_compute_what_executorchs_do_in_other_dim_orders(dut:
 
 
 def test_a_softmax_of_channels_last_images_writes_outside_of_them(dut: Dut) -> None:
-    """docs/known_bugs.md, find 37: of two channels over the width, over what lies behind: x, which abs takes."""
+    """Known bug 37 (docs/known_bugs.md): of two channels over the width, over what lies behind: x, which abs takes."""
     x = torch.randn(1, 2, 3, 4)
     module = Apply(lambda x: (torch.softmax(x, 3), x.abs()))
     lowered = flow.lower(export(module, (x,), layout="explicit"), isa=Isa.SCALAR, quantize=False)

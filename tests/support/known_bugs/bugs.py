@@ -1,8 +1,8 @@
 """Bugs of ExecuTorch's Cortex-M backend and of CMSIS-NN, and how this harness catches each.
 
-A row is added to `THREADS` (what upstream's threads tell of) or to `FINDS` (what this project found,
-known_bugs/finds.py). Then `python ci/known_bugs_table.py` makes docs/known_bugs.md anew. All that is shown here is run
-by tests/nightly/test_known_bugs.py, and what costs least by tests/harness/test_known_bugs.py.
+A row is added to `THREADS` (what upstream's threads tell of) or to `FOUND_HERE` (what this project found, with
+a number of known_bugs/found_bugs.py). Then `python ci/known_bugs_table.py` makes docs/known_bugs.md anew. All that is
+shown here is run by tests/nightly/test_known_bugs.py, and what costs least by tests/harness/test_known_bugs.py.
 """
 
 from __future__ import annotations
@@ -77,9 +77,15 @@ class Shown:
 
 @dataclass(frozen=True)
 class KnownBug:
-    """``upstream``: issues, pull requests and finds. ``shown_by``: ids of tests elsewhere that show it.
+    """A bug of ExecuTorch or CMSIS-NN, and the ways in which it is shown to be caught.
 
-    The page leaves the ``symptom`` of finds out: known_bugs/finds.py tells it at greater length.
+    Attributes:
+        upstream: issues and pull requests, and `known bug N` with the number in known_bugs/found_bugs.py.
+        symptom: what a user sees; docs/known_bugs.md has it of bugs without a number only, since
+            known_bugs/found_bugs.py describes the others at greater length.
+        shown: programs that show the bug.
+        shown_by: ids of other tests that show the bug.
+        why_not: why nothing shows it.
     """
 
     name: str
@@ -277,7 +283,7 @@ THREADS: Final = (
     ),
     KnownBug(
         "scratch of a transposed convolution overrun",
-        ("pytorch/executorch#22720", "ARM-software/CMSIS-NN#243", "find 1"),
+        ("pytorch/executorch#22720", "ARM-software/CMSIS-NN#243", "known bug 1"),
         "272 bytes are planned and 288 used, as CMSIS-NN's size function takes the wrong stride; in the 1.5.1 wheel",
         (
             Shown(
@@ -291,7 +297,7 @@ THREADS: Final = (
     ),
     KnownBug(
         "rows of a transposed convolution never written",
-        ("ARM-software/CMSIS-NN#230", "ARM-software/CMSIS-NN#233", "find 2"),
+        ("ARM-software/CMSIS-NN#230", "ARM-software/CMSIS-NN#233", "known bug 2"),
         "a vertical padding that is no multiple of the stride: rows are left out, and those after them are wrong",
         (
             Shown(
@@ -322,7 +328,7 @@ THREADS: Final = (
     ),
     KnownBug(
         "grouped convolution without a bias",
-        ("pytorch/executorch#21825", "find 9"),
+        ("pytorch/executorch#21825", "known bug 9"),
         "CMSIS-NN advances the null pointer to the biases by a group: channels are pinned at the largest value",
         (
             Shown(
@@ -455,10 +461,10 @@ THREADS: Final = (
 
 HALVES: Final = Setup(clamped, change=halfway_inputs)
 
-FINDS: Final = (
+FOUND_HERE: Final = (
     KnownBug(
         "rounding of quantize_per_tensor on MVE",
-        ("find 3",),
+        ("known bug 3",),
         "its MVE form multiplies and adds in one rounding: another quantum for values in the middle",
         (
             Shown(
@@ -470,7 +476,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "large inputs wrap around in quantize_per_tensor on MVE",
-        ("find 4",),
+        ("known bug 4",),
         "its MVE form narrows to 16 bits before it clamps: a large positive input becomes the smallest value",
         (
             Shown(
@@ -489,7 +495,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "broadcast floats in channels-last order",
-        ("find 5",),
+        ("known bug 5",),
         "portable operators that broadcast write a channels-last output in contiguous order",
         (
             Shown(
@@ -512,7 +518,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "max pooling with indices refuses a single channel",
-        ("find 6",),
+        ("known bug 6",),
         "its exporter derives dim order 0, 2, 1, 3 for a single channel, and its kernel refuses that",
         (
             Shown(
@@ -537,7 +543,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "minimum and transpose of channels-last tensors",
-        ("find 7",),
+        ("known bug 7",),
         "they compute as if their tensors were contiguous",
         (
             Shown(
@@ -559,14 +565,14 @@ FINDS: Final = (
     ),
     KnownBug(
         "garbled messages",
-        ("find 8",),
+        ("known bug 8",),
         "%zu is not formatted by Debian's newlib, and %s after it takes a number for an address",
         shown_by=("tests/harness/runner/test_executorch_install.py"
                   "::test_log_lines_are_formatted_as_the_hosts_library_would",),
     ),
     KnownBug(
         "scratch of a depthwise convolution that is refused",
-        ("find 10",),
+        ("known bug 10",),
         "80 bytes are planned, and the operator wants 16: one input channel and a 1×1 kernel, on MVE",
         (
             Shown(
@@ -579,13 +585,13 @@ FINDS: Final = (
     ),
     KnownBug(
         "operators of ATen on int8 behind a table",
-        ("find 11",),
+        ("known bug 11",),
         "minimum, maximum and permute are not replaced in a network with a hardswish; they are right all the same",
         shown_by=("tests/targets/test_operators.py::test_other",),
     ),
     KnownBug(
         "convolution on integers without their scales",
-        ("find 12",),
+        ("known bug 12",),
         "aten::convolution stays on int8 where a clamp comes before a concatenation, and computes without scales",
         (
             Shown(
@@ -607,7 +613,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "minimum of int8 and float32",
-        ("find 13",),
+        ("known bug 13",),
         "torch.minimum(x, constant) becomes a cortex_m::minimum whose second operand is float",
         (
             Shown(
@@ -620,7 +626,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "hard sigmoid that stays below a half",
-        ("find 14",),
+        ("known bug 14",),
         "the fused layer would need a zero point beyond the range; the pass clamps it",
         (
             Shown(
@@ -634,7 +640,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "bias beyond int32",
-        ("find 15",),
+        ("known bug 15",),
         "a layer that got nothing but zeros in calibration loses its bias",
         (
             Shown(
@@ -647,7 +653,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "clamp of integers without their zero point",
-        ("find 16",),
+        ("known bug 16",),
         "a relu behind another relu stays aten::relu on int8",
         (
             Shown(
@@ -666,14 +672,14 @@ FINDS: Final = (
     ),
     KnownBug(
         "a pool without a stride does not lower",
-        ("find 17",),
+        ("known bug 17",),
         "functional pools with padding, whose stride is left out",
         (),
         ("tests/harness/lowering/test_lowering.py::test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch",),
     ),
     KnownBug(
         "an image of one pixel is padded in another order",
-        ("find 18",),
+        ("known bug 18",),
         "in the explicit layout it is planned channels-last, and read as contiguous",
         (),
         ("tests/harness/maintainers/test_known_defects.py"
@@ -681,14 +687,14 @@ FINDS: Final = (
     ),
     KnownBug(
         "an average pool has too many rows",
-        ("find 19",),
+        ("known bug 19",),
         "where it rounds its size up and counts its padding",
         (),
         ("tests/harness/maintainers/test_known_defects.py::test_a_pool_that_rounds_up_and_counts_its_padding_has_too_many_rows",),
     ),
     KnownBug(
         "a zero point beyond 16 bits, on DSP",
-        ("find 20",),
+        ("known bug 20",),
         "of a hardswish behind a layer with tiny outputs",
         (
             Shown(
@@ -701,7 +707,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "a transposed convolution writes behind its output",
-        ("find 21",),
+        ("known bug 21",),
         "as many rows as its stride and padding have more than its kernel",
         (
             Shown(
@@ -713,7 +719,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "channels-last tensors are joined as if they were contiguous",
-        ("find 22",),
+        ("known bug 22",),
         "by cat, along any dimension but the first",
         (
             Shown(
@@ -726,7 +732,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "a view in another order",
-        ("find 24",),
+        ("known bug 24",),
         "a view of a channels-last tensor is made without a copy: pixel and channel shuffles give other numbers",
         (
             Shown(
@@ -748,7 +754,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "a division that rounds down gives no whole number, and an infinity for 0 / 0",
-        ("find 25",),
+        ("known bug 25",),
         "its kernel does not round the quotient (4.6 // 0.3 is below 15); by zero it takes the dividend's sign",
         (
             Shown(
@@ -763,7 +769,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "a remainder of integers has the dividend's sign",
-        ("find 30",),
+        ("known bug 30",),
         "its kernel takes C's `%`: -7 % 4 is -3, and 1 in torch; of floats it is right",
         (
             Shown(
@@ -778,21 +784,21 @@ FINDS: Final = (
     ),
     KnownBug(
         "a bias that no int32 holds",
-        ("find 34",),
+        ("known bug 34",),
         "of a layer whose input has next to no range: it is cut off, and sums leave int32",
         (),
         ("tests/harness/maintainers/test_known_defects.py::test_a_bias_that_is_cut_off_makes_sums_leave_int32",),
     ),
     KnownBug(
         "the largest of no pixel",
-        ("find 35",),
+        ("known bug 35",),
         "a dilated max pool with a window in the padding alone gives 0 there",
         (),
         ("tests/harness/checks/test_lint.py::test_a_pool_with_a_window_in_the_padding_alone_is_refused",),
     ),
     KnownBug(
         "channels-last tensors are taken for contiguous ones",
-        ("find 36",),
+        ("known bug 36",),
         "by flip, pads, unsqueeze and others, also of floats: their kernels go by the sizes alone",
         (
             Shown(
@@ -806,7 +812,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "a softmax of channels-last images writes outside of them",
-        ("find 37",),
+        ("known bug 37",),
         "over height or width its kernel takes the channels for a part of what lies outside the dimension",
         (),
         (
@@ -816,7 +822,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "a copy of an image with one channel is refused",
-        ("find 38",),
+        ("known bug 38",),
         "the compiler asks for channels-last, and plans the tensor in another dim order of the same bytes",
         (
             Shown(
@@ -829,7 +835,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "rows that CMSIS-NN convolves wrongly on MVE",
-        ("find 39",),
+        ("known bug 39",),
         "images of one row: a column that no window reaches, a padding wider than the stride, or one above and below",
         (
             Shown(
@@ -843,7 +849,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "the largest of a dimension aborts",
-        ("find 26",),
+        ("known bug 26",),
         "a pass makes `amax` of `torch.max(x, dim)[0]`, with a number where the kernel takes a list",
         (
             Shown(
@@ -862,7 +868,7 @@ FINDS: Final = (
     ),
     KnownBug(
         "normalisations of what is far from zero",
-        ("find 29",),
+        ("known bug 29",),
         "layer and group norm take the variance as a difference of squares: far from zero nothing is left of it",
         (
             Shown(
@@ -876,21 +882,21 @@ FINDS: Final = (
     ),
     KnownBug(
         "sums of index_put without scales",
-        ("find 28",),
+        ("known bug 28",),
         "with accumulate=True it adds quantised integers as they are",
         (),
         ("tests/harness/checks/test_lint.py::test_calls_that_a_runtime_does_not_take",),
     ),
     KnownBug(
         "a product of a layer and of anything else does not lower",
-        ("find 27",),
+        ("known bug 27",),
         "a layer with a bias counts as int32 until it is replaced, the other side of `bmm` as int8",
         (),
         ("tests/nightly/test_portable_operators.py::test_ordinary_models",),
     ),
     KnownBug(
         "circular padding of integers gives floats",
-        ("find 31",),
+        ("known bug 31",),
         "quantised values are copied into a float tensor, of which the operator behind it takes the bytes",
         (
             Shown(
@@ -908,21 +914,21 @@ FINDS: Final = (
     ),
     KnownBug(
         "quantised kernels that do not resize",
-        ("find 32",),
+        ("known bug 32",),
         "inputs smaller than a dynamic shape's upper bounds: outputs keep the bounds, with what was there in the rest",
         (),
         ("tests/nightly/test_dynamic_shapes.py::test_a_quantised_kernel_that_does_not_resize_is_named",),
     ),
     KnownBug(
         "a dynamic convolution is lowered for the example's size",
-        ("find 33",),
+        ("known bug 33",),
         "asking for the bytes of its scratch fixes the dimension; the file says all the same that its input is dynamic",
         (),
         ("tests/harness/lowering/test_dynamic_shapes.py::test_the_scratch_of_a_convolution_fixes_the_batch",),
     ),
     KnownBug(
         "branches of a quantised module compute on integers",
-        ("find 41",),
+        ("known bug 41",),
         "what goes into `torch.cond` is quantised, and in its branches ATen's operators take it without scales",
         (
             Shown(
@@ -934,18 +940,18 @@ FINDS: Final = (
     ),
     KnownBug(
         "what is computed without gradients stays in float",
-        ("find 40",),
+        ("known bug 40",),
         "a `forward` under `torch.no_grad()` is a graph inside the export's: the quantiser sees the outer one alone",
         (),
         ("tests/harness/lowering/test_modes.py::test_what_executorchs_quantiser_does_not_see",),
     ),
     KnownBug(
         "bundled inputs in another layout",
-        ("find 23",),
+        ("known bug 23",),
         "inputs of a `.bpte` are written contiguous, and the runtime copies their bytes into channels-last inputs",
         (),
         ("tests/harness/program/test_bundled.py::test_an_input_is_laid_out_as_the_program_takes_it",),
     ),
 )  # fmt: skip
 
-BUGS: Final = THREADS + FINDS
+BUGS: Final = THREADS + FOUND_HERE

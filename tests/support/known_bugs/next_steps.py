@@ -94,38 +94,38 @@ _IN_FLOAT: Final = "quantize=False lowers the module in float"
 _CONTIGUOUS: Final = "x.contiguous() before the operator"
 
 STEPS: Final[Mapping[str, Step]] = {
-    "find 1 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (1, 2), 0)),
-    "find 2 quantized_transpose_conv2d": Step("padding=0", _wider(3, (2, 2), 1)),
-    "find 21 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (2, 1), 0)),
+    "known bug 1 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (1, 2), 0)),
+    "known bug 2 quantized_transpose_conv2d": Step("padding=0", _wider(3, (2, 2), 1)),
+    "known bug 21 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (2, 1), 0)),
     "pytorch/executorch#19825 quantized_avg_pool2d": Step(
         "lower the module for this target's ISA class", module(lambda: nn.AvgPool2d(2), (1, 4, 8, 8))
     ),
-    "find 9 quantized_conv2d": Step(
+    "known bug 9 quantized_conv2d": Step(
         "give the convolution a bias", replace(FILE_ONLY, network=GROUPED.network), same=False
     ),
-    "find 5 mul": Step(
+    "known bug 5 mul": Step(
         "x.reshape(x.shape) where height and width are 1",
         module(lambda: Apply(lambda x, y: x.contiguous() * y.reshape(y.shape)), (2, 8, 5, 5), (1, 8, 1, 1)),
     ),
-    "find 6 max_pool2d_with_indices": Step(
+    "known bug 6 max_pool2d_with_indices": Step(
         "x.reshape(x.shape) before the operator",
         module(
             lambda: Apply(lambda pool, x: pool(x.reshape(x.shape)), nn.MaxPool2d(3, 2, 1, ceil_mode=True)),
             (1, 1, 4, 4),
         ),
     ),
-    "find 7 minimum": Step(
+    "known bug 7 minimum": Step(
         _CONTIGUOUS,
         module(lambda: Apply(lambda x, y: torch.minimum(x.contiguous(), y.contiguous())), (1, 2, 3, 4), (1, 2, 3, 4)),
     ),
-    "find 7 transpose": Step(
+    "known bug 7 transpose": Step(
         _CONTIGUOUS, module(lambda: Apply(lambda x: x.contiguous().permute(0, 3, 1, 2)), (2, 3, 4, 5))
     ),
-    "find 10 quantized_depthwise_conv2d": Step(
+    "known bug 10 quantized_depthwise_conv2d": Step(
         "a kernel filled up with zeros to 3×3, and padding=1",
         module(lambda: _filled_up(nn.Conv2d(1, 16, 1), 1, 1), (1, 1, 6, 6)),
     ),
-    "find 12 convolution": Step(
+    "known bug 12 convolution": Step(
         "put it behind the cat, or behind each input",
         module(
             lambda: Apply(
@@ -135,27 +135,27 @@ STEPS: Final[Mapping[str, Step]] = {
         ),
         same=False,
     ),
-    "find 13 minimum": Step("keep it in a registered buffer", module(Least, (2, 3))),
-    "find 16 relu": Step(_IN_FLOAT, _float(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()), (3, 8))),
-    "find 20 quantized_mul": Step("x * torch.nn.functional.relu6(x + 3) / 6", module(_hardswish, (3, 8))),
-    "find 22 cat": Step(
+    "known bug 13 minimum": Step("keep it in a registered buffer", module(Least, (2, 3))),
+    "known bug 16 relu": Step(_IN_FLOAT, _float(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()), (3, 8))),
+    "known bug 20 quantized_mul": Step("x * torch.nn.functional.relu6(x + 3) / 6", module(_hardswish, (3, 8))),
+    "known bug 22 cat": Step(
         _CONTIGUOUS,
         module(lambda: Apply(lambda x, y: torch.cat((x.contiguous(), y.contiguous()), 1)), (2, 3, 4, 5), (2, 3, 4, 5)),
     ),
-    "find 24 dequantize_per_tensor": Step(
+    "known bug 24 dequantize_per_tensor": Step(
         'layout="explicit"',
         module(lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.ChannelShuffle(2)), (2, 3, 4, 5), layout="explicit"),
     ),
-    "find 26 amax": Step("x.amax(dim)", module(lambda: Apply(lambda x: x.amax(1)), (2, 3, 4))),
-    "find 31 copy": Step(
+    "known bug 26 amax": Step("x.amax(dim)", module(lambda: Apply(lambda x: x.amax(1)), (2, 3, 4))),
+    "known bug 31 copy": Step(
         _IN_FLOAT,
         _float(
             lambda: Apply(lambda layer, x: layer(functional.pad(x, (1, 1), "circular")), nn.Linear(12, 4)), (4, 3, 10)
         ),
     ),
-    "find 39 quantized_conv2d": Step(
+    "known bug 39 quantized_conv2d": Step(
         "a kernel with a row of zeros above and below",
         module(lambda: _filled_up(nn.Conv2d(4, 3, (1, 3), stride=(1, 2)), 1, 0), (1, 4, 1, 8)),
     ),
-    "find 41 add": Step(_IN_FLOAT, replace(FILE_ONLY, network=doubled(True), options={"quantize": False})),
+    "known bug 41 add": Step(_IN_FLOAT, replace(FILE_ONLY, network=doubled(True), options={"quantize": False})),
 }

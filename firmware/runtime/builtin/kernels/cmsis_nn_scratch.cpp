@@ -1,5 +1,5 @@
 // For tests only (HIL_CMSIS_NN_SCRATCH): uses the scratch of a transposed convolution, which needs
-// none here, to the extent that CMSIS-NN does, planned or not (docs/known_bugs.md, find 1).
+// none here, to the extent that CMSIS-NN does, planned or not (known bug 1 in docs/known_bugs.md).
 #include "runtime/builtin/kernels/convolution.h"
 
 namespace hil::builtin {

@@ -166,7 +166,7 @@ T divided(T self, T other, bool down) {
 }
 
 // The remainder with the divisor's sign, as in ATen: ExecuTorch's has the dividend's where it is of
-// integers (find 30).
+// integers (known bug 30).
 template <typename T>
 T remainder_of(T self, T other) {
   if constexpr (std::is_floating_point_v<T>) {

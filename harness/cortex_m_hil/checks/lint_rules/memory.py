@@ -22,7 +22,7 @@ _NO_VIEW: Final = (
 def views(subject: LintSubject) -> Iterator[LintFinding]:
     """Yield the views whose elements are in another order than those of the value they view.
 
-    ExecuTorch makes a view without a copy, whatever the dim orders (find 24 in docs/known_bugs.md).
+    ExecuTorch makes a view without a copy, whatever the dim orders (known bug 24 in docs/known_bugs.md).
     """
     values = subject.file.values
     for view in dict.fromkeys(subject.program.lifetimes.views):

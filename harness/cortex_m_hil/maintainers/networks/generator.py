@@ -4,7 +4,7 @@ A recipe follows from the seed, its number and what was learnt from earlier roun
 by `Choices.pick`, which prefers what was drawn less often so far; a part of the programs repeats, with changes, the
 choices of one that made the compiler execute a line that none had executed before.
 
-Networks that executorch 1.5.1 is known to lower wrongly (docs/known_bugs.md, finds 12 to 20) are left out: a clamp in
+Networks that executorch 1.5.1 is known to lower wrongly (bugs 12 to 20 in docs/known_bugs.md) are left out: a clamp in
 front of an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input;
 padding of an image of one pixel, or of one row that a pool counts; an average pool that rounds its size up and counts
 padding.
@@ -646,7 +646,7 @@ class Drawing:
         """Add a batch norm, or on an input possibly an instance or group norm.
 
         The latter two compute mean and variance of what they are given, inexactly where the numbers are nearly equal
-        (find 29 of docs/known_bugs.md).
+        (known bug 29 in docs/known_bugs.md).
         """
         channels = self.value.shape[1]
         functions = ("batch", "instance", "group") if self.value.origin == "input" else ("batch",)
@@ -688,7 +688,7 @@ class Drawing:
     def _norm(self) -> None:
         """Add a layer norm, unless it would be over too few elements.
 
-        Where these are all nearly equal, ExecuTorch's variance has no correct digits left (find 29 of
+        Where these are all nearly equal, ExecuTorch's variance has no correct digits left (known bug 29 of
         docs/known_bugs.md).
         """
         if self.value.shape[-1] < FEWEST_NORMALISED:

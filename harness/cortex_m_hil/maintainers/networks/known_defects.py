@@ -14,13 +14,13 @@ class KnownBug:
     """A known bug of ExecuTorch, by the failure that shows it.
 
     Attributes:
-        find: the bug's number in docs/known_bugs.md, as `find 3`.
+        number: the bug's number in docs/known_bugs.md.
         operator: the operator that fails.
         kinds: the kinds of failure that it causes (`Failure.kind`).
         runtime, isa: the runtime and ISA class on which it shows.
     """
 
-    find: int
+    number: int
     meaning: str
     operator: str
     kinds: tuple[str, ...]
@@ -36,9 +36,9 @@ KNOWN: Final = (
 )  # fmt: skip
 
 
-def find_of(kind: str, operator: str, runtime: str, isa: Isa) -> str:
-    """Return what the known bug does that explains a failure, with its number; "" for a new bug."""
+def known_bug_of(kind: str, operator: str, runtime: str, isa: Isa) -> str:
+    """Return what the known bug that explains a failure does, with its number; "" for a new bug."""
     for bug in KNOWN:
         if (bug.operator, bug.runtime, bug.isa) == (operator, runtime, isa) and kind in bug.kinds:
-            return f"{bug.meaning} ({known_bug(bug.find)})"
+            return f"{bug.meaning} ({known_bug(bug.number)})"
     return ""

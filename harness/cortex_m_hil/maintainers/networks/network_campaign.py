@@ -134,7 +134,7 @@ class Defect:
     """All failures of one kind in one operator.
 
     Attributes:
-        known: the find of docs/known_bugs.md that it is, "" for something new.
+        known: the bug of docs/known_bugs.md that explains it, "" for something new.
         programs: how many programs fail so.
         first: the number of the first of these.
         example: the fields of a failure of the first one.

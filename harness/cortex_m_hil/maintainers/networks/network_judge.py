@@ -33,7 +33,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Layout, LoweringOptions
 from cortex_m_hil.maintainers.networks.kernel_lines import RUNTIME, KernelLines
-from cortex_m_hil.maintainers.networks.known_defects import find_of
+from cortex_m_hil.maintainers.networks.known_defects import known_bug_of
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import Array
@@ -262,8 +262,8 @@ def _failure(dut: Dut, program: Program, tried: NetworkAttempt) -> Disagreement:
 
 def _told(failure: Disagreement, dut: Dut) -> Disagreement:
     """Return the failure with the known bug that explains it, if one does."""
-    find = find_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
-    return replace(failure, known=find)
+    known = known_bug_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
+    return replace(failure, known=known)
 
 
 # --- targets and runtimes against each other ------------------------------------------------------------------

@@ -332,7 +332,8 @@ def _plain(target: Any, *more: Any) -> Callable[..., Ref]:
 def _with_index(target: Any) -> Callable[..., Ref]:
     """Return a builder that adds the largest (or smallest) value and its index.
 
-    The value without the index would be lowered to an operator that no runtime takes (find 26 of docs/known_bugs.md).
+    The value without the index would be lowered to an operator that no runtime has (known bug 26 in
+    docs/known_bugs.md).
     """
 
     def made(b: _Builder, dim: int, y: Ref) -> Ref:
@@ -362,7 +363,7 @@ def _of_truths(target: Any) -> Callable[..., Ref]:
 def _of_divisor(target: Any, **more: Any) -> Callable[..., Ref]:
     """Return a builder that divides by powers of two.
 
-    Other quotients are rounded wrongly by ExecuTorch (find 25 of docs/known_bugs.md).
+    Other quotients are rounded wrongly by ExecuTorch (known bug 25 in docs/known_bugs.md).
     """
 
     def made(b: _Builder, dim: int, y: Ref) -> Ref:
