@@ -222,7 +222,7 @@ def _on_target(name: str, exported: Exported, target: api.OpenTarget) -> Row:
     except HarnessError as error:
         return Row(name, "no", obstacle=obstacle(error))
     part = program.partition
-    nodes, macs = ("–" if one is None else percent(one) for one in (part.cortex_m_nodes, part.cortex_m_macs))
+    nodes, macs = ("–" if one is None else percent(one) for one in (part.cortex_m_operator_share, part.cortex_m_macs))
     row = Row(name, "yes", nodes, macs, planned=f"{program.file.planned_bytes:,}")
     seen: list[api.Checked] = []
     try:

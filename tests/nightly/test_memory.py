@@ -46,7 +46,9 @@ def test_a_step_less_fails_in_each_region(fitting: tuple[str, Fitting], network:
     assert found.size(Region.PROGRAM) - 16 < len(program.pte) <= found.size(Region.PROGRAM)
     assert found.size(Region.PLANNED) == program.file.planned_bytes
     for need in found.needs:
-        assert need.below.startswith("TargetFault" if _faults(name, need.region) else "OutOfTargetMemory")
+        assert need.failure_one_step_below.startswith(
+            "TargetFault" if _faults(name, need.region) else "OutOfTargetMemory"
+        )
 
 
 def _faults(name: str, region: str) -> bool:

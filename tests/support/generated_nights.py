@@ -59,10 +59,10 @@ def _result(key: Key, chance: random.Random) -> Result:
         "sqnr_db": (round(chance.uniform(20, 60), 1),), "max_abs_error": (chance.uniform(0, 0.01),),
     }  # fmt: skip
     path, _, name = key.test.partition("::")
-    rerun = f"{path}::{name.replace('[', f'[{key.target}-')}"
+    node_id = f"{path}::{name.replace('[', f'[{key.target}-')}"
     return Result(
         key, key.target, "QEMU 7.2.22", Verdict.PASS, seconds=1.234, cpu_seconds=1.1, figures=figures,
-        parts={**_parts(figures), "instructions": parts}, rerun=rerun,
+        parts={**_parts(figures), "instructions": parts}, node_id=node_id,
         about={"runtime": ("builtin 4",), "build_id": (f"{chance.getrandbits(64):016x}",), "seed": (0,)},
     )  # fmt: skip
 

@@ -85,16 +85,16 @@ class Collapse:
 
     Attributes:
         answer: the class.
-        told: for how many samples of other classes it is the answer.
+        misclassified: how many samples of other classes were given that class.
         others: how many samples of other classes there are.
     """
 
     answer: int
-    told: int
+    misclassified: int
     others: int
 
     def __str__(self) -> str:
-        return f"class {self.answer} for {self.told} of {self.others} samples of other classes"
+        return f"class {self.answer} for {self.misclassified} of {self.others} samples of other classes"
 
 
 def collapse(answers: Sequence[int], labels: Sequence[int]) -> Collapse | None:
@@ -105,33 +105,33 @@ def collapse(answers: Sequence[int], labels: Sequence[int]) -> Collapse | None:
     given, wanted = np.asarray(answers), np.asarray(labels)
     for one in dict.fromkeys(answers):
         others = wanted != one
-        told = int((given[others] == one).sum())
-        if others.sum() >= COLLAPSE_SAMPLES and told >= COLLAPSE_SHARE * others.sum():
-            return Collapse(one, told, int(others.sum()))
+        misclassified = int((given[others] == one).sum())
+        if others.sum() >= COLLAPSE_SAMPLES and misclassified >= COLLAPSE_SHARE * others.sum():
+            return Collapse(one, misclassified, int(others.sum()))
     return None
 
 
 @dataclass(frozen=True)
 class Detections:
-    """The counts of detections. In a stream `wanted` and accepts are occurrences, elsewhere samples.
+    """The counts of detections. In a stream an event is an occurrence, elsewhere a sample.
 
     Attributes:
-        wanted: how often there was something to detect.
-        false_rejects: how often of these it was not detected.
-        false_accepts: how often something was detected that was not there, or was something else.
+        events: the number of events, which are what there is to detect.
+        false_rejects: the number of events that were not detected.
+        false_accepts: the number of detections of no event, or of an event of another class.
     """
 
-    wanted: int
+    events: int
     false_rejects: int
     false_accepts: int
 
 
 def detections(answers: Sequence[int], labels: Sequence[int], negative: Collection[int]) -> Detections:
-    """Count the detections sample by sample; `negative` are the classes that are nothing to detect."""
+    """Count the detections sample by sample; `negative` are the classes that count as no event."""
     pairs = list(zip(answers, labels, strict=True))
-    wanted = [(given, label) for given, label in pairs if label not in negative]
+    events = [(given, label) for given, label in pairs if label not in negative]
     accepts = sum(given != label and given not in (*negative, NONE) for given, label in pairs)
-    return Detections(len(wanted), sum(given != label for given, label in wanted), accepts)
+    return Detections(len(events), sum(given != label for given, label in events), accepts)
 
 
 def detections_in_stream(answers: Sequence[int], labels: Sequence[int], negative: Collection[int]) -> Detections:
@@ -140,9 +140,9 @@ def detections_in_stream(answers: Sequence[int], labels: Sequence[int], negative
     An occurrence is a run of windows of the same class. It is rejected if none of its windows is answered with that
     class. A run of equal answers is a false accept if none of its windows is of that class.
     """
-    wanted, accepted = _occurrences(labels, negative), _occurrences(answers, (*negative, NONE))
-    rejects = sum(label not in answers[first:last] for label, first, last in wanted)
-    return Detections(len(wanted), rejects, sum(one not in labels[first:last] for one, first, last in accepted))
+    events, accepted = _occurrences(labels, negative), _occurrences(answers, (*negative, NONE))
+    rejects = sum(label not in answers[first:last] for label, first, last in events)
+    return Detections(len(events), rejects, sum(one not in labels[first:last] for one, first, last in accepted))
 
 
 def _occurrences(classes: Sequence[int], negative: Collection[int]) -> list[tuple[int, int, int]]:

@@ -54,7 +54,7 @@ def require_share(program: Program, minimum: float, target: str, *, layout: str,
         ConfigError: no share is known, so nothing would be checked.
     """
     found = program.partition
-    shares = [one for one in (found.cortex_m_macs, found.cortex_m_nodes) if one is not None]
+    shares = [one for one in (found.cortex_m_macs, found.cortex_m_operator_share) if one is not None]
     if found.uncounted or not shares:
         unknown = ", ".join(found.uncounted)
         what = f"the multiply-accumulates of {unknown} are not known" if unknown else "it has no operator that computes"

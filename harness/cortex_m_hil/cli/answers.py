@@ -7,11 +7,10 @@ import json
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,10 +110,6 @@ def hint_for_commands(hint: str) -> str:
     return hint.partition(f"; {UNLINTED}")[0].replace(LOCALIZE, "hil localize")
 
 
-def status_of(error: HarnessError) -> int:
-    return NO if isinstance(error, VerdictError) else CANNOT_TELL
-
-
 @contextlib.contextmanager
 def answering(*, verbose: bool | None) -> Iterator[None]:
     """Run the block as a command's work; `verbose` as of `Call`."""
@@ -176,42 +171,6 @@ def end(answer: Answer) -> None:
     """Write the only answer of a command, and end the command with its status."""
     write_answer(answer)
     raise typer.Exit(answer.status)
-
-
-def answer_each(names: Sequence[str], ask: Callable[[str], Answer]) -> None:
-    """Write an answer for each target, and end the command with the highest of their exit statuses.
-
-    An error is the answer for its own target; the others are asked all the same.
-
-    Args:
-        names: of the targets.
-        ask: returns the answer for a target of that name.
-    """
-    heading = "{}: " if len(names) > 1 else ""
-    statuses = [_answer_one({"target": name}, heading.format(name), partial(ask, name)) for name in names]
-    raise typer.Exit(max(statuses))
-
-
-def answer_each_case(names: Sequence[str], cases: int, ask: Callable[[str, int], Answer]) -> None:
-    """Write an answer for each target and test case of a program, as `answer_each` does for each target."""
-    statuses = [
-        _answer_one({"target": name, "case": case}, f"{name}, test case {case}: ", partial(ask, name, case))
-        for name in names
-        for case in range(cases)
-    ]
-    raise typer.Exit(max(statuses))
-
-
-def _answer_one(fields: Mapping[str, Any], heading: str, ask: Callable[[], Answer]) -> int:
-    try:
-        with log_of_errors():
-            answer = ask()
-    except HarnessError as error:
-        status = status_of(error)
-        write_problem(Problem.of(error), status, fields, heading)
-        return status
-    write_answer(answer)
-    return answer.status
 
 
 def _plain(value: Any) -> Any:

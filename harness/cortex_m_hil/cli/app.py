@@ -1,33 +1,20 @@
-"""The application `hil`, its groups of commands, and the errors and exit statuses that end it."""
+"""The application `hil`, and its groups of commands."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cortex_m_hil.cli.answers import (
-    CALL,
-    CANNOT_TELL,
-    INTERRUPTED,
-    NO_READER,
-    Call,
-    Problem,
-    status_of,
-    write_problem,
-)  # fmt: skip
+from cortex_m_hil.cli.answers import CALL, Call
+from cortex_m_hil.cli.exit_status import UsageError, exit_statuses
 from cortex_m_hil.cli.options import with_options
-from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.host.version import __version__
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-UsageError: Any = typer.BadParameter.__base__  # click's class, or that of typer's own copy of click
 
 # The commands of `hil --help`, at most 20. What is not listed here comes from other packages.
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,64 +25,6 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Set up": ("doctor", "targets", "build", "executorch", "docs"),
     "For maintainers": ("dev",),
 }
-
-# --- errors and exit statuses --------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def exit_statuses() -> Iterator[None]:
-    """Turn errors that a user can cause into an answer and an exit status; a bug keeps its traceback."""
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()  # here and not at the interpreter's end, where a full disk is only a warning
-    except HarnessError as error:
-        problem, status = Problem.of(error), status_of(error)
-    except KeyboardInterrupt as interruption:
-        hint = str(interruption)
-        text = f"interrupted: {hint}" if hint else "interrupted"
-        problem, status = Problem("Interrupted", "infra", "interrupted", text, hint=hint), INTERRUPTED
-    except BrokenPipeError:
-        _drop_output()
-        raise SystemExit(NO_READER) from None
-    except OSError as error:
-        problem, status = _of_the_system(error), CANNOT_TELL
-    except UsageError as error:
-        if not CALL.get().as_json:
-            raise  # typer shows the usage as well
-        problem, status = of_usage(error), CANNOT_TELL
-    else:
-        return
-    with contextlib.suppress(OSError):
-        write_problem(problem, status)
-    _drop_output_if_full()
-    raise SystemExit(status)
-
-
-def _of_the_system(error: OSError) -> Problem:
-    where = f": {error.filename}" if error.filename else ""
-    name, message = type(error).__name__, f"{error.strerror or error}{where}"
-    return Problem(name, "infra", message, f"{name}: {message}")
-
-
-def of_usage(error: Any) -> Problem:
-    message = error.format_message()
-    path = error.ctx.command_path if error.ctx is not None else "hil"
-    return Problem("UsageError", "infra", message, message, hint=f"{path} --help")
-
-
-def _drop_output_if_full() -> None:
-    """Let the interpreter's last flush succeed."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _drop_output()
-
-
-def _drop_output() -> None:
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Commands(TyperGroup):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, answer_each, answering
+from cortex_m_hil.cli.answers import Answer, answering
+from cortex_m_hil.cli.exit_status import answer_each
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
@@ -183,7 +184,7 @@ class Choice:
     resolve: Callable[[str], Resolved]
 
     def answer_each(self, ask: Callable[[Resolved], Answer]) -> None:
-        """Write an answer for each target, and end the command, as `answers.answer_each` does."""
+        """Write an answer for each target, and end the command, as `exit_status.answer_each` does."""
         answer_each(self.names, lambda name: ask(self.resolve(name)))
 
 

@@ -32,9 +32,8 @@ SHOWN_VALUES = 8
 _CONSTANTS: Final = 10  # on a line
 # Of `fields_of_target` and `fields_of_result`, for `json_fields`.
 TARGET_FIELDS: Final[Mapping[str, str]] = {
-    "target, runs_as, reason, shim": (
-        "what was asked for, what runs in its place and why, and what stands in for Arm's model"
-    ),
+    "target, runs_as, reason": "the target that was named, the target that is used instead, and why",
+    "shim": "the program that emulates Arm's FVP, if one is used; else empty",
     "runtime, executes": (
         "builtin or executorch, and whose kernels run: this project's, or those of ExecuTorch and CMSIS-NN"
     ),
@@ -211,7 +210,7 @@ def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
 
 
 def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, Any]:
-    """Return the fields that tell what was asked for, and what runs in its place and why.
+    """Return the fields that say which target was named, and which is used instead and why.
 
     Args:
         resolved: the target.

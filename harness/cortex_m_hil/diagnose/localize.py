@@ -46,7 +46,7 @@ class Cause(str, Enum):
     KERNEL = "kernel"
     GRAPH = "graph"
     QUANTISATION = "quantisation"
-    UNJUDGED = "unjudged"
+    NOT_COMPARED = "not_compared"
 
     @property
     def meaning(self) -> str:
@@ -55,7 +55,7 @@ class Cause(str, Enum):
             Cause.KERNEL: "its kernel is wrong",
             Cause.GRAPH: "a pass built the wrong graph",
             Cause.QUANTISATION: "its quantisation is coarse",
-            Cause.UNJUDGED: "whether a pass built the right graph is not known",
+            Cause.NOT_COMPARED: "whether a pass built the right graph is not known",
         }[self]
 
 
@@ -184,9 +184,9 @@ class Localization:
         return bool(self.at_fault or self.wrong_layout)
 
     @property
-    def unjudged(self) -> tuple[Row, ...]:
+    def not_compared(self) -> tuple[Row, ...]:
         """Return the integer operators without a counterpart in the fake-quantised module: their graph may be wrong."""
-        return tuple(row for row in self.rows if _is_unjudged(row))
+        return tuple(row for row in self.rows if _is_not_compared(row))
 
     @property
     def first(self) -> Row | None:
@@ -532,7 +532,7 @@ def _causes(rows: Sequence[Row]) -> Iterator[tuple[Cause, Row]]:
     if not grave:
         if (coarsest := _coarsest(_losses(rows))) is not None:
             yield Cause.QUANTISATION, coarsest
-        yield from ((Cause.UNJUDGED, row) for row in rows if _is_unjudged(row))
+        yield from ((Cause.NOT_COMPARED, row) for row in rows if _is_not_compared(row))
 
 
 def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
@@ -559,7 +559,7 @@ def _computes(row: Row) -> bool:
     return row.operator.partition("::")[2].partition(".")[0] not in _NOT_JUDGED
 
 
-def _is_unjudged(row: Row) -> bool:
+def _is_not_compared(row: Row) -> bool:
     return row.graph_quanta is None and row.spec.startswith("int8") and _computes(row)
 
 
@@ -596,13 +596,13 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the conclusions where all kernels and nodes are right as far as known: where quantisation loses much."""
     if (first := next((row for row in rows if row.departure is not None), None)) is not None:
         yield f"no kernel is wrong on right inputs; {first.place} is the first to depart, within what is known of it"
-    unjudged = [row for row in rows if _is_unjudged(row)]
-    for row in unjudged:
+    not_compared = [row for row in rows if _is_not_compared(row)]
+    for row in not_compared:
         yield (
             f"whether a pass built the right graph is not known of {row.place}: the fake-quantised module has no value "
             "of its scale and zero point"
         )
-    right = "kernels are right" if unjudged else "kernels and graph are right"
+    right = "kernels are right" if not_compared else "kernels and graph are right"
     losses = _losses(rows)
     if (coarse := _coarsest(losses)) is not None:
         yield f"quantisation is coarse here: {coarse.place} has {_left(coarse)}{_advice(coarse)}; {right}"

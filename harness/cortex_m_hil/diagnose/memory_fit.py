@@ -74,15 +74,16 @@ class Need:
         region: the region: `program`, `planned` or `bank NAME`, `method`, `stack`.
         size: bytes, the smallest multiple of `step` that it runs in.
         step: bytes.
-        used: bytes, the peak that the runner reported there.
-        below: how it fails in `size` − `step`: the error's class and message. "" where a region cannot be smaller.
+        reported_peak: bytes, the peak that the runner reported there.
+        failure_one_step_below: the class and message of the error with `size` − `step` bytes; "" if the region cannot
+            be smaller.
     """
 
     region: str
     size: int
     step: int
-    used: int
-    below: str
+    reported_peak: int
+    failure_one_step_below: str
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,8 @@ class PartitionStep:
         return known or (self.kind.computes and any(map(_is_value, self.results)))
 
     @property
-    def left_in_float(self) -> bool:
-        """Tell whether the step is portable, and computes floats."""
+    def is_portable_float(self) -> bool:
+        """Tell whether the step runs on a portable kernel and computes floats."""
         return self.kind is PartitionKind.FLOAT and any(one.startswith("float") for one in self.results)
 
     @property
@@ -225,7 +225,7 @@ class StepGroup:
 
 @dataclass(frozen=True)
 class Island(StepGroup):
-    """A float island: float operators that are connected by float values, with the data movement between them."""
+    """A float island: connected operators that compute in float, with the data movement between them."""
 
     @property
     def computing(self) -> tuple[PartitionStep, ...]:
@@ -352,19 +352,19 @@ class Partition(StepGroup):
         return mine / self.macs if self.macs else None
 
     @property
-    def cortex_m_nodes(self) -> float | None:
+    def cortex_m_operator_share(self) -> float | None:
         """Return the share of Cortex-M kernels in the steps that count (`PartitionStep.counts`); None without any."""
         return self.count(PartitionKind.CORTEX_M) / len(self.counting) if self.counting else None
 
     @property
     def counting(self) -> tuple[PartitionStep, ...]:
-        """Return the steps that count in `cortex_m_nodes`."""
+        """Return the steps that count in `cortex_m_operator_share`."""
         return tuple(one for one in self.steps if one.counts)
 
     @property
     def left_in_float(self) -> tuple[PartitionStep, ...]:
         """Return the steps that compute in float."""
-        return tuple(one for one in self.steps if one.left_in_float)
+        return tuple(one for one in self.steps if one.is_portable_float)
 
     @property
     def elsewhere(self) -> tuple[UnacceleratedSteps, ...]:
@@ -436,7 +436,7 @@ def planned_in_int8(file: PteFile, found: Partition) -> int:
     """
     data, lifetimes = file.dataflow, Lifetimes(file)
     base = {view.value: view.base for view in lifetimes.views}
-    islands = [one for one in found.islands if any(step.left_in_float for step in one.steps)]
+    islands = [one for one in found.islands if any(step.is_portable_float for step in one.steps)]
     inside = [step.instruction for one in islands for step in one.steps]
     made = {value for at in inside for value in data.written[at]}
     taken = {base.get(value, value) for at in inside for value in data.arguments[at]} - made

@@ -275,7 +275,7 @@ class Teller:
         target = next((name for name in names if without_target(report.nodeid, [name]) != report.nodeid), "")
         said = self._impersonal(str(report.longrepr))
         rerun = self._rerun(report.nodeid)
-        return Result(self._key(test, target), "", "", Verdict.INFRA, WORKER_CRASHED, said, rerun=rerun)
+        return Result(self._key(test, target), "", "", Verdict.INFRA, WORKER_CRASHED, said, node_id=rerun)
 
     def _result(self, node_id: str, phases: list[pytest.TestReport]) -> Result:
         outcome = self._outcomes.of(node_id)
@@ -297,7 +297,7 @@ class Teller:
             figures=_values((name, self._shareable(value)) for name, value in properties if name not in _ABOUT),
             about=_values((name, self._shareable(value)) for name, value in properties if name in _ABOUT),
             parts=_parts(properties),
-            rerun=self._rerun(node_id),
+            node_id=self._rerun(node_id),
             log=self._log(phases),
             localized=self._impersonal(_section(_last_attempt(phases), LOCALIZED_SECTION)),
             bundle=Path(str(known.get(prop.BUNDLE, ""))).name,

@@ -110,7 +110,7 @@ def record_run(node: pytest.Item, program: Program, result: RunResult, elf: Elf)
         prop.BUILD_ID: elf.build_id,
         prop.PROGRAM: hashlib.sha256(program.identity).hexdigest()[:16],
         prop.PTE_BYTES: len(program.pte),
-        prop.CORTEX_M_OPERATORS: program.partition.cortex_m_nodes,
+        prop.CORTEX_M_OPERATORS: program.partition.cortex_m_operator_share,
         prop.CORTEX_M_MACS: program.partition.cortex_m_macs,
         prop.LOWERING: _lowering(program),
         prop.LOWER_SECONDS: None if seconds is None else round(seconds, 3),

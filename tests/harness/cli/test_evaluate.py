@@ -147,7 +147,7 @@ def test_digits_on_three_classes(evaluate: Evaluate) -> None:
         assert sum(row["right"] for row in one["classes"]) == round(one["top1"]["target"] * SAMPLES)
         assert sum(row["predicted"] for row in one["classes"]) == SAMPLES
         assert not one["collapse"] and not one["constant"] and not one["problems"]
-        assert one["wanted"] is one["auc"] is None and one["samples_per_second"] > 0
+        assert one["events"] is one["auc"] is None and one["samples_per_second"] > 0
     assert [one["same_outputs"] for one in told] == [None, SAMPLES, SAMPLES]  # kernels give the same bits
 
 
@@ -246,7 +246,7 @@ def test_keywords_of_a_stream(evaluate: Evaluate) -> None:
     labels = arrays["labels"][:count].tolist()
     eager = tasks.keywords()[0](torch.from_numpy(arrays["inputs"][:count])).argmax(dim=1).tolist()
     wanted = detections_in_stream(eager, labels, (0,))
-    assert wanted.wanted > 5 and wanted.false_accepts > 0
+    assert wanted.events > 5 and wanted.false_accepts > 0
 
     words = ("tasks:keywords", "--data", "keywords.npz", "-t", "m4-qemu", "--negative", 0, "--json")
     most = ("--max-false-rejects", wanted.false_rejects, "--max-false-accepts", wanted.false_accepts)
@@ -254,7 +254,7 @@ def test_keywords_of_a_stream(evaluate: Evaluate) -> None:
     told = answer(done.out)
     assert done.status == OK, done.out
     assert told["same_answers"] == {"dialect": count, "quantized": count, "eager": count}
-    assert {name: told[name] for name in ("wanted", "false_rejects", "false_accepts")} == asdict(wanted)
+    assert {name: told[name] for name in ("events", "false_rejects", "false_accepts")} == asdict(wanted)
 
     strict = answer(evaluate(*words, "--limit", 100, "--max-false-rejects", 0, "--max-false-accepts", 0).out)
     asked = [f"{strict[f'false_{kind}']} false {kind}, at most 0 are asked" for kind in ("accepts", "rejects")]
@@ -317,8 +317,8 @@ def test_integers_for_an_input_of_floats_are_told(evaluate: Evaluate, folder: Pa
     shown = evaluate(*asked).out
     assert shown.splitlines().count(told) == 1
     assert re.search(r"^  class +samples +right +recall +predicted +precision$", shown, re.M)
-    assert answer(evaluate(*asked, "--json").out)["taken_as"] == told
-    assert answer(evaluate(*asked, "--scale", 0.5, "--json").out)["taken_as"] == ""
+    assert answer(evaluate(*asked, "--json").out)["input_note"] == told
+    assert answer(evaluate(*asked, "--scale", 0.5, "--json").out)["input_note"] == ""
 
 
 @pytest.mark.slow

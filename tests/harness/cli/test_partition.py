@@ -17,7 +17,12 @@ REST = REPOSITORY / "tests" / "fuzz_seeds" / "rest.pte"
 def test_a_program_on_cortex_m_kernels(hil: Hil, files: Files) -> None:
     done = hil("inspect", "partition", files.pte, "--json")
     found = answer(done.out)
-    assert (done.status, found["cortex_m_macs"], found["cortex_m_nodes"], found["islands"]) == (OK, 1.0, 1.0, [])
+    assert (done.status, found["cortex_m_macs"], found["cortex_m_operator_share"], found["islands"]) == (
+        OK,
+        1.0,
+        1.0,
+        [],
+    )
     assert found["macs"] == 16 * 8 and found["instructions"] is None
     rows = {one["operator"]: one for one in found["operators"]}
     assert rows["cortex_m::quantized_linear.out"]["kind"] == "Cortex-M kernel"
@@ -36,7 +41,9 @@ def test_float_islands_are_named(hil: Hil) -> None:
         r"^12 in float: 432 bytes are planned, about \d+ in int8$", hil("inspect", "partition", FLOATS).out, re.M
     )
     found = answer(hil("inspect", "partition", FLOATS, "--json").out)
-    assert (found["cortex_m_nodes"], found["planned_bytes"]) == (0, 432) and found["planned_bytes_in_int8"] < 432
+    assert (found["cortex_m_operator_share"], found["planned_bytes"]) == (0, 432) and found[
+        "planned_bytes_in_int8"
+    ] < 432
     (island,) = found["islands"]
     assert found["cortex_m_macs"] == 0 and island["macs"] == found["macs"] == 288
     assert island["steps"] == list(range(20)) and "aten::cat.out" not in island["operators"]

@@ -214,17 +214,17 @@ def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Du
     module, inputs = hard_sigmoid(-1.0)()
     found = localize(native, flow.lower(module, inputs, isa=Isa.SCALAR))
     assert not found.at_fault
-    assert [row.operator for row in found.unjudged] == ["cortex_m::quantized_depthwise_conv2d.out"]
-    assert found.causes == ((Cause.UNJUDGED, found.unjudged[0]),)
+    assert [row.operator for row in found.not_compared] == ["cortex_m::quantized_depthwise_conv2d.out"]
+    assert found.causes == ((Cause.NOT_COMPARED, found.not_compared[0]),)
     not_known, right = found.conclusions
     assert not_known.startswith("whether a pass built the right graph is not known of cortex_m::quantized_depthwise")
     assert right.startswith("kernels are right; ")
-    assert localize(native, program(Isa.SCALAR)).unjudged == ()
+    assert localize(native, program(Isa.SCALAR)).not_compared == ()
 
 
 def test_there_is_a_conclusion_where_nothing_is_quantised(native: Dut) -> None:
     found = localize(native, flow.lower(nn.Softmax(-1), (torch.eye(3, 5),), isa=Isa.SCALAR, quantize=False))
-    assert not found.unjudged and found.conclusions[0].startswith("kernels and graph are right; ")
+    assert not found.not_compared and found.conclusions[0].startswith("kernels and graph are right; ")
 
 
 class TwoOutputs(nn.Module):

@@ -43,12 +43,14 @@ def test_each_region_fails_one_step_below(fit: tuple[str, Fit]) -> None:
     program = known(TARGETS[name].isa)
     assert [need.region for need in found.needs] == list(Region)
     assert all(need.size % need.step == 0 and need.step == step_of(need.region) for need in found.needs)
-    assert all(need.size - need.step < need.used <= need.size for need in found.needs if need.region != Region.STACK)
+    assert all(
+        need.size - need.step < need.reported_peak <= need.size for need in found.needs if need.region != Region.STACK
+    )
     assert found.size(Region.PROGRAM) == -(-len(program.pte) // 16) * 16
     assert found.size(Region.PLANNED) == program.file.planned_bytes
     *pools, stack = found.needs
-    assert {need.below.partition(":")[0] for need in pools} == {"OutOfTargetMemory"}
-    assert stack.used <= stack.size < 4096 and stack.below
+    assert {need.failure_one_step_below.partition(":")[0] for need in pools} == {"OutOfTargetMemory"}
+    assert stack.reported_peak <= stack.size < 4096 and stack.failure_one_step_below
     assert (found.temp, found.ran.target) == (0, name)
 
 
@@ -138,8 +140,8 @@ def test_executorchs_runtime_needs_what_stays_and_what_is_given_back() -> None:
     assert [need.region for need in found.needs] == [Region.PROGRAM, Region.PLANNED, Region.METHOD]
     method = found.needs[-1]
     assert found.ran.runtime == "executorch"
-    assert found.temp > 0 and method.used < method.size <= -(-(method.used + found.temp) // 16) * 16
-    assert "OutOfTargetMemory: the " in method.below
+    assert found.temp > 0 and method.reported_peak < method.size <= -(-(method.reported_peak + found.temp) // 16) * 16
+    assert "OutOfTargetMemory: the " in method.failure_one_step_below
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_macs_of_the_explicit_layout_are_the_same() -> None:
 def test_mlperf_tinys_networks_are_all_on_cortex_m_kernels(name: str) -> None:
     module, inputs = load_named_module(name)
     found = lowered(module, inputs).partition
-    assert (found.cortex_m_macs, found.cortex_m_nodes, found.islands, found.elsewhere) == (1.0, 1.0, (), ())
+    assert (found.cortex_m_macs, found.cortex_m_operator_share, found.islands, found.elsewhere) == (1.0, 1.0, (), ())
     assert found.macs == counted_by_torch(module, inputs)
 
 
@@ -143,7 +143,7 @@ def test_islands_have_module_line_and_reason() -> None:
 def test_the_share_is_that_of_the_int8_layers() -> None:
     found = mixed().partition
     int8, all_ = 12 * 12 * 8 * 3 * 9 + 24 * 24 * 4 * 8, counted_by_torch(*MODULES["mixed"]())
-    assert found.cortex_m_macs == int8 / all_ and found.cortex_m_nodes == 3 / 5
+    assert found.cortex_m_macs == int8 / all_ and found.cortex_m_operator_share == 3 / 5
     assert [one.steps for one in found.elsewhere] == [island.computing for island in found.islands]
 
 
@@ -210,7 +210,7 @@ def test_what_floats_cost_is_what_the_int8_network_takes_less() -> None:
     torch.manual_seed(0)
     floats = lowered(Spotter(nn.functional.relu6), (torch.rand(1, 1, 49, 10),))
     int8 = lowered(Spotter(nn.ReLU6()), (torch.rand(1, 1, 49, 10),))
-    assert int8.partition.cortex_m_nodes == 1 and not int8.partition.left_in_float
+    assert int8.partition.cortex_m_operator_share == 1 and not int8.partition.left_in_float
     assert [one.operator for one in floats.partition.left_in_float] == ["aten::hardtanh.out"] * 2
     assert planned_in_int8(floats.file, floats.partition) == int8.file.planned_bytes < floats.file.planned_bytes / 3
     for one in (floats, int8):
@@ -246,7 +246,7 @@ def test_indices_are_not_left_in_float() -> None:
     torch.manual_seed(0)
     found = lowered(Indices(), (torch.randn(2, 8), torch.tensor([0, 2]))).partition
     assert {"aten::argmax.out", "aten::add.out", "aten::gt.Scalar_out"} <= {one.operator for one in found.steps}
-    assert (found.cortex_m_nodes, found.left_in_float, found.elsewhere) == (1.0, (), ())
+    assert (found.cortex_m_operator_share, found.left_in_float, found.elsewhere) == (1.0, (), ())
 
 
 # --- what is not known ---------------------------------------------------------------------------------------

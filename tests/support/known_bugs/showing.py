@@ -38,7 +38,7 @@ class By(str, Enum):
     KERNEL = "localize, as a wrong kernel"
     GRAPH = "localize, as a wrong graph"
     LAYOUT = "localize, as the layout of another class"
-    UNJUDGED = "localize, as the one that cannot be compared"
+    NOT_COMPARED = "localize, as the one that cannot be compared"
     NOBODY = "nobody: it is about the whole program"
 
 
@@ -158,7 +158,7 @@ def _localised(dut: Dut, program: Program, error: Mismatch) -> tuple[str, By]:
         (By.KERNEL, found.at_fault),
         (By.LAYOUT, found.wrong_layout),
         (By.GRAPH, [row for row in found.rows if row.is_graph_wrong]),
-        (By.UNJUDGED, found.unjudged),
+        (By.NOT_COMPARED, found.not_compared),
     ):
         if wrong:
             return " ".join(sorted({operator_of(row.operator) for row in wrong})), named_by

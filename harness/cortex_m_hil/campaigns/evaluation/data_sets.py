@@ -97,7 +97,7 @@ class DataSet:
             samples.
         benchmark: the task whose data this is; None: it is of no benchmark.
         classes: the number of classes that the data names; 0 where it names none.
-        taken_as: the sentence which says that integers are taken as floats; "" where none are.
+        input_note: a sentence if integers are converted to floats without a scale; else "".
     """
 
     name: str
@@ -106,7 +106,7 @@ class DataSet:
     own_calibration: bool
     benchmark: Benchmark | None = None
     classes: int = 0
-    taken_as: str = ""
+    input_note: str = ""
 
     @property
     def labels(self) -> list[int]:
@@ -201,8 +201,8 @@ def _of_folder(folder: Path, taken: Taken, raw: Raw, chosen: Any) -> DataSet:
         if total > _INPUTS_LIMIT:
             raise ConfigError(f"{row.place}: more than {_INPUTS_LIMIT} bytes of inputs", hint="--limit takes fewer")
         samples.append(Sample(row.label, _inputs(numbers, taken, raw, f"{row.place}: {row.file}")))
-    told = _taken_as(taken, raw, {"samples": dtype})
-    return DataSet(folder.resolve().name, tuple(samples), (), False, benchmark, rows[0].classes, told)
+    note = _input_note(taken, raw, {"samples": dtype})
+    return DataSet(folder.resolve().name, tuple(samples), (), False, benchmark, rows[0].classes, note)
 
 
 def _rows(path: Path) -> Iterator[_Row]:
@@ -316,8 +316,8 @@ def _values(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
         raise
 
 
-def _taken_as(taken: Taken, raw: Raw, dtypes: dict[str, np.dtype[Any]]) -> str:
-    """Return the sentence which says that integers become floats as they are, without a scale; "" where none do.
+def _input_note(taken: Taken, raw: Raw, dtypes: dict[str, np.dtype[Any]]) -> str:
+    """Return a sentence if integers are converted to floats without a scale; else "".
 
     Args:
         taken: what the model takes.
@@ -361,9 +361,9 @@ def _of_archive(path: Path, taken: Taken, raw: Raw, chosen: Any) -> DataSet:
 
     samples = [Sample(int(labels[number]), windows("inputs", inputs, number)) for number in chosen(len(labels))]
     more = _array(path, "calibration", found) if "calibration" in found else inputs[:0]
-    told = _taken_as(taken, raw, {"samples": inputs.dtype, "calibration inputs": more.dtype})
+    note = _input_note(taken, raw, {"samples": inputs.dtype, "calibration inputs": more.dtype})
     own = [window for number in range(len(more)) for window in windows("calibration", more, number)]
-    return DataSet(path.name, tuple(samples), tuple(own), bool(own), taken_as=told)
+    return DataSet(path.name, tuple(samples), tuple(own), bool(own), input_note=note)
 
 
 def _array(path: Path, name: str, found: dict[str, bytes]) -> Array:

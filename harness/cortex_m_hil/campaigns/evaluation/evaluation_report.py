@@ -153,7 +153,7 @@ class EvaluationReport:
 
     @cached_property
     def accuracy(self) -> dict[str, float | None]:
-        """Return top-1 or AUC by source; None where it cannot be told."""
+        """Return top-1 or AUC by source; None where it is not defined."""
         return {source: self._accuracy(answers) for source, answers in self.results.answers.items()}
 
     def _accuracy(self, answers: Sequence[Any]) -> float | None:
@@ -297,7 +297,7 @@ class EvaluationReport:
             "max_quanta": self.max_quanta,
             "same_outputs": self.same_outputs,
             "classes": [{**asdict(row), "recall": row.recall, "precision": row.precision} for row in self.classes],
-            "wanted": found and found.wanted,
+            "events": found and found.events,
             "false_accepts": found and found.false_accepts,
             "false_rejects": found and found.false_rejects,
             "collapse": self.collapses,

@@ -52,7 +52,7 @@ class ReportContents:
             words.append("--")
         else:
             words += pytest_options(target=target, runtime=key.runtime) if target else []
-        return shlex.join([*words, *self.options, result.rerun or key.test])
+        return shlex.join([*words, *self.options, result.node_id or key.test])
 
 
 def utc_text(seconds: float) -> str:

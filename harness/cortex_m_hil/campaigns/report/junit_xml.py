@@ -71,7 +71,7 @@ def _add_case(suite: ElementTree.Element, one: Result, prefix: str, report: Repo
 
 def _names(one: Result) -> tuple[str, str]:
     """Return module or class, and name, as pytest makes them of an id; the name has the target."""
-    test = one.rerun or one.key.test
+    test = one.node_id or one.key.test
     path, bracket, parameters = test.partition("[")
     head, *classes, name = path.split("::") if "::" in path else (path, path)
     module = ".".join([head.removesuffix(".py").replace("/", "."), *classes])

@@ -81,11 +81,11 @@ class Result:
         cpu_seconds: those of the test's process.
         earlier: what attempts before the last ended with.
         figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
-        about: facts that are no figures, by their names in JUnit files without `hil_`, likewise: the runtime with its
-            version, the runner's build id, a digest of the program, the ISA class, the seed, where the program came
-            from, seconds of lowering and runs.
+        about: non-numeric facts by their names in JUnit files without `hil_`, with a value for each program that the
+            test ran: the runtime with its version, the runner's build id, a digest of the program, the ISA class, the
+            seed, where the program came from, seconds of lowering and runs.
         parts: for some of the figures, the share of each operator or section: `{"instructions": {"aten::add": 90}}`.
-        rerun: pytest's id of the test.
+        node_id: pytest's id of the test.
         localized: where the outputs depart from the references, with `--hil-localize`.
         bundle: the name of the file that the failure left; "" if none.
     """
@@ -101,7 +101,7 @@ class Result:
     earlier: tuple[str, ...] = ()
     figures: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
     parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    rerun: str = ""
+    node_id: str = ""
     log: str = field(default="", repr=False)
     localized: str = field(default="", repr=False)
     bundle: str = ""
@@ -152,7 +152,7 @@ class Result:
             **vars(self.key),
             "verdict": self.verdict.name,
             "error_type": self.error,
-            **{name: getattr(self, name) for name in (*names, "rerun", "log", "localized", "bundle")},
+            **{name: getattr(self, name) for name in (*names, "node_id", "log", "localized", "bundle")},
         }
 
     @classmethod
@@ -164,6 +164,9 @@ class Result:
         """
         key = {name: fields[name] for name in ("suite", "runtime", "test", "target")}
         renamed = {"key": key, "verdict": Verdict[str(fields["verdict"])], "error": fields["error_type"]}
+        renamed["node_id"] = fields.get(
+            "node_id", fields.get("rerun", "")
+        )  # its name in the stores of earlier versions
         return from_fields(cls, {**fields, **renamed})
 
 

@@ -27,8 +27,9 @@ from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunVerdict, wi
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say, write_problem
-from cortex_m_hil.cli.app import Command, UsageError, app, group, of_usage
+from cortex_m_hil.cli.app import Command, app, group
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
+from cortex_m_hil.cli.exit_status import UsageError, of_usage
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.output import status, table
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests

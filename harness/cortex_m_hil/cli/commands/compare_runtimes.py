@@ -25,7 +25,7 @@ from cortex_m_hil.targets.resolve import RUNTIMES
     "compare-runtimes",
     epilog=json_fields(
         {
-            "target": "what was asked for",
+            "target": "the target that was named",
             "runtimes": "the two of them, each as of hil doctor selftest",
             "programs": (
                 "a list of program, inputs (where they are from), compared (values), differences, and error where a "

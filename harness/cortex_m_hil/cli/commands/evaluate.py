@@ -59,7 +59,7 @@ class ThresholdOptions:
         int | None, typer.Option("--max-false-rejects", min=0, help="Allowed number of undetected events")
     ] = None
     negative: Annotated[
-        str, typer.Option("--negative", metavar="CLASSES", help="Classes that are no event: 0, or 10,11")
+        str, typer.Option("--negative", metavar="CLASSES", help="Labels that count as 'no event', such as 0 or 10,11")
     ] = ""
     stream: Annotated[bool, typer.Option("--stream", help="Samples are windows of one stream, in order")] = False
 
@@ -95,15 +95,16 @@ class SampleOptions:
         {
             **TARGET_FIELDS,
             "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
-            "model, method, data, task": "what was asked; method may be empty; task is classes or anomaly",
-            "taken_as": "a note where integers of the data were taken as floats without a scale; else empty",
+            "model, method, data": "the arguments of the call; method is empty if none was named",
+            "task": "classes or anomaly",
+            "input_note": "a note if integers of the data were converted to floats without a scale; else empty",
             "saturated": "with --quantize-inputs, the share of the quantised values that saturated; else null",
             "outcome, samples, left": (
                 "complete, under way, or ended early by an error; how many samples are done, and left"
             ),
             "top1, auc": (
-                "by source (target; of a module also dialect, quantized and eager); null for the other task, or "
-                "where it cannot be told"
+                "by source (target; of a module also dialect, quantized and eager); null for the other task, and if "
+                "not defined (for example only one class in the data)"
             ),
             "same_answers, max_quanta": (
                 "by reference: how many samples have the same answer, and the largest difference of outputs"
@@ -112,13 +113,13 @@ class SampleOptions:
                 "how many samples have the outputs of the target named first, bit for bit; null for that target"
             ),
             "classes": "of each label, count, right, predicted, recall, precision, as answered on the target",
-            "wanted, false_rejects, false_accepts": (
+            "events, false_rejects, false_accepts": (
                 "the numbers of events, of events that were not detected, and of detections without an event; null "
                 "without --negative"
             ),
             "collapse": (
-                "for each source whose answers are nearly all one class: answer (that class), others (the samples of "
-                "other classes), told (how many of these got that answer)"
+                "for each source whose answers are nearly all one class: answer (that class), others (the number of "
+                "samples of other classes), misclassified (how many of these were given that class)"
             ),
             "constant": "whether all outputs on the target are the same",
             "samples_per_second": "by the host's clock, without the references",
@@ -141,10 +142,10 @@ def evaluate(
     ] = "",
     no_lint: NoLint = False,
 ) -> None:
-    """Tell how accurate a model is on data, on each target.
+    """Report the accuracy of a model on data, on each target.
 
-    The float module, its quantised form and the dialect answer the same samples. An evaluation that ended early resumes
-    with the same command. Exit status 1 where a target does not meet a threshold, or its outputs are wrong.
+    The float module, its quantised form and the dialect are run on the same samples. The same command resumes an
+    evaluation that ended early. Exit status 1 where a target does not meet a threshold, or its outputs are wrong.
     """
     check_model(model)
     check_path(given.data)
@@ -172,7 +173,7 @@ def evaluate(
     reports = _reports(jobs, samples, task, asked, runs, has_references=found.has_references)
     lint = {name: refused_by_lint(one.dut, one.program, linted=one.linted) for name, one in jobs.items()}
     asked_of = {"model": model, "method": of.method, "data": given.data}
-    asked_of |= {"taken_as": samples.taken_as, "saturated": raw.quantizer.share}
+    asked_of |= {"input_note": samples.input_note, "saturated": raw.quantizer.share}
     raise typer.Exit(_print_answers(reports, resolved, asked_of, lint))
 
 
@@ -209,7 +210,7 @@ def _heading(model: EvaluatedModel, data: DataSet, raw: Raw) -> str:
     how = f"calibrated with {calibrated}" if model.has_references else "a file: no references"
     heading = f"{model.name} on {counted(len(data.samples), 'sample')} of {data.name}, {how}"
     quantized = f"quantised: {raw.quantizer}" if raw.quantizer.values else ""
-    return "\n".join(filter(None, (heading, data.taken_as, quantized)))
+    return "\n".join(filter(None, (heading, data.input_note, quantized)))
 
 
 # --- answers -------------------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ def _lines(report: EvaluationReport) -> Iterator[str]:
         yield f"  bit for bit  the outputs of the first target for {report.same_outputs} of {total}"
     if (found := report.detections) is not None:
         what = "occurrence" if report.asked.stream else "sample"
-        rejects = f"{found.false_rejects} of {counted(found.wanted, what)} rejected"
+        rejects = f"{found.false_rejects} of {counted(found.events, what)} rejected"
         yield f"  detection    {rejects}, {counted(found.false_accepts, 'false accept')}"
     if report.classes:
         yield table(

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil.cli.answers import CALL, Answer, answer_each, json_fields
+from cortex_m_hil.cli.answers import CALL, Answer, json_fields
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_status import answer_each
 from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
+from cortex_m_hil.cli.output import TARGET_FIELDS
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.launching import Ended, Launch
 from cortex_m_hil.flow.launching import launch as launch_program
@@ -23,10 +25,8 @@ from cortex_m_hil.targets.resolve import Resolved
     log=True,
     epilog=json_fields(
         {
-            "target, runs_as, reason, shim, engine": (
-                "what was asked for, what ran in its place and why, what stands in for Arm's model, and the "
-                "simulator or board"
-            ),
+            "target, runs_as, reason": TARGET_FIELDS["target, runs_as, reason"],
+            "shim, engine": f"{TARGET_FIELDS['shim']}; the simulator or board",
             "elf": "the file",
             "ended_by": "exit, eot or until",
             "seconds": "how long it took",

@@ -42,7 +42,7 @@ def lint_command(
     on: RuntimeOptions,
     given: MethodOption,
 ) -> None:
-    """Tell whether a program fits each target.
+    """Check whether a program fits each target.
 
     The runner is built for its list of operators, the program is not run. No board is needed.
     """

@@ -46,19 +46,31 @@ _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engi
     log=True,
     epilog=json_fields(
         {
-            "test, target, runs_as, runtime, runtime_version, engine, program": "the test and program, and what ran it",
-            "conclusions": "a list of lines, the most serious first",
-            "causes": (
-                "the operators that they name, with why: a list of cause (layout, kernel, graph, quantisation, "
-                "unjudged), instruction, operator"
+            "test, program": "the id of the test, and the name of the program",
+            "target, runs_as": "the target that was named, and the one that ran",
+            "runtime, runtime_version, engine": "the runtime, its version, and the simulator or board",
+            "conclusions": "a list of sentences, the most serious first",
+            "causes": "the operators that the conclusions name: a list of cause, instruction, operator",
+            "cause": (
+                "layout (arguments laid out for another ISA class), kernel (other values on right inputs), graph (a "
+                "pass built the wrong graph), quantisation (coarse), not_compared (fake-quant has no such value, so "
+                "the graph may be wrong)"
             ),
-            "rows": (
-                "for each value that is written: instruction, operator, node, module, source (the user's "
-                "file:line), value (dtype and shape), known, inputs_right, distance (quanta, or units where "
-                "floating) and elements (how many) from the dialect, at_fault, wrong_layout (of which class its "
-                "arguments are laid out), damaged (instructions whose values it overwrote), graph_quanta, sqnr_db, "
-                "distinct; null where it is not known"
-            ),
+            "rows": "a list with an item for each value that an instruction writes, of the following fields",
+            "instruction, operator": "the instruction's number in the program, and its operator",
+            "node, module": "its node in the exported graph, and the path of the module that this is from",
+            "source": "the line of the user's code, as file:line",
+            "value": "dtype and shape of the value",
+            "known": "whether the dialect has this value; if not, distance, elements and distinct are null",
+            "inputs_right": "whether all its inputs were equal to the dialect's",
+            "distance": "the largest difference from the dialect, in quanta; of floats in their own unit",
+            "elements": "how many elements differ from the dialect",
+            "at_fault": "whether the kernel is wrong: other values on right inputs, or it overwrote other values",
+            "wrong_layout": "the ISA class that the arguments are laid out for, if it is another one; else null",
+            "damaged": "the instructions whose values it overwrote",
+            "graph_quanta": "difference of the dialect from fake-quant on equal inputs, in quanta; null if not known",
+            "sqnr_db": "signal-to-quantisation-noise ratio against the float module, in dB; null if not known",
+            "distinct": "how many different numbers the value has",
         },
         each="each program, and for each test that failed (error)",
     ),
@@ -73,11 +85,11 @@ def localize_command(
         str | None, typer.Option("--runtime", help="builtin or executorch [default: builtin, or what ran the bundle]")
     ] = None,
 ) -> None:
-    """Show which operators depart from the references. Those that are wrong even on right inputs are named.
+    """Show which operators differ from the references. The one that introduces the error is named.
 
-    WHAT is a test file or node id, as for pytest, whose tests are run on each target and localised even where they
-    pass; or a bundle that a test left with --hil-localize. Exit status 1 where an operator is
-    at fault or in the layout of another class, or a test fails.
+    WHAT is a test file or node id, as for pytest, whose tests are run on each target and localised even if they pass;
+    or a bundle that a test left with --hil-localize. Exit status 1 if an operator is at fault, or its arguments are
+    laid out for another ISA class, or a test fails.
     """
     if what.endswith(SUFFIX):
         bundle = _with_intermediates(Path(what))
@@ -133,7 +145,7 @@ def _answer(head: dict[str, Any], fields: dict[str, Any], lines: Sequence[str], 
 
 
 def _of_tests(what: str, options: Sequence[str]) -> int:
-    """Run the tests, tell what was localised, and return the exit status.
+    """Run the tests, report what was localised, and return the exit status.
 
     Args:
         what: the file of tests, or a test's id.

@@ -152,7 +152,7 @@ class Options:
     ),
 )
 def nightly(asked: Options, led: CampaignOptions) -> None:
-    """Run tests on all targets, and tell what changed.
+    """Run tests on all targets, and report what changed.
 
     Results are stored: hil results. An interrupted nightly resumes when the same command is run in the same folder on
     the same code. Exit status 1 where a test fails, or a figure is missing or beyond its limit; 2 where something

@@ -55,7 +55,7 @@ def replay_command(
         str | None, typer.Option("--runtime", help="builtin or executorch [default: the recorded one]")
     ] = None,
 ) -> None:
-    """Run a failure again, and tell whether it is the same.
+    """Run a failure again, and report whether it is the same.
 
     The bundle is what pytest's --hil-bundles wrote; torch is not needed. Exit status 1 where the program fails, 0 where
     it passes now.

@@ -116,7 +116,7 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
     "show",
     epilog=json_fields(
         {
-            "suite, runtime, test, target": "the test; target is the one that was asked for",
+            "suite, runtime, test, target": "the test; target is the one that was named",
             "ran, engine": "the target that ran, and the simulator with its version",
             "verdict, error_type, headline, log": (
                 "passed, failed, infra, error, xpassed, xfailed or skipped; the error's class, its first line, and "
@@ -125,14 +125,15 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
             "earlier": "the outcomes of earlier attempts",
             "seconds, cpu_seconds": "of the test",
             "figures": "by name: a list, a value for each program of the test",
-            "about": "likewise, what is not a figure: runtime, build_id, program, isa, seed, lowering and so on",
+            "about": "non-numeric facts by name: runtime, build_id, program, isa, seed, lowering, …; each a list",
             "parts": (
                 "by figure, the share of each operator; of quanta, how many elements have each distance (0 … 3, 4-7, "
                 "8-15 and so on)"
             ),
-            "rerun": "its id, for pytest",
+            "node_id": "pytest's id of the test",
             "localized, bundle": (
-                "with --pytest=--hil-localize, where the outputs depart; with --bundles, the name of the failure's file"
+                "with --pytest=--hil-localize, where the outputs differ from the references; with --bundles, the name "
+                "of the failure's file"
             ),
         },
         each="each result (with --markdown one, of nightly and markdown)",
@@ -169,9 +170,9 @@ def _row(one: Result) -> tuple[str, ...]:
     "compare",
     epilog=json_fields(
         {
-            "old, new": "their numbers",
+            "old, new": "the numbers of the two nightlies",
             "changes": "as of hil nightly",
-            "markdown": "with --markdown",
+            "markdown": "with --markdown, the text",
         }
     ),
 )
@@ -181,7 +182,7 @@ def compare(
     markdown: Markdown = False,
     store_file: StoreFile = None,
 ) -> None:
-    """Tell what changed from one nightly to another.
+    """Report what changed from one nightly to another.
 
     Exit status 1 for a new failure, and for a figure that is missing or beyond its limit.
     """

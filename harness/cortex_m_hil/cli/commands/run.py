@@ -14,8 +14,9 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison_result import Comparison
 from cortex_m_hil.checks.expected import expecting, in_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case, json_fields, write_log
+from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_status import answer_each, answer_each_case
 from cortex_m_hil.cli.options import NoLint, ProgramOptions, Pte, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import (
     CONSTANTS_HELP,
@@ -67,14 +68,14 @@ AtolOption = Annotated[
     epilog=json_fields(
         {
             **RAN_FIELDS,
-            "build_id": "the runner's identity",
+            "build_id": "the digest of all that the runner was built from",
             "program": "the file",
-            "method": "the one that ran",
+            "method": "the method that ran",
             "constants": CONSTANTS_HELP,
-            "inputs": "where its inputs are from, as text",
+            "inputs": "where the inputs are from, as text",
             "case": (
-                "of a bundled program, which has a line for each test case: its number, from 0, which an error's "
-                "line has too; else null"
+                "of a bundled program, which has a line for each test case: the number of the case, from 0, also where "
+                "the line is of an error; else null"
             ),
             "saturated": "with --quantize-inputs, the share of the quantised values that saturated; else null",
             **RESULT_FIELDS,
@@ -100,16 +101,20 @@ def run(
     qtol: QtolOption = None,
     atol: AtolOption = None,
     rtol: Annotated[
-        float | None, typer.Option(help="Relative tolerance, likewise", show_default=f"{_DEFAULT.rtol:g}")
+        float | None,
+        typer.Option(
+            help="Relative tolerance for outputs that are not quantised (numpy.allclose)",
+            show_default=f"{_DEFAULT.rtol:g}",
+        ),
     ] = None,
     no_lint: NoLint = False,
     redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors (red zones)")] = False,
 ) -> None:
     """Run a program once on each target.
 
-    Inputs are .npy files of the program's logical shape and dtype, however they lie in memory: a channels-last
-    input of shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Without --input they are those that
-    pytest's --keep-programs left beside the program, or are generated, the same every time. Outputs are written, and
+    Inputs are .npy files of the program's dtypes, in logical shape, whatever their dim order: a channels-last input of
+    shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Without --input they are those that pytest's
+    --keep-programs left beside the program, or are generated, the same every time. Outputs are written, and
     expected, the same way. An output that is not what --expect says is a Mismatch, with exit status 1. A program with
     state runs once, from its initial state; a stream of frames is for Python (hil docs writing-tests).
 

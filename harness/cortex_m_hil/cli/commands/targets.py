@@ -26,15 +26,15 @@ from cortex_m_hil.targets.target import Target
                 "the entry, and the file and line that it is from: cortex_m_hil/targets.yaml is this package's own"
             ),
             "runnable": (
-                "whether all that it needs is here: simulator, compiler, a port of the board. A port of another "
-                "machine is not asked"
+                "whether all that it needs is installed or connected: simulator, compiler, a port of the board. A port "
+                "of another machine is not asked"
             ),
             "runs_as, engine": (
-                "the target that runs in its place (itself, or its fallback) and what executes it; empty where "
-                "neither is known"
+                "the target that runs (itself, or its fallback), and the simulator or board that executes it; empty "
+                "if nothing can run"
             ),
-            "reason": "why it is not runnable, or why another runs in its place; else empty",
-            "hardware": "whether it is a board, and not a simulator",
+            "reason": "why it is not runnable, or why another target is used instead; else empty",
+            "hardware": "whether it is a board rather than a simulator",
             "memory": (
                 "bytes for a program, for planned tensors by each bank's region, and for the method; shared: those "
                 "that program and first bank share, else 0"
@@ -43,7 +43,7 @@ from cortex_m_hil.targets.target import Target
     ),
 )
 def targets(targets_file: Targets = None) -> None:
-    """List the targets, and what runs in place of each here."""
+    """List the targets. Each is shown with the target that is used instead if its simulator is not installed."""
     known = load_user_targets(targets_file)
     rows = [_describe(target, known) for target in known.values()]
     if CALL.get().as_json:

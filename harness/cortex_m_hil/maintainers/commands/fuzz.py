@@ -91,7 +91,8 @@ class Options:
     + json_fields(
         {
             "outcome, left": "complete or under way, and the number of networks that are left",
-            "targets, runtimes, seed, programs": "what was asked for, and the number of networks that were judged",
+            "targets, runtimes, seed": "the arguments of the call",
+            "programs": "the number of networks that were judged",
             "outcomes": "the number of networks that passed, were refused everywhere, failed, or gave an infra error",
             "runs": "the number of networks that passed, by target and runtime",
             "partly": "the number of networks that passed, but were refused on some target or runtime",

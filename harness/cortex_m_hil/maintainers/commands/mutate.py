@@ -64,7 +64,7 @@ ResetOption = Annotated[bool, typer.Option("--reset", help="Forget the campaign 
                 "complete, or under way (the budget is spent); the number of judgements left, of each mutant on each "
                 "target"
             ),
-            "tests, upstream, targets, seed, mutants": "what was asked for; mutants is --count",
+            "tests, upstream, targets, seed, mutants": "the arguments of the call; mutants is --count",
             "programs, programs_left_out": (
                 "by target, the number of programs from the tests, and of those that are left out, as on a runner of "
                 "these kernels alone they do not end as in their tests"
@@ -99,7 +99,7 @@ def mutate(
     reset: ResetOption = False,
     targets_file: Targets = None,
 ) -> None:
-    """Tell whether tests notice a broken kernel.
+    """Check whether tests notice a broken kernel.
 
     A mutant is a copy of the kernels with one small change. The tests run once, on unchanged kernels, and their
     programs are kept. For each mutant a runner is built; the programs run on it and are judged as in their tests. A

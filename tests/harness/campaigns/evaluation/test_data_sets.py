@@ -104,16 +104,16 @@ def test_integers_that_are_taken_as_floats_are_told(tmp_path: Path) -> None:
     for inputs, more, told in cases:
         path = archive(tmp_path / "x.npz", inputs=inputs, labels=[0, 1], **more)
         data = read_data_set(path, FRAMES, Raw())
-        assert data.taken_as == told and data.samples[0].windows.dtype == np.float32
+        assert data.input_note == told and data.samples[0].windows.dtype == np.float32
         assert data.samples[0].windows.ravel().tolist() == inputs[0].tolist()
         assert (
-            read_data_set(path, FRAMES, Raw(scale=0.5)).taken_as
-            == read_data_set(path, FRAMES, Raw(zero_point=-128)).taken_as
+            read_data_set(path, FRAMES, Raw(scale=0.5)).input_note
+            == read_data_set(path, FRAMES, Raw(zero_point=-128)).input_note
             == ""
         )
-    assert read_data_set(archive(tmp_path / "x.npz", inputs=quanta, labels=[0, 1]), BYTES, Raw()).taken_as == ""
+    assert read_data_set(archive(tmp_path / "x.npz", inputs=quanta, labels=[0, 1]), BYTES, Raw()).input_note == ""
     other = folder(tmp_path / "other", "a.bin,2,1\n", a=b"\x80\x7f\x00\xff")
-    assert read_data_set(other, FRAMES, Raw("uint8")).taken_as == f"uint8 samples {rest}"
+    assert read_data_set(other, FRAMES, Raw("uint8")).input_note == f"uint8 samples {rest}"
 
 
 @pytest.mark.parametrize(

@@ -372,7 +372,7 @@ def test_options_are_shown_without_the_places_of_files() -> None:
 
 def test_a_test_of_executorchs_is_run_again_by_its_command() -> None:
     key = Key("upstream", "builtin", "ops/test_add.py::test_add", "m4-qemu")
-    one = Result(key, "m4-qemu", "QEMU", Verdict.PASS, rerun="ops/test_add.py::test_add[m4-qemu]")
+    one = Result(key, "m4-qemu", "QEMU", Verdict.PASS, node_id="ops/test_add.py::test_add[m4-qemu]")
     found = of([Night("1", "", False, 0.0, {}, True, by_key([one]))])
     wanted = "hil dev upstream --target=m4-qemu --runtime=builtin -- 'ops/test_add.py::test_add[m4-qemu]'"
     assert found.command(one) == wanted

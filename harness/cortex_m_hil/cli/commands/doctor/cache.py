@@ -31,7 +31,7 @@ def _cache() -> None:
     ),
 )
 def cache_info() -> None:
-    """Tell where the cache is, and how large."""
+    """Show where the cache is, and how large."""
     from cortex_m_hil.lowering.disk_cache import disk
 
     found = disk.info()

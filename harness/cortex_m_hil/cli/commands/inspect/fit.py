@@ -29,12 +29,12 @@ from cortex_m_hil.targets.target import Target
         {
             **RAN_FIELDS,
             "program": "the file, or the model's name",
-            "method": "the one that ran",
-            "inputs": "where its inputs are from, as text",
+            "method": "the method that ran",
+            "inputs": "where the inputs are from, as text",
             "needs": (
-                "a list of region (program, planned or bank NAME, method, stack where it is measured), size (bytes, "
-                "proven), step, used (the peak), below (how it fails in size − step; empty where it cannot be "
-                "smaller)"
+                "a list of region (program, planned or bank NAME, method, stack if it is measured), size (the least bytes "
+                "that the program runs in), step (bytes), reported_peak (bytes), failure_one_step_below (the error "
+                "in size − step bytes; empty if the region cannot be smaller)"
             ),
             "orders, tells_apart": (
                 "with --banks, where needs, temp and compiler are empty: a list of banks (in order), arenas (region, "
@@ -59,9 +59,9 @@ def fit(
 ) -> None:
     """Find the least memory that a program runs in.
 
-    Each figure is proven: the program runs in these sizes, and fails for want of memory in one step less of any.
-    Inputs of a .pte file are those of --input, or those that pytest's --keep-programs left beside it, or are generated,
-    the same every time.
+    Each figure is proven: the program runs in these sizes, and fails for lack of memory if any of them is one step
+    smaller. Inputs of a .pte file are those of --input, or those that pytest's --keep-programs left beside it, or are
+    generated, the same every time.
     """
     choice = on.choose(target)
     program_for = programs_of(model, given)
@@ -113,8 +113,8 @@ def _arena(order: BankOrder, region: str) -> str:
 
 def _text(found: Fit, resolved: Resolved, source: str) -> str:
     """Return the sizes with their proof, and the lines for a board's files."""
-    numbers = [(f"{need.size}", f"{need.step}", f"{need.used}") for need in found.needs]
-    proofs = [need.below.partition(":")[0] or "cannot be smaller" for need in found.needs]
+    numbers = [(f"{need.size}", f"{need.step}", f"{need.reported_peak}") for need in found.needs]
+    proofs = [need.failure_one_step_below.partition(":")[0] or "cannot be smaller" for need in found.needs]
     rows = [(need.region, *row, proof) for need, row, proof in zip(found.needs, numbers, proofs, strict=True)]
     stack = found.size(Region.STACK)
     lines = [

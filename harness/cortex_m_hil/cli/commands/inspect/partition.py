@@ -29,31 +29,34 @@ _Rows = list[tuple[str, str, StepGroup]]
         {
             "program, method": "the file, and its method",
             "ran": (
-                "null where nothing was counted; else target, runs_as, reason, shim, runtime, executes, engine, "
+                "null if nothing was counted; else target, runs_as, reason, shim, runtime, executes, engine, "
                 "runtime_version, as of hil run"
             ),
-            "inputs": "where its inputs are from, as text; null where nothing was counted",
-            "not_counted": "why a board did not count, such as that its port is not there; else empty",
+            "inputs": "where the program's inputs are from, as text; null if nothing was counted",
+            "not_counted": "why a board did not count, such as a missing port; else empty",
             "cortex_m_macs": (
-                "the share of MACs on Cortex-M kernels, 0 to 1; null where there are none, or where those of an "
-                "operator are not known"
+                "the share of MACs on Cortex-M kernels, 0 to 1; null if there are no MACs, or those of an operator "
+                "are not known"
             ),
-            "cortex_m_nodes": (
-                "the share of Cortex-M kernels in the operators that give floats or quantised integers; null where "
-                "none does"
+            "cortex_m_operator_share": (
+                "of the operators whose results are floats or quantised integers, the share that runs on Cortex-M "
+                "kernels; null if there are none"
             ),
-            "planned_bytes, planned_bytes_in_int8": (
-                "of the memory plan, and about how many it would take, were what is in float in int8; null where "
-                "nothing is"
+            "planned_bytes": "the bytes of the memory plan",
+            "planned_bytes_in_int8": (
+                "estimate of the planned bytes if all float tensors were int8; null if there are none"
             ),
             "uncounted": "operators whose MACs are not known",
             "count, macs, nbytes, instructions, cycles": (
                 "of the program: its instructions, MACs, bytes of tensors, and CPU instructions executed, or a "
                 "board's cycles (null: not counted)"
             ),
-            "operators": "a list of operator, kind, and the five of these",
-            "kinds": "a list of kind, and the five",
-            "islands": "a list of operators (those that compute), steps (numbers of instructions), and the five",
+            "operators": "a list of operator, kind, count, macs, nbytes, instructions, cycles",
+            "kinds": "a list of kind, count, macs, nbytes, instructions, cycles",
+            "islands": (
+                "a list of operators (those that compute), steps (numbers of instructions), count, macs, nbytes, "
+                "instructions, cycles"
+            ),
         }
     ),
 )
@@ -68,11 +71,11 @@ def partition_command(
         ),
     ] = None,
 ) -> None:
-    """Tell which operators of a program run on Cortex-M kernels.
+    """Show which operators of a program run on Cortex-M kernels.
 
     The others run on portable kernels, on integers or in float.
-    For each operator and kind it tells the number of instructions, their multiply-accumulates (MACs), and the bytes of
-    their tensors. Operators that pass floats to each other are a float island.
+    For each operator and kind it shows the number of instructions, their multiply-accumulates (MACs), and the bytes of
+    their tensors. A float island is a group of connected operators that compute in float.
     """
     program = given.load(pte)
     fields: dict[str, Any] = {
@@ -108,7 +111,7 @@ def _answer(found: Partition, fields: Mapping[str, Any], label: str, clock: Cloc
     kinds: _Rows = [("", kind.value, group) for kind, group in found.kinds.items()]
     tables = (_table(found, rows, clock) for rows in (operators, [*kinds, ("", "all", found)]))
     blocks = [*tables, *_islands(found, clock), _summary(found, fields)]
-    shares = {"cortex_m_macs": found.cortex_m_macs, "cortex_m_nodes": found.cortex_m_nodes}
+    shares = {"cortex_m_macs": found.cortex_m_macs, "cortex_m_operator_share": found.cortex_m_operator_share}
     islands = [
         {"operators": one.operators, "steps": [step.instruction for step in one.steps], **_fields(one, clock)}
         for one in found.islands
@@ -176,8 +179,8 @@ def _island(whole: Partition, number: int, island: Island, clock: Clock) -> str:
 
 def _summary(found: Partition, fields: Mapping[str, Any]) -> str:
     operators = f"{found.count(PartitionKind.CORTEX_M)} of {len(found.counting)} operators"
-    if found.cortex_m_nodes is not None:
-        operators += f" ({percent(found.cortex_m_nodes)})"
+    if found.cortex_m_operator_share is not None:
+        operators += f" ({percent(found.cortex_m_operator_share)})"
     if found.cortex_m_macs is not None:
         told = f"{percent(found.cortex_m_macs)} of {found.macs} MACs and {operators} are on Cortex-M kernels"
     else:

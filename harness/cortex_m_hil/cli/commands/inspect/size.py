@@ -54,7 +54,7 @@ def size(
     ] = None,
     method: Method = "",
 ) -> None:
-    """Tell what the bytes of a program or an ELF are for. Each byte is counted once.
+    """Show what the bytes of a program or an ELF are for. Each byte is counted once.
 
     Of a .pte: its sections, the constants by the operator that takes them, its methods, and what the constant ones
     return. Of an ELF: its sections and symbols;
