@@ -2,9 +2,10 @@
 
     python ci/check_budgets.py
 
-A room is a folder of the package, its `__init__`, `api.py`, `ci/` or `firmware/`; an arrow from one to another stands
-for any import, those for type checkers included; a room's floor is one above the highest that it imports. Who adds
-must make room: a limit may only go down.
+A room is a folder of the package, its `__init__`, `api.py`, `ci/` or `firmware/`. There is an arrow from one room to
+another if any module of the first imports one of the second, also if for type checkers only. The floor of a room is 1
+if it imports no other room, else one above the highest floor that it imports. Limits may only be lowered: a change that
+needs more must save elsewhere.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _imported(path: Path, modules: Iterable[str]) -> Iterable[str]:
 
 
 def floors(pairs: Iterable[tuple[str, str]]) -> int:
-    """Return the number of floors; the imports between rooms have no circle, which import-linter checks."""
+    """Return the number of floors; import-linter checks that no room imports itself by way of others."""
     below: dict[str, set[str]] = {}
     for one, other in pairs:
         below.setdefault(one, set()).add(other)

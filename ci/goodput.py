@@ -31,13 +31,13 @@ USERS = Path("targets.yaml")
 
 @dataclass(frozen=True)
 class Goodput:
-    """The shares of the line's rate, 0 to 1, that a transfer to the target and back reached."""
+    """The goodput of one transfer to the target and of one back, each as a share of the line's rate (0 to 1)."""
 
     write: float
     read: float
 
     @property
-    def both(self) -> float:
+    def mean(self) -> float:
         return harmonic_mean((self.write, self.read))
 
 
@@ -61,13 +61,13 @@ def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
 
 
 def measure_board(name: str, nbytes: int) -> Goodput:
-    """Measure transfers over a real line, as many as the board's memory needs for `nbytes`."""
+    """Measure transfers over a real line until `nbytes` were sent each way; each transfer fits the board's memory."""
     target = load_targets(USERS if USERS.exists() else None)[name]
     assert isinstance(target.launcher, SerialLauncher), f"{name} is on no serial line"
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:
         session = dut.session()
-        room = min(nbytes, session.identity.program_pool)
-        found = [_transfer(session, target.launcher.baud, room) for _ in range(-(-nbytes // room))]
+        size = min(nbytes, session.identity.program_pool)
+        found = [_transfer(session, target.launcher.baud, size) for _ in range(-(-nbytes // size))]
     return Goodput(harmonic_mean([one.write for one in found]), harmonic_mean([one.read for one in found]))
 
 
@@ -85,7 +85,7 @@ def _transfer(session: Session, baud: int, nbytes: int) -> Goodput:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", help="a board, its line as it is")
+    parser.add_argument("--target", help="a board; its line is measured as it is")
     parser.add_argument("--baud", type=int, default=115200)
     parser.add_argument("--corrupt", type=float, default=0.0, help="share of bytes")
     parser.add_argument("--nbytes", type=int, default=100_000)
@@ -97,7 +97,7 @@ def main() -> None:
     else:
         found = measure(options.baud, options.corrupt, options.nbytes, options.seed)
         print(f"{options.baud} baud, {options.corrupt:.2%} of bytes damaged, {options.nbytes} bytes: ", end="")
-    print(f"{found.both:.1%} of the line's rate (write {found.write:.1%}, read {found.read:.1%})")
+    print(f"{found.mean:.1%} of the line's rate (write {found.write:.1%}, read {found.read:.1%})")
 
 
 if __name__ == "__main__":

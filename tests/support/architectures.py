@@ -215,12 +215,12 @@ def mobilenet_v2(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Inputs]:
 
 
 def mobilenet_v3_small(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Inputs]:
-    """Return MobileNetV3-small with its inputs, likewise."""
+    """Return MobileNetV3-small with its inputs, for `hil inspect instructions architectures:mobilenet_v3_small`."""
     return with_statistics(MobileNetV3Small(), image), (torch.randn(image),)
 
 
 def stresnet(image: tuple[int, ...] = (1, 3, 64, 64)) -> tuple[nn.Module, Inputs]:
-    """Return STResNet with its inputs, likewise."""
+    """Return STResNet with its inputs, for `hil inspect instructions architectures:stresnet`."""
     return with_statistics(STResNet(), image), (torch.randn(image),)
 
 

@@ -32,7 +32,10 @@ class Done:
 
 
 def environment_of(user_path: str, folder: Path) -> dict[str, str]:
-    """Return an environment whose store, home, virtual boards and locks are in this folder; what is built is shared."""
+    """Return an environment for commands, with store, home, virtual boards and locks in `folder`.
+
+    Runners, lowered programs and installed ExecuTorchs are shared with the cache of this process.
+    """
     cache = folder / "cache"
     for part in SHARED:
         (cache_directory() / part).mkdir(parents=True, exist_ok=True)

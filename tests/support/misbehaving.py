@@ -55,8 +55,8 @@ def program(module: nn.Module, inputs: tuple[torch.Tensor, ...] = (torch.ones(4)
     return Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
 
 
-def spaced(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
-    """Return the program with red zones, names of graph nodes, and the input that it was exported with."""
+def with_redzones(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
+    """Return the program of a module, planned with red zones, with names of graph nodes and its example input."""
     planner = RedzonePlanner(planning_algorithm((), "it"))
     with quiet():
         exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)

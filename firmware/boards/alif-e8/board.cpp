@@ -13,7 +13,7 @@ using hil::arch::reg;
 // UART4, a DesignWare 16550 with registers 4 bytes apart.
 constexpr uintptr_t kUart = 0x4901C000;
 constexpr uintptr_t kData = kUart + 0x00;    // divisor's low byte while DLAB is set
-constexpr uintptr_t kEnable = kUart + 0x04;  // divisor's high byte, likewise
+constexpr uintptr_t kEnable = kUart + 0x04;  // divisor's high byte while DLAB is set
 constexpr uintptr_t kFifo = kUart + 0x08;
 constexpr uintptr_t kLine = kUart + 0x0C;
 constexpr uintptr_t kStatus = kUart + 0x14;

@@ -47,7 +47,7 @@ class Farm:
             raise ConfigError(f"{port} names no places", hint=f"{LABGRID}COORDINATOR:20408/?TAG=VALUE, or ?name=PLACE")
         return cls(parts.netloc, filters)
 
-    def call(self, *words: str, seconds: float = CALL_TIMEOUT) -> str:
+    def run_client(self, *words: str, seconds: float = CALL_TIMEOUT) -> str:
         """Return the output of labgrid-client with these arguments. Raises LaunchError where it fails."""
         command = ("labgrid-client", "-x", self.coordinator, *words)
         return tools.run(Procedure("labgrid-client", (command,), seconds=seconds), {}, what="labgrid")
@@ -55,7 +55,7 @@ class Farm:
     def places(self) -> set[str]:
         """Return the names of all places that match the filters."""
         found = set()
-        for part in re.split(r"^Place '", self.call("-v", "places"), flags=re.MULTILINE)[1:]:
+        for part in re.split(r"^Place '", self.run_client("-v", "places"), flags=re.MULTILINE)[1:]:
             name = part.partition("':\n")[0]
             tags = re.search(r"^ +tags: (.*)$", part, re.MULTILINE)
             if {f"name={name}", *(tags[1].split(", ") if tags else ())}.issuperset(self.filters):
@@ -71,7 +71,7 @@ class _Reservation:
 
     def __init__(self, farm: Farm) -> None:
         self.farm = farm
-        said = farm.call("reserve", "--shell", *farm.filters)
+        said = farm.run_client("reserve", "--shell", *farm.filters)
         found = re.search(r"LG_TOKEN=(\w+)", said)
         if found is None:
             raise LaunchError("labgrid-client reserve said no token", log=said)
@@ -99,8 +99,8 @@ def _records() -> Path:
 def _give_back(farm: Farm, token: str) -> None:
     """Release a place and cancel its reservation. Raises LaunchError where the coordinator does not answer."""
     with contextlib.suppress(LaunchError):  # it may not have been acquired yet
-        farm.call("-p", f"+{token}", "release")
-    farm.call("cancel-reservation", token)
+        farm.run_client("-p", f"+{token}", "release")
+    farm.run_client("cancel-reservation", token)
 
 
 def _give_back_what_was_left(farm: Farm) -> None:
@@ -185,17 +185,19 @@ def acquire(port: str, *, what: str, wait: float = DEFAULT_LEASE_WAIT, setup: st
 def _obtain(farm: Farm, token: str, deadline: Deadline, wait: float) -> tuple[str, str]:
     """Wait for the reserved place and acquire it; return its name and the URL of its serial port."""
     _wait(farm, token, deadline, wait)
-    farm.call("-p", f"+{token}", "acquire")
-    return _serial_port(farm.call("-p", f"+{token}", "env"))
+    farm.run_client("-p", f"+{token}", "acquire")
+    return _serial_port(farm.run_client("-p", f"+{token}", "env"))
 
 
 def _wait(farm: Farm, token: str, deadline: Deadline, wait: float) -> None:
     try:
-        farm.call("wait", token, seconds=max(deadline.remaining, 3.0))  # the client needs about 1 s for a free place
+        farm.run_client(
+            "wait", token, seconds=max(deadline.remaining, 3.0)
+        )  # the client needs about 1 s for a free place
     except LaunchError:
         if not deadline.expired:
             raise
-        held = farm.call("who").strip()
+        held = farm.run_client("who").strip()
         raise BoardBusy(
             f"no place with {' '.join(farm.filters)} got free within {wait:g} s",
             log=held,

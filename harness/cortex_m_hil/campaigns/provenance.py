@@ -36,11 +36,12 @@ class Objection:
 
 
 class Provenance:
-    """The Python processes of one command, whose modules are to be those of `tree`, a checkout of `repository`.
+    """The Python processes of one command, which are to import the modules of `tree`, a checkout of `repository`.
 
-    Modules that they would import from another checkout come from `tree`, whatever put that checkout on sys.path (the
-    folder they run in, PYTHONPATH, an editable install, `pythonpath` of pytest, a conftest.py). Only the test modules
-    that pytest collects, and conftest.py beside them, stay where they are named.
+    A module that a process would import from another checkout is imported from `tree` instead, whatever put that other
+    checkout on sys.path: the working folder, PYTHONPATH, an editable install, `pythonpath` of pytest, a conftest.py.
+    The exceptions are the test modules that pytest collects, and conftest.py beside them: these are imported from the
+    paths that the command names.
     """
 
     def __init__(

@@ -14,10 +14,11 @@ _REVERSED_FROM: Final = 16
 
 
 @of_arguments("give the convolution a bias, of zeros if need be")
-def grouped_with_bias(call: OperatorCall) -> str:
+def grouped_convolution_has_bias(call: OperatorCall) -> str:
     """Check that a grouped convolution has a bias.
 
-    Without one, CMSIS-NN adds what lies behind the null pointer to the sums (known bug 9 in docs/known_bugs.md).
+    For a grouped convolution without a bias, CMSIS-NN reads biases from a null pointer that it has advanced (known bug
+    9 in docs/known_bugs.md).
     """
     depth, channels = call["weight"].shape[-1:], call["input"].shape[-1 if _is_nhwc(call) else 1 :][:1]
     if "bias" in call.tensors or depth == channels:
@@ -43,11 +44,11 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
     "same"
 )
 def every_output_row_written(call: OperatorCall) -> str:
-    """Check that CMSIS-NN's transposed convolution computes a call rightly.
+    """Check that CMSIS-NN's transposed convolution computes a call right.
 
-    It does not where the scratch is too small (known bug 1 in docs/known_bugs.md), where the vertical padding is no
-    multiple of the stride (known bug 2), and where the kernel has fewer rows than stride and padding together (known
-    bug 21).
+    The result is wrong if the scratch is too small (known bug 1 in docs/known_bugs.md), if the vertical padding is no
+    multiple of the stride (known bug 2), or if the kernel has fewer rows than stride and padding together (known bug
+    21).
     """
     stride, paddings = call.ints(3) or (), call.ints(4) or ()
     if len(stride) != 2 or len(paddings) != 2 or any(len(call[name].shape) != 4 for name in ("input", "weight", "out")):

@@ -61,8 +61,8 @@ def _cortex_m() -> dict[str, Signature]:
 CORTEX_M: Final[Mapping[str, Signature]] = _cortex_m()
 DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
     "cortex_m::quantized_avg_pool2d.out": (orders.channels_last_to_executorch,),
-    "cortex_m::quantized_conv2d.out": (orders.channels_last_to_executorch, convolutions.grouped_with_bias),
-    "cortex_m::quantized_conv2d_nhwc.out": (convolutions.grouped_with_bias,),
+    "cortex_m::quantized_conv2d.out": (orders.channels_last_to_executorch, convolutions.grouped_convolution_has_bias),
+    "cortex_m::quantized_conv2d_nhwc.out": (convolutions.grouped_convolution_has_bias,),
     "cortex_m::quantized_depthwise_conv2d.out": (orders.channels_last_to_executorch,),
     "cortex_m::quantized_max_pool2d.out": (orders.channels_last_to_executorch,),
     "cortex_m::quantized_transpose_conv2d.out": (

@@ -111,8 +111,8 @@ def broadcasts_contiguous(call: OperatorCall) -> str:
 def copy_keeps_storage_order(call: OperatorCall) -> str:
     """Check that a copy's source has the bytes of its output.
 
-    ExecuTorch takes the bytes of a source of the same shape as they are, and broadcasts another in contiguous order
-    (known bug 36 in docs/known_bugs.md).
+    ExecuTorch copies the bytes of a source that has the output's shape, and broadcasts any other source in contiguous
+    order (known bug 36 in docs/known_bugs.md).
     """
     src, out = call["src"], call["out"]
     if are_stored_alike(src, out) or (src.shape != out.shape and is_contiguous(src) and is_contiguous(out)):
@@ -123,11 +123,11 @@ def copy_keeps_storage_order(call: OperatorCall) -> str:
     )
 
 
-def keeps_its_bytes(call: OperatorCall) -> str:
-    """Check that input and output are the same elements in the same bytes.
+def same_byte_layout(call: OperatorCall) -> str:
+    """Check that the bytes of the input, in the output's dim order, are the same elements.
 
-    ExecuTorch's squeeze and unsqueeze copy the bytes as they are, whatever the dim orders (known bug 36 in
-    docs/known_bugs.md).
+    ExecuTorch's squeeze and unsqueeze copy the bytes unchanged, and ignore the dim orders of input and output (known
+    bug 36 in docs/known_bugs.md).
     """
     if call["self"].numel == call["out"].numel and not call["self"].reads_as(call["out"]):
         return (
@@ -137,7 +137,10 @@ def keeps_its_bytes(call: OperatorCall) -> str:
 
 
 def has_known_order(call: OperatorCall) -> str:
-    """Check that a copy's output is contiguous or channels-last, as its argument dim_order says, or else as self is."""
+    """Check that a copy's output is contiguous or channels-last, and in the dim order that is asked for.
+
+    That is the argument `dim_order` if it is given, else the dim order of `self`.
+    """
     out, wanted = call["out"], call.ints(2) or call["self"].dim_order
     if wanted == out.dim_order and (is_default(out) or is_channels_last(out)):
         return ""
@@ -145,9 +148,9 @@ def has_known_order(call: OperatorCall) -> str:
 
 
 def indices_as_out(call: OperatorCall) -> str:
-    """Check that indices lie as the output does.
+    """Check that the indices of a max pool have the dim order of its output.
 
-    ExecuTorch's max pool writes indices where the output's items lie (known bug 36 in docs/known_bugs.md).
+    ExecuTorch writes each index at the offset of its item of the output (known bug 36 in docs/known_bugs.md).
     """
     if are_stored_alike(call["indices"], call["out"]):
         return ""

@@ -117,8 +117,8 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     ),
     "aten::slice_scatter.out": signature("0 self any default, 1 src any default, -1 out =self default"),
     "aten::split_with_sizes_copy.out": signature("0 self any default, 3 out =self default", orders.same_order),
-    "aten::squeeze_copy.dims_out": signature("0 self any, -1 out =self", orders.same_order, orders.keeps_its_bytes),
-    "aten::unsqueeze_copy.out": signature("0 self any, -1 out =self", orders.keeps_its_bytes),
+    "aten::squeeze_copy.dims_out": signature("0 self any, -1 out =self", orders.same_order, orders.same_byte_layout),
+    "aten::unsqueeze_copy.out": signature("0 self any, -1 out =self", orders.same_byte_layout),
     "aten::var.correction_out": signature(f"0 self {_FLOATS}, -1 out =self default", orders.known_orders),
     "aten::where.self_out": signature(
         "0 condition bool|uint8, 1 self any, 2 other any, -1 out any", orders.same_order, orders.broadcasts_contiguous

@@ -105,9 +105,9 @@ class InputQuantizer:
     """Quantises the floats that are given for inputs of integers, where that is asked for, and counts what saturates.
 
     Attributes:
-        is_asked: whether to quantise; else all values stay as they are.
-        values: how many were quantised.
-        saturated: how many of them the range does not have.
+        is_asked: whether to quantise; if not, all values stay as they are.
+        values: the number of values that were quantised.
+        saturated: the number of quantised values that were beyond the range.
     """
 
     is_asked: bool = True
@@ -123,11 +123,13 @@ class InputQuantizer:
         return f"{self.saturated} of {self.values} values of its inputs saturate" if self.values else ""
 
     def quantize(self, values: Array, taken: Taken, place: str) -> Array:
-        """Return floats for an input of quanta as these, by the program's own scale; anything else unchanged.
+        """Return floats that are given for an input of quanta quantised by the program's own scale.
+
+        All other values are returned unchanged.
 
         Raises:
-            ConfigError: the program does not tell the scale, a value is NaN, or they are other integers than the
-                input's, which may be either.
+            ConfigError: the program does not tell the scale; a value is NaN; or the values are integers of another
+                dtype than the input's, which may be numbers or quanta.
         """
         is_other = values.dtype.name != taken.spec.dtype and values.dtype.kind in "iuf"
         if not (self.is_asked and is_other and taken.spec.dtype in QUANTA):

@@ -58,7 +58,7 @@ Relation = Callable[[OperatorCall], str]  # returns what is wrong, "" if nothing
 
 @dataclass(frozen=True)
 class ArgumentRelation:
-    """A relation that another dim order alone does not mend, with a hint that does."""
+    """A relation between arguments, with a hint for calls that violate it: another dim order would not mend them."""
 
     relation: Relation
     hint: str

@@ -14,7 +14,7 @@ from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Array, HostTensor
 
 QUANTISED: Final = (np.dtype("int8"), np.dtype("int16"))
-"""Integers of these dtypes are quanta; other integers (indices, truth values) agree or do not."""
+"""Integers of these dtypes are quanta; other integers (indices, booleans) agree or do not."""
 _SINGLE: Final = 4  # distances below have a bucket of their own; each further one is twice as wide as the one before
 
 

@@ -32,7 +32,7 @@ def hint(operator: str, runtime: str = "builtin") -> str:
     if runtime != "builtin" and signature_of(operator, "builtin") is not None:
         return _IN_BUILTIN
     name = operator.partition("::")[2].partition(".")[0]
-    known = shipped()
+    known = executorch_portable_operators()
     if not operator.startswith("aten::") or not known or operator in known:
         return ELSEWHERE
     instead = _INSTEAD.get(name)
@@ -40,8 +40,11 @@ def hint(operator: str, runtime: str = "builtin") -> str:
 
 
 @cache
-def shipped() -> frozenset[str]:
-    """Return the portable operators that the installed ExecuTorch lists; empty where none is installed."""
+def executorch_portable_operators() -> frozenset[str]:
+    """Return the operators that the installed ExecuTorch has portable kernels for; an empty set if none is installed.
+
+    ExecuTorch lists them in a file of its package.
+    """
     found = importlib.util.find_spec("executorch")
     for folder in found.submodule_search_locations or () if found is not None else ():
         if (path := Path(folder, _LIST)).is_file():

@@ -14,7 +14,7 @@ from cortex_m_hil.flow.checking import (
     stream,
     verify,
 )
-from cortex_m_hil.flow.dut import DEFAULT_EXECUTION_SECONDS, LONGEST_EXECUTION, Dut, open_dut, operators, require
+from cortex_m_hil.flow.dut import DEFAULT_EXECUTION_SECONDS, LONGEST_EXECUTION, Dut, open_dut, require, runner_operators
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.exporting import export, lower, warn_of_training
 from cortex_m_hil.flow.self_test import selftest
@@ -38,11 +38,11 @@ __all__ = [
     "kept_input",
     "lower",
     "open_dut",
-    "operators",
     "prepare",
     "refused_by_lint",
     "require",
     "run",
+    "runner_operators",
     "scratch_needs",
     "selftest",
     "stream",

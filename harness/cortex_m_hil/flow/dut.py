@@ -219,11 +219,13 @@ def require(resolved: Resolved) -> None:
         launchers.require(resolved.target)
 
 
-def operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
-    """Return the operators that the target's runner has, without a board: those that its ELF names, else a simulator's.
+def runner_operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
+    """Return the operators that the target's runner has, without using a board.
+
+    The runner's ELF names them; if it does not, the runner is started on the target's simulator and asked.
 
     Returns:
-        The operators and ""; None and the reason where only a board could tell.
+        The operators and ""; None and the reason if only a board could tell.
     """
     is_board = isinstance(resolved.target.launcher, HardwareLauncher)
     elf = build_runner(resolved.target, resolved.runtime)

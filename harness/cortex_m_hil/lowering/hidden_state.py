@@ -44,32 +44,32 @@ Memory = Mapping[int, StorageWeakRef]
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """The registered buffers of a module by name, each with a copy of its content at the time of `of`."""
+    """The registered buffers of a module by name, each with a copy of its content when `snapshot` was called."""
 
-    held: Mapping[str, tuple[Any, Any]]
+    saved: Mapping[str, tuple[Any, Any]]
 
     @classmethod
-    def of(cls, module: Any) -> Buffers:
+    def snapshot(cls, module: Any) -> Buffers:
         return cls({name: (buffer, buffer.detach().clone()) for name, buffer in module.named_buffers()})
 
     def changed(self, module: Any) -> list[str]:
         """Return the names of the module's buffers that are other tensors now, or hold other values."""
         found = []
         for name, buffer in module.named_buffers():
-            before, content = self.held.get(name, (None, None))
+            before, content = self.saved.get(name, (None, None))
             if buffer is not before or not is_equal(buffer, content):
                 found.append(name)
         return found
 
     def reset(self) -> None:
         with torch.no_grad():
-            for buffer, content in self.held.values():
+            for buffer, content in self.saved.values():
                 if not is_equal(buffer, content):
                     buffer.copy_(content)
 
     def outputs_and_contents(self, outputs: Any) -> list[Any]:
         """Return the outputs of a call, followed by copies of the buffers' contents."""
-        return [*pytree.tree_leaves(outputs), *(buffer.detach().clone() for buffer, _ in self.held.values())]
+        return [*pytree.tree_leaves(outputs), *(buffer.detach().clone() for buffer, _ in self.saved.values())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ class CalledModule:
 
     def _still_alive(self, made: Memory) -> Memory:
         """Return the storages that still exist and are not those of buffers."""
-        own = set(_addresses(buffer for buffer, _ in self.buffers.held.values()))
+        own = set(_addresses(buffer for buffer, _ in self.buffers.saved.values()))
         return {address: one for address, one in made.items() if address not in own and not one.expired()}  # type: ignore[no-untyped-call]
 
     def _cause(self, inputs: Inputs, given: list[Any], difference: str) -> str:

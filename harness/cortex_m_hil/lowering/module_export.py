@@ -192,7 +192,7 @@ def _run_and_check(title: str, module: Any, inputs: Inputs, before: Snapshot) ->
     """
     from cortex_m_hil.lowering.hidden_state import Buffers, CalledModule
 
-    buffers, random = Buffers.of(module), load_torch().get_rng_state()
+    buffers, random = Buffers.snapshot(module), load_torch().get_rng_state()
     with warnings_of_users_code():
         outputs = _run(title, module, inputs)
     _require_tensors(title, outputs)

@@ -70,7 +70,7 @@ class ModuleStep:
         return tuple(dict.fromkeys(leaf.name for leaf in leaves if isinstance(leaf, Ref)))
 
     def with_values(self, values: Mapping[str, Any]) -> Any:
-        """Return the step's result for these values, by name."""
+        """Return the step's result, with `values` by name in place of its references."""
         args, kwargs = pytree.tree_map(
             lambda leaf: values[leaf.name] if isinstance(leaf, Ref) else leaf, (self.args, dict(self.kwargs))
         )
@@ -184,9 +184,9 @@ class ModulePart:
     # --- smaller parts ---------------------------------------------------------------------------------------
 
     def step_range(self, first: int, last: int) -> ModulePart | None:
-        """Return the part of the steps `first` to `last` - 1; what they read of other steps becomes an input.
+        """Return the part of the steps `first` to `last` - 1; results of other steps that these read become inputs.
 
-        None where these steps cannot be a part (`_of_steps`).
+        None if these steps cannot be a part (`_of_steps`).
         """
         return self._of_steps(self.steps[first:last])
 
@@ -195,9 +195,9 @@ class ModulePart:
         return self._of_steps((*self.steps[:number], *self.steps[number + 1 :]))
 
     def _of_steps(self, steps: Sequence[ModuleStep]) -> ModulePart | None:
-        """Return the part of some steps, or None where they cannot be one.
+        """Return the part that consists of some steps, or None if these steps cannot be a part.
 
-        They cannot where there are none, where an input would be neither tensor nor number, or an output no tensor.
+        A part has at least one step, its inputs are tensors or numbers, and its outputs are tensors.
         """
         made = {step.name for step in steps}
         read = dict.fromkeys(name for step in steps for name in step.reads)

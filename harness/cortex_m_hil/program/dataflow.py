@@ -296,13 +296,13 @@ class Dataflow:
 
     @property
     def quantised_outputs(self) -> frozenset[int]:
-        """Return the numbers of the outputs that are quantised integers; others are indices, truth values or such."""
+        """Return the numbers of the outputs that are quantised integers; others are indices or booleans."""
         now = self._quantised_values[1]
         return frozenset(number for number, value in enumerate(self.outputs) if now.get(self.memory[value]))
 
     @cached_property
     def _quantised_values(self) -> tuple[Sequence[frozenset[int]], Mapping[Memory, bool]]:
-        """Return the quantised arguments of each instruction, and by memory whether it holds such at the end."""
+        """Return the quantised arguments of each instruction, and which memory has quantised integers at the end."""
         now: dict[Memory, bool] = {}  # a view that is no instruction shares its base's memory
         found = []
         for instruction, outs, arguments in zip(self.instructions, self.written, self.arguments, strict=True):

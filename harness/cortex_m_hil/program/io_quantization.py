@@ -24,12 +24,12 @@ _HINT: Final = "ExecuTorch's QuantizeInputs and QuantizeOutputs write all five: 
 
 
 def input_quantization(file: PteFile, number: int) -> Quantization | None:
-    """Return the quantisation of an input of integers: its constants, else what the program dequantises it by.
+    """Return the quantisation of an input whose integers are quanta; None if it has another dtype, or nothing tells.
 
-    None: it is none of quanta, or nothing tells.
+    The program's constants for the input say it, else the instruction that dequantises the input.
 
     Raises:
-        ProgramRejected: the constants are incomplete, or no quantisation.
+        ProgramRejected: the constants are incomplete, or are not a valid quantisation.
     """
     if file.input_specs()[number].dtype not in QUANTA:
         return None
@@ -37,14 +37,18 @@ def input_quantization(file: PteFile, number: int) -> Quantization | None:
 
 
 def output_quantization(file: PteFile, number: int) -> Quantization | None:
-    """Return the quantisation of an output of integers by its constants; None and errors as of `input_quantization`."""
+    """Return the quantisation of an output whose integers are quanta, as the program's constants for it say.
+
+    Returns None and raises errors as `input_quantization` does.
+    """
     return _of_constants(file, "output", number) if file.output_specs()[number].dtype in QUANTA else None
 
 
 def quantized(values: Array, by: Quantization) -> tuple[Array, int]:
-    """Return floats as integers, and how many of them saturate: the arithmetic of the quantize that was taken off.
+    """Return floats as quantised integers, and how many of them saturate. No value may be NaN.
 
-    That is in float32, by the inverse of the scale, halves to even. No value may be NaN.
+    The arithmetic is that of the operator `quantize_per_tensor`, which the lowering removed from the program: float32,
+    multiplied by the inverse of the scale, halves rounded to even.
     """
     with np.errstate(over="ignore", under="ignore"):
         scaled = np.rint(values.astype(np.float32) * np.float32(1.0 / by.scale)) + np.float32(by.zero_point)
@@ -53,7 +57,7 @@ def quantized(values: Array, by: Quantization) -> tuple[Array, int]:
 
 
 def dequantized(values: Array, by: Quantization) -> Array:
-    """Return the float32 numbers that integers stand for, as a dequantize computes them."""
+    """Return the float32 numbers that quantised integers represent, as `dequantize_per_tensor` computes them."""
     found: Array = (values.astype(np.int32) - by.zero_point).astype(np.float32) * np.float32(by.scale)
     return found
 

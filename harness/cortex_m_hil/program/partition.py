@@ -235,7 +235,7 @@ class Island(StepGroup):
     def place(self) -> str:
         """Return the place of the island, such as `block.conv, model.py:12`.
 
-        Modules come first (instructions, where those are not known), then the user's lines.
+        Modules come first (or instructions, if the modules are not known), then the lines of the user's code.
         """
         modules = dict.fromkeys(one.module or one.node for one in self.computing if one.node)
         lines = dict.fromkeys(one.source for one in self.computing if one.source)
@@ -249,7 +249,7 @@ class Island(StepGroup):
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Return why the quantiser left them in float, each reason once; empty where none is known."""
+        """Return why the quantiser left the island's operators in float, each reason once; empty if none is known."""
         return tuple(dict.fromkeys(one.why for one in self.computing if one.why))
 
     def __str__(self) -> str:
@@ -277,7 +277,7 @@ _SHOWN: Final = 3
 
 
 def _is_value(dtype: str) -> bool:
-    """Tell whether the elements of a dtype represent real numbers, unlike indices and such."""
+    """Tell whether the elements of a dtype represent real numbers, unlike indices and booleans."""
     return dtype.startswith("float") or dtype in QUANTISED
 
 

@@ -135,10 +135,10 @@ def _is_list(plan: Table) -> bool:
 
 
 def read_header(data: bytes, source: str) -> Layout:
-    """Return the sizes that the file announces, checked against the bytes that are here.
+    """Return the sizes in the header of a `.pte` file. They are checked against the number of bytes in `data`.
 
     Raises:
-        ProgramRejected: it is no `.pte`, or the header is damaged or announces more.
+        ProgramRejected: `data` is no `.pte`, its header is damaged, or the header has sizes beyond the end of `data`.
     """
     reader = FlatbufferReader(data, len(data), source)
     if data[4:8] != FILE_IDENTIFIER or len(data) < HEADER_AT:

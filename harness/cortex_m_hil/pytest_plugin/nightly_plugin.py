@@ -149,7 +149,7 @@ def pytest_runtest_makereport(
 
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     """Add a program's figures by part to the test's report, and once for each runner what its bytes are for."""
-    found = {**_sections(ended), **_deviations(ended), **_by_operator(ended)}
+    found = {**_sections(ended), **_deviations(ended), **_ticks_by_operator(ended)}
     records.record(item, {prop.PARTS: json.dumps(found)})
     fitting.record(item, ended)
     measured, elf = item.config.stash[_MEASURED], ended.dut.elf
@@ -169,7 +169,7 @@ def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     return histograms(ended.task.program.file, ended.outputs, ended.references)
 
 
-def _by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
+def _ticks_by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     """Return the ticks of each operator of a program that passed, by running it once more in steps.
 
     Only where the clock counts instructions or the core's cycles.

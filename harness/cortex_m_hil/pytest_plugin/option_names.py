@@ -104,7 +104,10 @@ def register_short(
 
 
 def _is_free(parser: pytest.Parser, name: str) -> bool:
-    """Return whether nobody has registered the name: pytest may notice that as late as in the next parsing."""
+    """Return whether no plugin has registered the name.
+
+    It is tried by parsing, since pytest itself may notice a clash only when it parses the next time.
+    """
     try:
         return bool(parser.parse_known_and_unknown_args([f"{name}=x"])[1])
     except pytest.UsageError:  # raised by an option of another plugin, which takes no such value
@@ -112,7 +115,10 @@ def _is_free(parser: pytest.Parser, name: str) -> bool:
 
 
 def are_conftests_loading(config: pytest.Config) -> bool:
-    """Tell whether a conftest.py named this plugin, which makes it too late for the hooks before that."""
+    """Tell whether this plugin is loaded by a conftest.py.
+
+    Hooks that pytest calls before it reads conftest.py files are not called for such a plugin.
+    """
     files = (getattr(plugin, "__file__", None) or "" for plugin in config.pluginmanager.get_plugins())
     return any(Path(file).name == "conftest.py" for file in files)
 

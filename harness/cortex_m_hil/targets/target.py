@@ -102,14 +102,14 @@ class Launcher(ABC):
         """Return what executes instructions, with its version: `QEMU 7.2.22`. `board` is the target's board."""
 
     @property
-    def hardware(self) -> bool:
+    def is_hardware(self) -> bool:
         """Tell whether a real core executes the instructions, and no simulator."""
         return False
 
     @property
     def clock(self) -> Clock:
         """Return the clock that ticks follow; for a runner that does not report it too, INSTRUCTIONS means MODEL."""
-        return Clock.CORE if self.hardware else Clock.HOST
+        return Clock.CORE if self.is_hardware else Clock.HOST
 
     @property
     def counts_coverage(self) -> bool:
@@ -206,7 +206,7 @@ class HardwareLauncher(Launcher):
     wait: float = DEFAULT_LEASE_WAIT
 
     @property
-    def hardware(self) -> bool:
+    def is_hardware(self) -> bool:
         """Tell whether it is a real board: a virtual board is a simulator."""
         return not all(port.url.startswith("vboard:") for port in self.ports or (Port(self.port),))
 

@@ -139,7 +139,7 @@ _SETOOLS_TOC = (
 )
 
 # Sources. OpenOCD: User's Guide, "Flash Programming" (`program`) and "Debug Adapter Configuration"; run with 0.12 up
-# to the missing adapter. pyOCD: `pyocd load --help`, 0.46; without -W it waits for a probe for ever; run likewise.
+# to the missing adapter. pyOCD: `pyocd load --help`, 0.46; without -W it and `pyocd run` wait for a probe for ever.
 # probe-rs: `probe-rs download --help`, probe-rs-tools 0.31; --probe takes VID:PID:SERIAL. picotool: its README; -f
 # reboots a board into BOOTSEL that has the SDK's USB console, any other must be in BOOTSEL already. J-Link: SEGGER's
 # Knowledge Base, "J-Link Commander"; `RSetType 2` is the pin: its "J-Link Cortex-M reset strategies".

@@ -100,9 +100,9 @@ class Lab:
         self.add_place("b1", "bench", "board=f405", "pool=both")
 
     def add_place(self, place: str, match: str, *tags: str) -> None:
-        self.farm.call("-p", place, "create")
-        self.farm.call("-p", place, "add-match", f"exp1/{match}/*")
-        self.farm.call("-p", place, "set-tags", *tags)
+        self.farm.run_client("-p", place, "create")
+        self.farm.run_client("-p", place, "add-match", f"exp1/{match}/*")
+        self.farm.run_client("-p", place, "set-tags", *tags)
         self._until("resources", says=f"exp1/{match}/NetworkSerialPort")
 
     def _start(self, name: str, *arguments: str) -> None:
@@ -115,7 +115,7 @@ class Lab:
         deadline = Deadline.after(60)
         while True:
             try:
-                if says in self.farm.call(*words):
+                if says in self.farm.run_client(*words):
                     return
             except LaunchError:
                 pass
@@ -158,23 +158,23 @@ def test_the_sample_tests_run_on_a_reserved_place_and_give_it_back(lab: Lab, tmp
         cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert "= 4 passed" in run.stdout, run.stdout + run.stderr
-    assert lab.farm.call("reservations").strip() == ""
-    assert "acquired: None" in lab.farm.call("-p", "b1", "show")
+    assert lab.farm.run_client("reservations").strip() == ""
+    assert "acquired: None" in lab.farm.run_client("-p", "b1", "show")
     assert leases.read_health(f"labgrid://{lab.address}/b1").build
 
 
 @pytest.mark.slow
 def test_a_place_that_somebody_else_has_is_busy_and_says_who(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LG_USERNAME", "alice")
-    lab.farm.call("-p", "b1", "acquire")
+    lab.farm.run_client("-p", "b1", "acquire")
     try:
         monkeypatch.setenv("LG_USERNAME", "bob")
         with pytest.raises(BoardBusy, match=r"no place with board=f405 got free within 2 s(.*\n)*.*alice"):
             labgrid.acquire(lab.url, what="test", wait=2)
-        assert lab.farm.call("reservations").strip() == "", "ours is cancelled"
+        assert lab.farm.run_client("reservations").strip() == "", "ours is cancelled"
     finally:
         monkeypatch.setenv("LG_USERNAME", "alice")
-        lab.farm.call("-p", "b1", "release")
+        lab.farm.run_client("-p", "b1", "release")
 
 
 @pytest.mark.slow
@@ -189,11 +189,11 @@ time.sleep(600)
     assert worker.stdout.readline().startswith("rfc2217://127.0.0.1:")
     worker.kill()
     worker.wait()
-    assert "acquired: None" not in lab.farm.call("-p", "b1", "show"), "labgrid does not see that its user is gone"
+    assert "acquired: None" not in lab.farm.run_client("-p", "b1", "show"), "labgrid does not see that its user is gone"
     lease = labgrid.acquire(lab.url, what="next test", wait=60)
     assert lease.board == f"labgrid://{lab.address}/b1"
     lease.release()
-    assert lab.farm.call("reservations").strip() == ""
+    assert lab.farm.run_client("reservations").strip() == ""
 
 
 def test_power_goes_through_labgrids_driver(lab: Lab) -> None:
@@ -211,7 +211,7 @@ def test_a_place_that_is_wedged_is_refused_and_given_back(lab: Lab) -> None:
     leases.write_health(board, Health(wedged="smoke"))
     with pytest.raises(BoardWedged, match="smoke"):
         labgrid.acquire(lab.url, what="test", wait=60)
-    assert "acquired: None" in lab.farm.call("-p", "b1", "show")
+    assert "acquired: None" in lab.farm.run_client("-p", "b1", "show")
 
 
 @pytest.mark.slow
@@ -231,8 +231,8 @@ def test_a_place_that_is_wedged_is_passed_over(lab: Lab) -> None:
     lease = labgrid.acquire(url, what="test", wait=600)
     assert lease.board == last
     lease.release()
-    assert lab.farm.call("reservations").strip() == ""
-    assert lab.farm.call("who").split() == ["User", "Host", "Place", "Changed"]
+    assert lab.farm.run_client("reservations").strip() == ""
+    assert lab.farm.run_client("who").split() == ["User", "Host", "Place", "Changed"]
 
 
 def test_a_coordinator_that_does_not_answer_is_said_so() -> None:

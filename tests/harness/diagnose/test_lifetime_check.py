@@ -23,7 +23,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from misbehaving import OPTIONS, spaced
+from misbehaving import OPTIONS, with_redzones
 
 TARGETS = ("native", "m4-qemu", "m55-qemu", "m0-qemu")
 LENGTH = 8  # instructions of a chain
@@ -58,12 +58,12 @@ def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
 
 @functools.cache
 def chain(reader: int) -> Program:
-    return spaced(Chain(reader))
+    return with_redzones(Chain(reader))
 
 
 @functools.cache
 def peeking() -> Program:
-    return spaced(Peeking())
+    return with_redzones(Peeking())
 
 
 def at(lowered: Program, bytes_behind: int) -> Program:

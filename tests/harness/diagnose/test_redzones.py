@@ -34,7 +34,7 @@ from cortex_m_hil.program.values import Planned, Value
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from misbehaving import OPTIONS, ones, spaced
+from misbehaving import OPTIONS, ones, with_redzones
 from networks import Net
 
 pytest_plugins = ["pytester"]
@@ -259,7 +259,7 @@ class Between(nn.Module):
 
 @functools.cache
 def stray(at: int, byte: int = 0) -> Program:
-    return spaced(Between("stray", at, byte), (5,))
+    return with_redzones(Between("stray", at, byte), (5,))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -303,13 +303,13 @@ def test_the_pattern_itself_is_no_hiding_place(open_dut: Callable[..., Dut], poi
 @pytest.mark.first_only
 @pytest.mark.parametrize("name", NAMES)
 def test_a_copy_from_zone_to_zone_is_found(open_dut: Callable[..., Dut], name: str) -> None:
-    error = violation(open_dut(name, **OPTIONS), spaced(Between("overcopy", 16), (5,)))
+    error = violation(open_dut(name, **OPTIONS), with_redzones(Between("overcopy", 16), (5,)))
     assert "hil_test_overcopy_default wrote" in error.message
     assert "36 bytes used of 20 planned: 16 bytes beyond the end" in error.message
 
 
 def test_a_write_across_a_whole_zone_says_that_it_may_go_on(open_dut: Callable[..., Dut]) -> None:
-    error = violation(open_dut("native", **OPTIONS), spaced(Between("overcopy", 256), (4,)))
+    error = violation(open_dut("native", **OPTIONS), with_redzones(Between("overcopy", 256), (4,)))
     assert "at least 272 bytes used of 16 planned: at least 256 bytes beyond the end" in error.message
 
 
@@ -319,7 +319,7 @@ class Twice(nn.Module):
 
 
 def test_the_first_operator_is_named_and_the_others_are_in_the_log(open_dut: Callable[..., Dut]) -> None:
-    program = spaced(Twice(), (5,))
+    program = with_redzones(Twice(), (5,))
     error = violation(open_dut("m4-qemu", **OPTIONS), program)
     assert error.message.startswith("hil_test_stray_default wrote outside its intermediate")
     assert error.message.endswith("(and 1 more)")

@@ -24,7 +24,7 @@ from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from misbehaving import BUSY, OPTIONS, UNMAPPED, bad, ones, spaced
+from misbehaving import BUSY, OPTIONS, UNMAPPED, bad, ones, with_redzones
 from misbehaving import program as program_of
 
 RESOLVED = resolve("m4-qemu", load_targets())
@@ -65,7 +65,7 @@ def again(bundle: Bundle, folder: Path) -> Replay:
     [
         (lambda: BundleTask(bad("fault", UNMAPPED), ones()), "TargetFault"),
         (lambda: BundleTask(bad("hang", BUSY), ones()), "TargetHang"),
-        (lambda: BundleTask(spaced(Stray(), (5,)), ones((5,)), redzones=True), "RedzoneViolation"),
+        (lambda: BundleTask(with_redzones(Stray(), (5,)), ones((5,)), redzones=True), "RedzoneViolation"),
     ],
     ids=["fault", "hang", "red zone"],
 )

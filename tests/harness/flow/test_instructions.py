@@ -39,7 +39,7 @@ def counted(dut: Dut, program: Program) -> int:
     return result.instructions
 
 
-def by_operator(dut: Dut, program: Program) -> list[int]:
+def ticks_of_steps(dut: Dut, program: Program) -> list[int]:
     session = dut.session()
     session.load(program.pte, file=program.file)
     prepare(session, program.inputs, 0xA5)
@@ -51,10 +51,10 @@ def test_the_number_of_instructions_is_the_same_each_time(dut: Dut) -> None:
     """In the same process, after other programs, and in a new process; and so is that of each operator."""
     program, other = lowered(dut, Net(), 1, 3, 17, 17), lowered(dut, torch.nn.Linear(9, 5), 2, 9)
     first = counted(dut, program)
-    steps = by_operator(dut, program)
+    steps = ticks_of_steps(dut, program)
     assert counted(dut, other) < first == counted(dut, program) == sum(steps)
     dut.restart()
-    assert by_operator(dut, program) == steps
+    assert ticks_of_steps(dut, program) == steps
     dut.restart()
     assert counted(dut, program) == first
 

@@ -15,13 +15,13 @@ from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from misbehaving import OPTIONS, Misbehaving, spaced
+from misbehaving import OPTIONS, Misbehaving, with_redzones
 
 
 @pytest.mark.slow
 def test_an_output_that_is_written_in_part_is_no_result() -> None:
     """Whoever asks for it: a fixture, a script, the command line."""
-    program = spaced(Misbehaving("overcopy", -8))
+    program = with_redzones(Misbehaving("overcopy", -8))
     with flow.open_dut(resolve("native", load_targets()), options=OPTIONS) as dut:
         with pytest.raises(Mismatch, match="2 of 4 elements of output 0 were never written") as caught:
             flow.run(dut, program, linted=False)
@@ -51,7 +51,7 @@ def test_a_stream_loads_its_program_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_stream_ends_where_an_output_is_not_written() -> None:
-    program = spaced(Misbehaving("overcopy", -8))
+    program = with_redzones(Misbehaving("overcopy", -8))
     with flow.open_dut(resolve("native", load_targets()), options=OPTIONS) as dut:
         samples = flow.stream(dut, program, [program.inputs, program.inputs], linted=False)
         with pytest.raises(Mismatch, match="2 of 4 elements of output 0 were never written"):

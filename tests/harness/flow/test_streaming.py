@@ -110,10 +110,10 @@ def test_a_program_is_loaded_once_for_all_frames(native: OpenTarget, monkeypatch
 def test_state_is_no_part_of_what_red_zones_and_lifetimes_poison() -> None:
     for name in ("native", "m55-qemu"):
         with OpenTarget(open_dut(resolve(name, TARGETS)), redzones=True) as target:
-            spaced = program(target.isa, redzones=True)
-            assert WatchedMemory(spaced).zones
-            target.verify(spaced)
-            plain, found = target.stream(program(target.isa), frames()), target.stream(spaced, frames())
+            with_redzones = program(target.isa, redzones=True)
+            assert WatchedMemory(with_redzones).zones
+            target.verify(with_redzones)
+            plain, found = target.stream(program(target.isa), frames()), target.stream(with_redzones, frames())
             assert [frame.outputs for frame in found.frames] == [frame.outputs for frame in plain.frames]
 
 

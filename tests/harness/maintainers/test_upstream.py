@@ -236,7 +236,7 @@ fixtures.build_runner = lambda target, runtime, _: build_runner(target, runtime,
 def peeking(request, monkeypatch):
     if "linear_rank1" in request.node.name:
         program = dataclasses.replace(
-            misbehaving.spaced(misbehaving.Misbehaving("peek", 64)), size_without_redzones=None
+            misbehaving.with_redzones(misbehaving.Misbehaving("peek", 64)), size_without_redzones=None
         )
         monkeypatch.setattr(suite._Takeover, "_program", lambda *_: program)
 """

@@ -78,7 +78,7 @@ def test_the_operators_of_an_elf_are_those_that_its_runner_tells(name: str) -> N
     resolved = resolve(name, TARGETS)
     with flow.open_dut(resolved) as dut:
         told = dut.session().identity.operators
-    assert told and operators_of(elf(name)) == told and flow.operators(resolved) == (told, "")
+    assert told and operators_of(elf(name)) == told and flow.runner_operators(resolved) == (told, "")
     assert operators_of(elf("native")) == ()
 
 

@@ -40,7 +40,9 @@ from cortex_m_hil.host import subprocesses
 MARGIN: Final = 0.3  # of the allowed doubt, at which a search with a possibly flaky test ends: docs/bisect.md
 REPEATED: Final = 2  # runs of culprit and of parent, at least, before the search ends
 END_TRIES: Final = 10  # runs of an end that all contradict what was said of it, before the search ends
-SWAPPED_TRIES: Final = 3  # likewise, of each end where both contradict it
+SWAPPED_TRIES: Final = (
+    3  # runs of each end, where all runs of both ends contradict what was said, before the search ends
+)
 INFRA_TRIES: Final = 2  # runs of a commit that all end in infra errors, after which it counts as untestable
 DETAILED_TRIES: Final = 3  # extra runs of culprit or parent that record operators, until one ends as expected
 STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"
@@ -209,16 +211,16 @@ class CommitLine:
         return len(self.commits) - 1
 
     @property
-    def ends(self) -> tuple[int, ...]:
-        """Return the positions of the ends that are not asserted, the new one first."""
+    def unasserted_ends(self) -> tuple[int, ...]:
+        """Return the positions of the ends whose outcomes the user did not assert, the new end first."""
         ends = (self.last, self.plan.new_asserted), (0, self.plan.old_asserted)
         return tuple(end for end, asserted in ends if not asserted)
 
     def state(self, runs: Sequence[Run]) -> BisectionState:
         """Return the conclusions from the runs so far.
 
-        They depend on how often each commit gave which verdict, and on the operators named, not on the order of the
-        runs.
+        The conclusions depend on how often each commit gave which verdict, and on the operators that the verdicts name,
+        but not on the order of the runs.
         """
         seen = _Seen(self, runs)
         found = beliefs.posterior(self._prior(runs), self._rates, seen.new_like, seen.old_like)
@@ -250,7 +252,7 @@ class CommitLine:
         self, found: beliefs.Posterior, culprits: list[int], probability: float, seen: _Seen
     ) -> tuple[BisectionOutcome, int | None]:
         """Return the progress, and the position to run next; None where nothing is left to run."""
-        for end in self.ends:  # each once, before either is run again
+        for end in self.unasserted_ends:  # each once, before either is run again
             if not seen.runs[end]:
                 return (BisectionOutcome.UNTESTABLE, None) if seen.stuck[end] else (BisectionOutcome.UNDER_WAY, end)
         if seen.wrong:
@@ -300,7 +302,7 @@ class _Seen:
                 self.stuck[at] = True
         self.runs = self.new_like + self.old_like
         as_said = {0: self.old_like, line.last: self.new_like}
-        self.wrong = [end for end in line.ends if self.runs[end] and not as_said[end][end]]
+        self.wrong = [end for end in line.unasserted_ends if self.runs[end] and not as_said[end][end]]
         self.untestable = (self.stuck | (infra >= INFRA_TRIES)) & (self.runs == 0)
 
 

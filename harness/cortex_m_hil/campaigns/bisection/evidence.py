@@ -163,14 +163,14 @@ def progress_text(line: CommitLine, runs: Sequence[Run], number: int) -> str:
 
 def alike(line: CommitLine) -> str:
     """Return in words that the ends do not differ; an end that is asserted was not run."""
-    return "both ends behave alike" if len(line.ends) == 2 else "all commits that were run behave alike"
+    return "both ends behave alike" if len(line.unasserted_ends) == 2 else "all commits that were run behave alike"
 
 
 def ends_not_as_said(line: CommitLine, runs: Sequence[Run]) -> str:
     """Return in words which ends contradict, in all of their runs, what was said of them; "" for none."""
     plan, counts = line.plan, {one.position: one for one in evidence(line, runs)}
     found = []
-    for end in line.ends:
+    for end in line.unasserted_ends:
         is_new = end == line.last
         one = counts.get(end)
         as_said, others = (0, 0) if one is None else (one.new, one.old) if is_new else (one.old, one.new)

@@ -121,11 +121,11 @@ def prior(weights: Sequence[float], *, old_asserted: bool = False, new_asserted:
     return np.concatenate([ends[0], inside, ends[1]])
 
 
-def posterior(before: Array, rates: Rates, failures: Counts, passes: Counts) -> Posterior | None:
+def posterior(prior: Array, rates: Rates, failures: Counts, passes: Counts) -> Posterior | None:
     """Compute the posterior from a prior and the runs so far.
 
     Args:
-        before: the prior probability of each culprit, 0 … n + 1.
+        prior: the prior probability of each culprit, 0 … n + 1.
         rates: the priors of the failure rates.
         failures: the number of failed runs at each position, 0 … n.
         passes: the number of passed runs at each position.
@@ -138,7 +138,7 @@ def posterior(before: Array, rates: Rates, failures: Counts, passes: Counts) -> 
     new = failures.sum() - failed_below, passes.sum() - below
     log_old, log_new = rates.old.log_evidence(*old), rates.new.log_evidence(*new)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(before) + log_old + log_new
+        logs = np.log(prior) + log_old + log_new
         if logs.max() == -np.inf:
             return None
         weights = np.exp(logs - logs.max())

@@ -22,7 +22,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Label = TypeVar("Label", bound=Hashable)
 ALPHA: Final = 1e-3  # the probability of a false alarm a night, of what all tests of a board have in common
-TESTS_ALPHA: Final = 2e-4  # likewise, of single tests: their noise is known well, so a small one costs little
+TESTS_ALPHA: Final = 2e-4  # the same for single tests: their noise is known well, so a small alpha costs little
 PART_ALPHA: Final = 0.01  # the probability that an operator is named in a reported shift and did not move
 SHORTEST: Final = 3  # nights of a level, for its end to be seen
 LONGEST: Final = 100  # nights that are looked at

@@ -106,8 +106,7 @@ class Change:
     Attributes:
         key: the test and target; fields are "" where the change is of more than one.
         figure: the name of the figure; "" for verdicts.
-        before: a verdict, digest, version or number as text.
-        after: likewise.
+        before, after: a verdict, digest, version or number as text.
         parts: the operators or sections whose share of the figure changed.
         limit: what a figure had to keep to; for a measured one, since when its level is new, if not since last night.
         program: the same for all tests that run the same programs (`programs`); "" where that is not known.

@@ -73,27 +73,28 @@ class FigureLimit(Strict):
     def names(self, key: Key) -> bool:
         return matches(key.test, key.target, self.test, self.target)
 
-    def bound(self, before: float | None) -> float | Fraction | None:
-        """Return the last value that is allowed, `before` being the one to compare with.
+    def threshold(self, baseline: float | None) -> float | Fraction | None:
+        """Return the last value that is allowed; None if the limit is relative and there is no baseline.
 
-        None: the limit is relative, and there was no value before.
+        Args:
+            baseline: the figure of the nightly that is compared with; None if it has no such figure.
         """
         given = self._given
         if not isinstance(given, str):
             return given
-        if before is None or not math.isfinite(before):
-            return before
+        if baseline is None or not math.isfinite(baseline):
+            return baseline
         found = _SHARE.fullmatch(given)
         assert found is not None
-        return Fraction(before) + Fraction(found[1] + found[2]) / 100 * abs(Fraction(before))
+        return Fraction(baseline) + Fraction(found[1] + found[2]) / 100 * abs(Fraction(baseline))
 
-    def allows(self, value: float, bound: float | Fraction) -> bool:
-        """Tell whether a value is within the bound; NaN never is, and no value is where the bound is NaN."""
-        return value <= bound if self.above is not None else value >= bound
+    def allows(self, value: float, threshold: float | Fraction) -> bool:
+        """Tell whether a value is within the threshold; false if either is NaN."""
+        return value <= threshold if self.above is not None else value >= threshold
 
-    def text(self, bound: float | Fraction) -> str:
+    def text(self, threshold: float | Fraction) -> str:
         words = "at most" if self.above is not None else "at least"
-        return f"{words} {as_text(float(bound))}" + (f" ({self._given})" if self.is_relative else "")
+        return f"{words} {as_text(float(threshold))}" + (f" ({self._given})" if self.is_relative else "")
 
 
 def of_known_figure(limit: FigureLimit) -> FigureLimit:
@@ -131,10 +132,10 @@ def _judged(limit: FigureLimit, before: Result | None, after: Result) -> Iterato
         return  # the sum may lack programs that were not run
     if is_now is None and was is not None:
         yield Change(ChangeKind.MISSING, after.key, limit.figure, as_text(was), as_text(is_now))
-    bound = limit.bound(was)
-    if is_now is not None and bound is not None and not limit.allows(is_now, bound):
+    threshold = limit.threshold(was)
+    if is_now is not None and threshold is not None and not limit.allows(is_now, threshold):
         told = as_text(was), as_text(is_now)
-        yield Change(ChangeKind.LIMIT, after.key, limit.figure, *told, limit=limit.text(bound))
+        yield Change(ChangeKind.LIMIT, after.key, limit.figure, *told, limit=limit.text(threshold))
 
 
 def _of_none(limit: FigureLimit, night: Night) -> Change:

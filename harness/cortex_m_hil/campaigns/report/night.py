@@ -164,9 +164,7 @@ class Result:
         """
         key = {name: fields[name] for name in ("suite", "runtime", "test", "target")}
         renamed = {"key": key, "verdict": Verdict[str(fields["verdict"])], "error": fields["error_type"]}
-        renamed["node_id"] = fields.get(
-            "node_id", fields.get("rerun", "")
-        )  # its name in the stores of earlier versions
+        renamed["node_id"] = fields.get("node_id", fields.get("rerun", ""))  # "rerun" is in older stores
         return from_fields(cls, {**fields, **renamed})
 
 

@@ -437,7 +437,9 @@ def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> s
 def _asked(line: CommitLine, runs: Sequence[Run]) -> str:
     """Return the question to a user who was wrong about the ends."""
     plan, tested = line.plan, findings.evidence(line, runs)
-    wrong = [one for one in tested if one.position in line.ends and not (one.new if one.position else one.old)]
+    wrong = [
+        one for one in tested if one.position in line.unasserted_ends and not (one.new if one.position else one.old)
+    ]
     if len(wrong) == 2:
         option = "leave out --find-fix" if plan.find_fix else "--find-fix, if it was mended"
         return f"are they swapped? (the {plan.term_new} end comes first; {option})"

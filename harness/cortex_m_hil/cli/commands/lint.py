@@ -74,7 +74,7 @@ def _operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
     """
     try:
         with log_of_errors():
-            operators, why = flow.operators(resolved)
+            operators, why = flow.runner_operators(resolved)
     except ToolchainError as error:
         operators, why = None, "; ".join(filter(None, (error.message, error.hint)))
     return operators, f"whether the runner has these operators ({why})" if why else ""

@@ -84,7 +84,7 @@ def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
         "runs_as": runs_as.name if engine else "",
         "engine": engine,
         "reason": "; ".join(filter(None, reasons)),
-        "hardware": target.launcher.hardware,
+        "hardware": target.launcher.is_hardware,
         "memory": {
             "program": memory.program.size,
             "banks": {bank.region: bank.size for bank in memory.banks},

@@ -118,11 +118,14 @@ class Record:
         self._alive_at_first = self._alive_at_first or len(self._alive)
 
     def is_current(self) -> bool:
-        """Tell whether nothing has changed since `update`; notes that Python itself adds count as changes here."""
+        """Tell whether nothing has changed since `update`.
+
+        Attributes that Python itself adds to modules and classes count as changes here, other than in `changes`.
+        """
         return self._loaded() == self.modules and all(group.is_same() for group in self._groups)
 
     def changes(self) -> Iterator[str]:
-        """Yield the full names of what has changed since `update`; notes that Python itself adds do not count."""
+        """Yield the full names of what has changed since `update`, without attributes that Python itself adds."""
         loaded = self._loaded()
         yield from (name for name, module in self.modules.items() if loaded.get(name) is not module)
         yield from (name for name, module in loaded.items() if name not in self.modules and not _is_bare(module))

@@ -289,8 +289,8 @@ def _answer(plan: MutationPlan, report: MutationReport, left: int) -> Answer:
 
 def _blocks(plan: MutationPlan, report: MutationReport, left: int) -> Iterator[str]:
     yield from mutation_report.survivors(report.survivors)
-    yield _rates("operator", report.by_operator())
-    yield _rates("change", [*report.by_kind(), *report.by_purpose(), *report.total()])
+    yield _rates("operator", report.rates_by_operator())
+    yield _rates("change", [*report.rates_by_kind(), *report.rates_by_purpose(), *report.total()])
     yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(MutantOutcome.INFRA))
     if (localized := report.localized()) is not None:
         right, killed = localized

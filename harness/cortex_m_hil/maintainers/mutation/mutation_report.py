@@ -71,14 +71,14 @@ class MutationReport:
     def survivors(self) -> list[Run]:
         return self.of(MutantOutcome.SURVIVED)
 
-    def by_operator(self) -> list[KillRate]:
+    def rates_by_operator(self) -> list[KillRate]:
         """Return the rates by operator; a mutant in code that several operators share counts for each of them."""
         return list(self._rates(lambda run: self.operators.intersection(run.figures["operators"])))
 
-    def by_kind(self) -> list[KillRate]:
+    def rates_by_kind(self) -> list[KillRate]:
         return list(self._rates(lambda run: [run.figures["kind"]]))
 
-    def by_purpose(self) -> list[KillRate]:
+    def rates_by_purpose(self) -> list[KillRate]:
         return list(self._rates(lambda run: ["refuses arguments" if run.figures["refuses"] else "computes"]))
 
     def total(self) -> list[KillRate]:
@@ -111,8 +111,8 @@ class MutationReport:
         return {
             **{outcome.name.lower(): len(self.of(outcome)) for outcome in MutantOutcome},
             "rates": [_fields_of(rate) for rate in self.total()],
-            "operators": [_fields_of(rate) for rate in self.by_operator()],
-            "kinds": [_fields_of(rate) for rate in (*self.by_kind(), *self.by_purpose())],
+            "operators": [_fields_of(rate) for rate in self.rates_by_operator()],
+            "kinds": [_fields_of(rate) for rate in (*self.rates_by_kind(), *self.rates_by_purpose())],
             "survivors": [_survivor(run) for run in self.survivors],
             "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(MutantOutcome.INFRA)],
             "localized": None if localized is None else {"right": localized[0], "of": localized[1]},
