@@ -12,9 +12,6 @@
 #include "platform/ticks.h"
 
 extern "C" {
-extern uint32_t __stack_guard[];
-extern uint32_t __stack_bottom[];
-extern uint32_t __stack_top[];
 extern uint32_t __handler_stack_top[];
 extern const uint32_t __data_load[];
 extern uint32_t __data_start[];
@@ -34,8 +31,6 @@ namespace {
 
 using Handler = void (*)();
 
-constexpr uint32_t kStackFill = 0xA5A5A5A5;
-constexpr int kLargestFrame = 27;  // words that an interrupt pushes, with one of alignment
 constexpr int kMaxArguments = 40;
 
 struct VectorTable {
@@ -53,14 +48,6 @@ struct VectorTable {
      Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
      Fault_Handler, Fault_Handler, SysTick_Handler}};
 
-// The lowest word that is filled before the program runs. Where nothing guards the page below the
-// stack, that page is filled as well, to detect an overflow.
-uint32_t* lowest_of_stack() { return hil::stack_is_guarded() ? __stack_bottom : __stack_guard; }
-
-void fill(uint32_t* from, const uint32_t* to) {
-  for (volatile uint32_t* p = from; p < to; ++p) *p = kStackFill;  // never a call of memset()
-}
-
 void enable_faults() {
 #if HIL_MAINLINE
   using namespace hil::arch;
@@ -76,34 +63,12 @@ void run_constructors() {
 
 }  // namespace
 
-namespace hil {
-
-StackUse stack_use() {
-  const uint32_t* lowest = lowest_of_stack();
-  while (lowest != __stack_top && *lowest == kStackFill) ++lowest;
-  const auto bytes = [](const uint32_t* from, const uint32_t* to) {
-    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to) -
-                                 reinterpret_cast<uintptr_t>(from));
-  };
-  return {bytes(lowest, __stack_top), bytes(__stack_bottom, __stack_top)};
-}
-
-// Out of line, so that its own frame, the lowest in use, is above the stack pointer that it reads.
-// The page below the stack is left alone: what is written there was an overflow.
-[[gnu::noinline]] void refill_stack() {
-  uint32_t* stack_pointer;
-  asm volatile("mov %0, sp" : "=r"(stack_pointer));
-  fill(__stack_bottom, stack_pointer - kLargestFrame);
-}
-
-}  // namespace hil
-
 // On the main stack: the thread's own is being filled.
 extern "C" void hil_init_memory() {
   const uint32_t* load = __data_load;
   for (uint32_t* p = __data_start; p != __data_end; ++p) *p = *load++;
   for (uint32_t* p = __bss_start; p != __bss_end; ++p) *p = 0;
-  fill(lowest_of_stack(), __stack_top);
+  hil::fill_stack();
 }
 
 extern "C" [[noreturn]] void hil_start() {
