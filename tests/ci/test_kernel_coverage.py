@@ -32,7 +32,7 @@ def test_an_attribute_that_is_the_same_in_all_programs_is_named() -> None:
     assert "cortex_m::quantized_conv2d.out: stride oblong is equal in all programs" in found
 
 
-def test_two_values_are_enough() -> None:
+def test_an_argument_with_two_values_is_no_gap() -> None:
     wanted = "cortex_m::quantized_conv2d.out: kernel height is 3 in all programs"
     assert wanted in list(gaps([seed("conv")]))
     both = list(gaps([seed("linear"), seed("images"), seed("rows")]))

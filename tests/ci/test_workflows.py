@@ -277,7 +277,7 @@ def test_every_workflow_is_among_those_above() -> None:
     assert {one.name for one in FILES} == {"boards.yml", "comment.yml", "fvp.yml", "nightly.yml", "pull-request.yml"}
 
 
-def test_what_is_installed() -> None:
+def test_the_install_action_installs_the_package_with_its_constraints() -> None:
     words = install_action.command(Path("python"), "upstream", "-r 'my file.txt'")
     assert words[-3:] == [f"{REPOSITORY}[upstream]", "-r", "my file.txt"]
     assert words[words.index("--constraint") + 1] == str(REPOSITORY / "constraints.txt")
@@ -387,7 +387,7 @@ def test_actions_are_pinned_and_checkouts_keep_no_token(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_tokens_and_runners(file: Path) -> None:
+def test_pull_requests_get_no_write_token_and_no_own_runner(file: Path) -> None:
     """Only what executes no code of a pull request may write; only what no pull request starts has our runners."""
     loaded = load(file)
     events = {loaded["on"]} if isinstance(loaded["on"], str) else set(loaded["on"])

@@ -163,7 +163,7 @@ def test_arrays_are_laid_out_and_tensors_are_sent_as_they_lie(native: hil.OpenTa
         ((np.zeros((2, 9), np.float32),), r"takes float32\[2, 8\], not float32\[2, 9\]"),
     ],
 )
-def test_what_is_no_input_is_a_config_error(native: hil.OpenTarget, inputs: Any, message: str) -> None:
+def test_invalid_inputs_raise_config_error(native: hil.OpenTarget, inputs: Any, message: str) -> None:
     program = native.lower(*linear())
     with pytest.raises(errors.ConfigError, match=message):
         native.run(program, inputs)

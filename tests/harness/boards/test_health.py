@@ -20,7 +20,7 @@ def tools(command: str) -> CommandTools:
     return CommandTools(parse_procedure(["{python}", "-c", command, "{elf}"], "flash", "t"), target="nucleo")
 
 
-def test_a_flash_is_remembered() -> None:
+def test_a_completed_flash_is_recorded_in_the_boards_health() -> None:
     with leases.acquire(["a:1"], what="test") as lease:
         flash(lease, tools("pass"), Path("/r.elf"), "build1")
         assert lease.health == Health(build="build1")

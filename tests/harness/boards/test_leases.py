@@ -192,7 +192,7 @@ time.sleep(60)
         pass
 
 
-def test_nobody_waits_while_holding() -> None:
+def test_a_second_lease_of_one_test_is_a_config_error() -> None:
     with leases.acquire(["a:1"], what="test"), pytest.raises(ConfigError, match="one test leases one board"):
         leases.acquire(["b:1"], what="test")
 

@@ -177,7 +177,7 @@ def test_power_lost_during_flash_fails_one_test_and_the_next_flashes_again(bed: 
 
 @pytest.mark.first_only
 @pytest.mark.parametrize("helps", ["reset", "flash", "power"])
-def test_each_recovery_step(bed: Bed, helps: str) -> None:
+def test_a_hung_board_is_recovered_by_the_one_tool_that_works(bed: Bed, helps: str) -> None:
     """The board hangs before the test; each tool but one only pretends. So the board comes up, late."""
     bed.targets()
     assert "1 passed" in bed.run()

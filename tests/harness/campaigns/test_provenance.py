@@ -113,7 +113,7 @@ def test_a_folder_of_pytests_configuration(option: tuple[str, ...], begin: Begin
     assert project.judge(*PYTEST, *option, test).told is RunVerdict.PASS
 
 
-def test_pythonpath(begin: Begin) -> None:
+def test_pythonpath_to_another_checkout_still_imports_the_worktree(begin: Begin) -> None:
     project = begin(**{"test_net.py": TEST})
     assert project.judge("env", f"PYTHONPATH={project.top}/src", *PYTEST).told is RunVerdict.PASS
     project.environment["PYTHONPATH"] = "src"
@@ -129,7 +129,7 @@ def test_a_path_that_a_conftest_inserts(begin: Begin) -> None:
     assert project.judge(*PYTEST, test).told is RunVerdict.PASS
 
 
-def test_modules_beside_the_test(begin: Begin) -> None:
+def test_modules_beside_the_test_are_imported_from_the_worktree(begin: Begin) -> None:
     project = begin("net.py", **{"test_net.py": TEST})
     assert project.judge(*PYTEST).told is RunVerdict.PASS
 
@@ -150,7 +150,7 @@ def environment_with(path: Path, name: str, line: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["path", "finder"])
-def test_editable_installs(kind: str, begin: Begin, tmp_path: Path) -> None:
+def test_an_editable_install_still_imports_the_worktree(kind: str, begin: Begin, tmp_path: Path) -> None:
     project = begin(**{"test_net.py": TEST})
     file = write(tmp_path / "site/editable.py", FINDER.format(path=str(project.top / "src/net.py")))
     lines = {
@@ -163,7 +163,7 @@ def test_editable_installs(kind: str, begin: Begin, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["hatchling", "setuptools"])
-def test_editable_installs_by_pip(backend: str, begin: Begin, tmp_path: Path) -> None:
+def test_an_editable_install_by_pip_still_imports_the_worktree(backend: str, begin: Begin, tmp_path: Path) -> None:
     build = {"hatchling": "hatchling.build", "setuptools": "setuptools.build_meta"}
     lines = ["[build-system]", f'requires = ["{backend}"]', f'build-backend = "{build[backend]}"']
     lines += ["[project]", 'name = "net"', 'version = "1"', "[tool.hatch.build.targets.wheel]"]
@@ -176,7 +176,7 @@ def test_editable_installs_by_pip(backend: str, begin: Begin, tmp_path: Path) ->
     assert project.judge(python, *PYTEST[1:]).told is RunVerdict.PASS
 
 
-def test_another_clone(begin: Begin, tmp_path: Path) -> None:
+def test_a_clone_of_the_same_project_is_mapped_to_the_worktree_or_refused(begin: Begin, tmp_path: Path) -> None:
     """By the project's name it is mapped; without one it is known by its commits, and told."""
     project = begin(**{"pyproject.toml": '[project]\nname = "the-net"\n', "test_net.py": TEST})
     clone = tmp_path / "clone"
@@ -300,7 +300,7 @@ def test_a_copy_of_the_project_that_is_installed(begin: Begin, tmp_path: Path) -
     elsewhere(project.judge(*PYTEST), *expected)
 
 
-def test_nothing_of_the_worktree(begin: Begin, tmp_path: Path) -> None:
+def test_a_run_that_uses_nothing_of_the_worktree_is_refused(begin: Begin, tmp_path: Path) -> None:
     """A module of the same name somewhere else, and no module at all; a file of it is something."""
     project = begin(**{"test_net.py": TEST})
     write(tmp_path / "other/net.py", "WEIGHT = 1\n")

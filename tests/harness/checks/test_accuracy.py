@@ -93,7 +93,9 @@ def test_the_mean_is_over_all_elements() -> None:
         ([1, 0] * 20, [0, 1] * 20, Collapse(1, 20, 20)),  # exchanged
     ],
 )
-def test_collapse(answers: Sequence[int], labels: Sequence[int], wanted: Collapse | None) -> None:
+def test_a_collapse_is_one_answer_for_nearly_all_other_classes(
+    answers: Sequence[int], labels: Sequence[int], wanted: Collapse | None
+) -> None:
     assert collapse(answers, labels) == wanted
 
 

@@ -81,7 +81,7 @@ def test_the_right_answer_passes() -> None:
 
 
 @pytest.mark.parametrize(("step", "qtol", "ok"), [(1, 0, False), (1, 1, True), (2, 1, False), (-3, 3, True)])
-def test_quanta(step: int, qtol: int, ok: bool) -> None:
+def test_a_difference_beyond_qtol_is_a_mismatch(step: int, qtol: int, ok: bool) -> None:
     output = EXPECTED.copy()
     output[0, 5] += step * SCALE
     found = check(output, tolerance=Tolerance(qtol=qtol))
@@ -170,7 +170,7 @@ def test_the_cause_is_told_by_who_agrees_with_whom(file: PteFile) -> None:
     assert not unknown.ok and not unknown.advice[0].cause  # nobody asked the Python operators
 
 
-def test_off_grid() -> None:
+def test_values_between_or_beyond_quanta_are_off_grid() -> None:
     output = EXPECTED.copy()
     output[0, 2] += SCALE / 4
     found = check(output)
@@ -201,7 +201,7 @@ def test_every_point_of_the_grid_is_on_it(quantum: int) -> None:
     assert "off_grid" not in kinds(check(output, reference))
 
 
-def test_not_a_number() -> None:
+def test_nan_and_infinity_in_an_output_are_errors() -> None:
     output = EXPECTED.copy()
     output[0, 3] = np.nan
     output[0, 6] = np.inf
@@ -217,7 +217,7 @@ def test_a_number_where_the_reference_has_none() -> None:
     assert "nan" not in kinds(check(reference, reference, file=unquantised(FILE)))
 
 
-def test_unwritten() -> None:
+def test_elements_that_were_never_written_are_errors() -> None:
     mask = np.zeros((1, 8), bool)
     mask[0, 6:] = True
     found = check(EXPECTED, unwritten=mask)
@@ -225,7 +225,7 @@ def test_unwritten() -> None:
     assert "2 of 8 elements never written, first at [0, 6]" in found.findings[0].message
 
 
-def test_shape_and_count() -> None:
+def test_another_shape_dtype_or_number_of_outputs_is_a_mismatch() -> None:
     assert kinds(check(EXPECTED[0])) == {"shape"}
     assert kinds(check(EXPECTED.astype(np.float64))) == {"shape"}
     none = compare(FILE, (), References(), DEFAULT)
@@ -233,7 +233,7 @@ def test_shape_and_count() -> None:
         none.raise_for_verdict("x")
 
 
-def test_saturation() -> None:
+def test_saturated_values_that_the_reference_lacks_are_reported() -> None:
     reference = dequantised(np.linspace(-100, 100, 64).round().reshape(1, 64))
     output = reference.copy()
     output[0, :8] = dequantised(np.array(127))
@@ -384,7 +384,7 @@ def test_an_output_far_from_the_float_module_blames_the_quantisation() -> None:
         check(EXPECTED, eager=EXPECTED[:, ::-1].copy()).raise_for_verdict("x")
 
 
-def test_eager() -> None:
+def test_outputs_far_from_the_float_module_alone_are_an_eager_finding() -> None:
     """Fake-quant and dialect agree with the output, the float module does not: a wrong lowering."""
     found = check(EXPECTED, eager=EXPECTED[:, ::-1].copy())
     assert kinds(found) == {"eager"} and "dB" in found.errors[0].message
@@ -539,7 +539,7 @@ def test_what_is_finite_of_the_float_module_is_judged_by_its_sqnr() -> None:
     assert nothing.ok and nothing.outputs[0].sqnr_db is None and kinds(nothing) == {"reference_not_finite"}
 
 
-def test_gravest_first() -> None:
+def test_findings_are_sorted_by_severity() -> None:
     order = list(FindingKind)
     output = EXPECTED.copy()
     output[0, 0] = np.nan

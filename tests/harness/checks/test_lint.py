@@ -377,7 +377,7 @@ def test_one_channel_is_any_layout() -> None:
     assert not list(input_misfits(with_input(spec), (zeros("float32", (1, 1, 8, 8)),)))
 
 
-def test_number_of_inputs() -> None:
+def test_a_wrong_number_of_inputs_is_a_misfit() -> None:
     ((problem, hint),) = input_misfits(program(Isa.DSP), ())
     assert problem == "the program has 1 input, 0 given" and hint.startswith("the program takes (float32[")
     assert not list(input_misfits(program(Isa.DSP), known_answer(Isa.DSP).inputs))

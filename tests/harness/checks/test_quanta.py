@@ -35,7 +35,7 @@ def test_every_element_is_in_the_bucket_of_its_distance(pairs: list[tuple[int, i
     assert counted == dict(found) and sum(found.values()) == 8
 
 
-def test_the_buckets_grow() -> None:
+def test_buckets_of_large_differences_are_powers_of_two() -> None:
     given, wanted = outputs([0, 1, 2, 3, 4, 7, 8, 100]), outputs([0] * 8)
     told = histograms(FILE, (HostTensor.from_array(given),), References(dialect=(wanted,), quantized=(given,)))
     assert told["max_quanta"] == {"0": 1, "1": 1, "2": 1, "3": 1, "4-7": 2, "8-15": 1, "64-127": 1}

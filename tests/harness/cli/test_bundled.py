@@ -74,7 +74,7 @@ def test_other_arithmetic_is_granted_noise_and_with_qtol_quanta(
         assert "1 of 8 elements off, by up to 2 quanta (1 allowed)" in done.err
 
 
-def test_lint_takes_it(hil: Hil, files: Files) -> None:
+def test_lint_reads_a_bundled_program(hil: Hil, files: Files) -> None:
     path = written(files, files.expected)
     assert hil("lint", path, "-t", "m4-qemu").status == OK
     assert "MVE" in hil("lint", path, "-t", "m55-qemu").out

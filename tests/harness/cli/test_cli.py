@@ -206,7 +206,7 @@ def test_outputs_are_written_for_one_target(hil: Hil, files: Files) -> None:
 
 
 @pytest.mark.parametrize("name", ["build", "lint", "run", "doctor selftest"])
-def test_no_target_at_all(hil: Hil, files: Files, name: str) -> None:
+def test_an_empty_target_list_is_a_config_error(hil: Hil, files: Files, name: str) -> None:
     program = [files.pte] if name in ("lint", "run") else []
     expect(hil(*name.split(), *program, "--target", ","), CANNOT_TELL, "ConfigError: no target is named", "hil targets")
 
@@ -308,7 +308,7 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("kind", "value"), [(ValueKind.INT, 7), (ValueKind.BOOL, True), (ValueKind.DOUBLE, 0.5)])
-def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: ValueKind, value: float) -> None:
+def test_scalar_input_needs_a_0d_npy_file(tmp_path: Path, kind: ValueKind, value: float) -> None:
     np.save(tmp_path / "x.npy", np.array(value))
     assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), None).item() == value
     np.save(tmp_path / "x.npy", np.array([value]))
@@ -382,7 +382,9 @@ def test_run_does_not_import_torch(files: Files, tmp_path: Path) -> None:
         (None, CANNOT_TELL, "cannot read"),
     ],
 )
-def test_bad_programs(hil: Hil, files: Files, content: bytes | str | None, status: int, text: str) -> None:
+def test_damaged_or_missing_pte_files_are_refused(
+    hil: Hil, files: Files, content: bytes | str | None, status: int, text: str
+) -> None:
     whole = files.pte.read_bytes()
     files.pte.unlink()
     if content is not None:
@@ -418,7 +420,9 @@ def test_too_many_inputs(hil: Hil, files: Files) -> None:
         (np.array([None]), "not a .npy file"),
     ],
 )
-def test_wrong_inputs(hil: Hil, files: Files, array: Array, text: str) -> None:
+def test_input_arrays_of_another_dtype_or_shape_are_config_errors(
+    hil: Hil, files: Files, array: Array, text: str
+) -> None:
     np.save(files.input, array, allow_pickle=True)
     done = hil("run", files.pte, "-t", "m4-qemu", "-i", files.input)
     expect(done, CANNOT_TELL, "ConfigError", str(files.input), text)
@@ -508,7 +512,7 @@ def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
         cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(ValueKind.INT)), None)
 
 
-def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:
+def test_output_files_that_cannot_be_written_are_refused(hil: Hil, files: Files, tmp_path: Path) -> None:
     arguments = ("run", files.pte, "-t", "m4-qemu", "-i", files.input)
     expect(hil(*arguments, "-o", "a.npy", "-o", "b.npy"), CANNOT_TELL, "small has 1 output, 2 --output given")
     expect(hil(*arguments, "-o", "none/a.npy"), CANNOT_TELL, "--output none/a.npy: its folder does not exist")
@@ -540,7 +544,7 @@ def test_unknown_targets(hil: Hil, files: Files, name: str) -> None:
         *(("board", "hold", "x", "--wait", value) for value in ("nan", "inf", "-1")),
     ],
 )
-def test_wrong_usage(hil: Hil, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_prints_the_usage_line(hil: Hil, arguments: tuple[str, ...]) -> None:
     expect(hil(*arguments), CANNOT_TELL, "Usage: hil")
 
 
@@ -601,13 +605,15 @@ def test_help_describes_the_commands_as_they_describe_themselves() -> None:
     assert described == {name: one.get_short_help_str(limit=200) for name, one in known.commands.items()}  # type: ignore[attr-defined]
 
 
-def test_bad_targets_files(hil: Hil, tmp_path: Path) -> None:
+def test_errors_in_targets_files_name_the_line(hil: Hil, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text("targets:\n  x:\n    cpuu: cortex-m4\n    board: mps2\n    launcher: native\n")
     expect(hil("targets", "--targets-file", tmp_path / "t.yaml"), CANNOT_TELL, "t.yaml:3: unknown key 'cpuu'", "'cpu'")
     expect(hil("targets", "--targets-file", tmp_path / "none.yaml"), CANNOT_TELL, "cannot read", "none.yaml")
 
 
-def test_require_fvp(hil: Hil, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_fvp_without_the_model_is_a_toolchain_error(
+    hil: Hil, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     done = hil("run", files.pte, "-t", "m4-fvp", "-i", files.input, "--require-fvp")
     expect(done, CANNOT_TELL, "ToolchainError: FVP_MPS2_Cortex-M4 is not on PATH")
@@ -616,7 +622,7 @@ def test_require_fvp(hil: Hil, files: Files, monkeypatch: pytest.MonkeyPatch) ->
 # --- the environment -----------------------------------------------------------------------------------------
 
 
-def test_without_a_compiler(files: Files, tmp_path: Path) -> None:
+def test_a_missing_compiler_is_a_toolchain_error_with_its_package(files: Files, tmp_path: Path) -> None:
     changes = {"PATH": links(tmp_path / "bin", without="arm-none-eabi"), "HIL_CACHE_DIR": str(tmp_path / "cache")}
     done = spawn("run", files.pte, "-t", "m4-qemu", "-i", files.input, cwd=tmp_path, **changes)
     expect(done, CANNOT_TELL, "ToolchainError: arm-none-eabi-g++ is not on PATH", "apt-get install gcc-arm-none-eabi")
@@ -624,7 +630,7 @@ def test_without_a_compiler(files: Files, tmp_path: Path) -> None:
     assert done.status == NO and done.out.startswith("FAIL  m4-qemu: ToolchainError: arm-none-eabi-g++")
 
 
-def test_without_qemu(files: Files, tmp_path: Path) -> None:
+def test_a_missing_qemu_is_a_toolchain_error_with_its_package(files: Files, tmp_path: Path) -> None:
     changes = {"PATH": links(tmp_path / "bin", without="qemu"), "HIL_CACHE_DIR": str(tmp_path / "cache")}
     done = spawn("run", files.pte, "-t", "m4-qemu", "-i", files.input, cwd=tmp_path, **changes)
     expect(done, CANNOT_TELL, "ToolchainError: qemu-system-arm is not on PATH", "apt-get install qemu-system-arm")

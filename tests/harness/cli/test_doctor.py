@@ -59,7 +59,7 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_this_machine_is_fine(tmp_path: Path) -> None:
+def test_doctor_finds_no_failure_on_this_machine(tmp_path: Path) -> None:
     done = doctor("--json", cwd=tmp_path, PATH="/usr/bin:/bin")
     report = answer(done.stdout)
     rows = {row["name"]: row for row in report["checks"]}
@@ -112,7 +112,7 @@ def test_what_only_improves_messages_is_not_necessary(only: Path, name: str) -> 
     assert check(name) == Check(name, State.ABSENT, f"{name} is not on PATH", "apt-get install binutils-arm-none-eabi")
 
 
-def test_a_compiler_without_mve(only: Path) -> None:
+def test_doctor_fails_for_a_compiler_without_mve_intrinsics(only: Path) -> None:
     complaint = "mve.cpp:1:10: fatal error: arm_mve.h: No such file or directory"
     stub(only, "arm-none-eabi-g++", f"[ $1 = --version ] && echo g++ 12.2 && exit; echo '{complaint}' >&2; exit 1")
     row = check("MVE compile")

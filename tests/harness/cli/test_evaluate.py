@@ -133,7 +133,7 @@ def test_an_autoencoder_of_int8_is_scored_by_the_numbers_that_its_integers_stand
 
 
 @pytest.mark.slow
-def test_digits_on_three_classes(evaluate: Evaluate) -> None:
+def test_top1_of_digits_is_equal_on_mve_dsp_and_scalar(evaluate: Evaluate) -> None:
     done = evaluate("tasks:digits", "--data", "digits.npz", "-t", ALL, "--min-top1", 0.93, "--json")
     told = answers(done.out)
     assert done.status == OK and [one["target"] for one in told] == ALL.split(","), done.err
@@ -240,7 +240,7 @@ def test_the_layout_of_the_benchmark_and_its_threshold(evaluate: Evaluate, folde
 
 
 @pytest.mark.slow
-def test_keywords_of_a_stream(evaluate: Evaluate) -> None:
+def test_keyword_detections_in_a_stream_equal_the_float_modules(evaluate: Evaluate) -> None:
     """As many occurrences are detected as the float module detects, whose answers the target gives."""
     arrays, count = tasks.data()["keywords"], 400
     labels = arrays["labels"][:count].tolist()
@@ -322,7 +322,7 @@ def test_integers_for_an_input_of_floats_are_told(evaluate: Evaluate, folder: Pa
 
 
 @pytest.mark.slow
-def test_what_cannot_be(evaluate: Evaluate, folder: Path) -> None:
+def test_invalid_arguments_of_evaluate_are_refused_with_their_reason(evaluate: Evaluate, folder: Path) -> None:
     signs = ("signs:sign", "--data", "signs.npz", "-t", "native")
     assert "no network 'signs'" in evaluate("signs", "--data", "signs.npz", "-t", "native").err
     for data, said in (("nothing.npz", "there is no such folder or file"), ("signs.py", "no folder, and no .npz")):

@@ -130,7 +130,9 @@ def test_a_number_that_is_not_finite_is_expected_in_its_place(hil: Hil, floats: 
         (np.zeros((1, 8), np.int8), "is int8[1, 8]; output 0", 'array.astype("float32")'),
     ],
 )
-def test_files_of_other_outputs(hil: Hil, files: Files, array: Array, text: str, hint: str) -> None:
+def test_expected_outputs_of_another_dtype_or_shape_are_config_errors(
+    hil: Hil, files: Files, array: Array, text: str, hint: str
+) -> None:
     expect(hil(*arguments(files, array)), CANNOT_TELL, "ConfigError: ", text, hint)
 
 
@@ -148,12 +150,12 @@ def test_what_is_expected_is_said_for_every_output(hil: Hil, floats: Sequence[ob
         (["-e", "x.npy"], "small has 1 output, 2 --expect given"),
     ],
 )
-def test_what_is_no_tolerance(hil: Hil, files: Files, more: Sequence[str], text: str) -> None:
+def test_an_invalid_tolerance_is_a_config_error(hil: Hil, files: Files, more: Sequence[str], text: str) -> None:
     expect(hil(*arguments(files, files.expected, *more)), CANNOT_TELL, f"ConfigError: {text}", "→")
 
 
 @pytest.mark.parametrize("option", ["--qtol", "--atol", "--rtol"])
-def test_a_tolerance_of_nothing(hil: Hil, files: Files, option: str) -> None:
+def test_a_tolerance_without_expected_outputs_is_a_config_error(hil: Hil, files: Files, option: str) -> None:
     done = hil("run", files.pte, "-t", "m4-qemu", "-i", files.input, option, "1")
     expect(done, CANNOT_TELL, f"ConfigError: {option} without --expect", "--expect FILE.npy for each output")
 

@@ -74,7 +74,8 @@ def test_fit_tries_the_orders_of_the_banks(hil: Hil, tmp_path: Path) -> None:
     assert " cannot tell the orders apart: its instructions are exact, wherever memory lies" in shown
 
 
-def test_what_fit_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_fit_refuses_boards_unknown_networks_and_other_isa_classes(hil: Hil, files: Files, tmp_path: Path) -> None:
     expect(hil("inspect", "fit", "resnet", "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: no network 'resnet'")
     for board, simulator in (("nucleo-f446re", "m4-qemu"), ("alif-e8", "m55-qemu"), ("rpi-pico", "m0plus-fvp")):
         done = hil("inspect", "fit", files.pte, "-t", board)
@@ -122,7 +123,7 @@ def test_the_plan_of_a_method_is_drawn(hil: Hil, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"neither", b"\x7fELF"])
-def test_size_of_neither(hil: Hil, tmp_path: Path, content: bytes) -> None:
+def test_size_of_neither_a_pte_nor_an_elf_is_refused(hil: Hil, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     done = hil("inspect", "size", "file")
     assert done.status in (NO, CANNOT_TELL) and ("not a .pte" in done.err or "no whole ELF" in done.err)

@@ -119,7 +119,7 @@ def test_lines_of_lint_and_run(hil: Hil, files: Files, tmp_path: Path) -> None:
     assert (wrong["fits"], wrong["findings"][0]["rule"], right["findings"]) == (False, "layout", [])
 
 
-def test_lines_of_boards(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_board_commands_answer_with_json(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     holder = answer(hil("board", "hold", "z:1", "--reason", "why", "--json").out)["holder"]
     assert holder["what"] == "why"
@@ -129,7 +129,7 @@ def test_lines_of_boards(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert answer(hil("board", "clear", "z:1", "--json").out)["board"] == "z:1"
 
 
-def test_lines_of_the_cache(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_commands_answer_with_json(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))
     DiskCache().get_or_make("program", "ab" * 32, lambda: {"a": 1})
     before = answer(hil("doctor", "cache", "info", "--json").out)

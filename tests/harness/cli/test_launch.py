@@ -40,7 +40,7 @@ def test_its_console_is_standard_output(hil: Hil, build: Build) -> None:
     assert re.fullmatch(r"m3-qemu on QEMU \S+: program.elf ended by exit after \d+\.\d s\n", done.err)
 
 
-def test_machines_get_one_line(hil: Hil, build: Build) -> None:
+def test_launch_answers_with_one_json_line_and_the_console_on_stderr(hil: Hil, build: Build) -> None:
     elf = build('void work(void) { say("hello\\n"); }')
     done = hil("launch", elf, "-t", "m3-qemu", "--json")
     one = answer(done.out)
@@ -150,7 +150,7 @@ def test_its_arguments_and_its_folder(hil: Hil, build: Build, tmp_path: Path) ->
            "ConfigError: --folder none: there is no such folder", "→ mkdir it")  # fmt: skip
 
 
-def test_it_is_confined(hil: Hil, build: Build) -> None:
+def test_a_launched_elf_that_opens_a_host_file_is_forbidden_access(hil: Hil, build: Build) -> None:
     work = 'void work(void) { int name[3] = {(int)"/etc/passwd", 0, 11}; call(1, name); }'
     done = hil("launch", build(work), "-t", "m3-qemu")
     expect(done, NO, "ForbiddenAccess: ", "openat /etc/passwd", "→ --folder DIR is what it may read and write")
@@ -193,7 +193,7 @@ def test_files_that_are_no_program(hil: Hil, build: Build, tmp_path: Path) -> No
     expect(hil("launch", "none.elf", "-t", "m3-qem"), CANNOT_TELL, "ConfigError: unknown target 'm3-qem'")
 
 
-def test_programs_for_another_cpu(hil: Hil, build: Build) -> None:
+def test_an_elf_for_another_cpu_is_a_config_error(hil: Hil, build: Build) -> None:
     head = "ConfigError: {} is for another CPU: "
     work = "void work(void) {}"
     hard = ("-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
@@ -267,7 +267,9 @@ def test_on_a_model_by_semihosting_and_uart(
 
 
 @pytest.mark.slow
-def test_on_a_board(hil: Hil, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_elf_is_flashed_and_launched_on_a_board(
+    hil: Hil, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     work = r"""
     void work(void) {  /* USART2 of an STM32F405 */

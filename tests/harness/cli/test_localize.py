@@ -119,7 +119,7 @@ def test_a_failing_test_names_the_command_that_localises_it(hil: Hil, tests: Pat
     ("what", "text"),
     [("none.py", "none.py"), ("test_it.py::test_nothing", "no program was compared"), ("test_it.py::none", "none")],
 )
-def test_what_says_nothing(hil: Hil, tests: Path, what: str, text: str) -> None:
+def test_localize_without_a_compared_program_is_a_config_error(hil: Hil, tests: Path, what: str, text: str) -> None:
     done = hil("localize", what, "-t", "native")
     assert done.status == CANNOT_TELL
     assert "ConfigError: " in done.err and text in done.err
@@ -170,7 +170,7 @@ def test_a_bundle_for_another_class(hil: Hil, planted: Bundle, tmp_path: Path) -
     expect(done, NO, "LintError: ", "lowered for DSP")
 
 
-def test_a_bundle_without_intermediates(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
+def test_localize_refuses_a_bundle_without_intermediates(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
     said = planted.description.model_copy(update={"intermediates": ()})
     write_bundle(replace(planted, description=said, intermediates=()), tmp_path / "it.hil.zip")
     done = hil("localize", "it.hil.zip", "-t", "m4-qemu")

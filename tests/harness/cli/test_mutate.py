@@ -140,7 +140,7 @@ def test_executorchs_own_tests_judge_as_well(mutate: Mutate, folder: Path, monke
     assert told["localized"] == {"right": 1, "of": 1}
 
 
-def test_what_cannot_be(mutate: Mutate, folder: Path) -> None:
+def test_invalid_calls_of_mutate_are_refused_with_their_reason(mutate: Mutate, folder: Path) -> None:
     assert "nothing was begun" in mutate().err
     assert "no test is named" in mutate("--reset").err
     assert "no target is named" in mutate("test_one.py").err

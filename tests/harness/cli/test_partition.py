@@ -61,7 +61,7 @@ def test_instructions_are_those_that_bench_counts(hil: Hil, files: Files) -> Non
     assert re.search(r"^all +20 +288 +100 % +4096 +\d+ +100 %$", shown, re.M)
 
 
-def test_what_partition_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
+def test_partition_refuses_missing_files_and_targets_without_counts(hil: Hil, files: Files, tmp_path: Path) -> None:
     done = hil("inspect", "partition", files.pte, "-t", "native")
     expect(done, CANNOT_TELL, "native counts neither instructions nor cycles")
     expect(hil("inspect", "partition", files.pte, "-t", "m4-qmeu"), CANNOT_TELL, "did you mean 'm4-qemu'")

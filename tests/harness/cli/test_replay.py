@@ -76,7 +76,7 @@ def test_what_passes_now_or_gives_other_bits(hil: Hil, on_native: Bundle, tmp_pa
     assert "reproduced" not in done.out
 
 
-def test_another_target(hil: Hil, path: Path) -> None:
+def test_replay_on_a_target_of_another_class_is_a_lint_error(hil: Hil, path: Path) -> None:
     """Each of them is asked; the program is for another class, and lint says so."""
     done = hil("replay", path, "-t", "m4-qemu,native", "--json")
     foreign, own = answers(done.out)
@@ -102,7 +102,7 @@ def test_a_target_that_is_another_here(hil: Hil, on_native: Bundle, tmp_path: Pa
     assert "is not the one that ran (0000000000000000)\n" in hil("replay", "it.hil.zip").out
 
 
-def test_what_is_no_bundle(hil: Hil, tmp_path: Path) -> None:
+def test_replay_of_no_zip_file_is_a_config_error(hil: Hil, tmp_path: Path) -> None:
     (tmp_path / "it.hil.zip").write_bytes(b"no zip")
     expect(hil("replay", "it.hil.zip"), CANNOT_TELL, "ConfigError: cannot read it.hil.zip", "it is no zip file")
     expect(hil("replay", "none"), CANNOT_TELL, "ConfigError: cannot read none")

@@ -253,7 +253,9 @@ def read_or_refused(folder: Path, data: bytes) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 1 << 20), what=st.binary(max_size=8), cut=st.booleans())
-def test_bytes_that_are_damaged(bundle: Bundle, folder: Path, place: int, what: bytes, cut: bool) -> None:
+def test_a_bundle_with_damaged_bytes_is_read_or_refused(
+    bundle: Bundle, folder: Path, place: int, what: bytes, cut: bool
+) -> None:
     data = pack_bundle(bundle)
     place %= len(data) + 1
     read_or_refused(folder, data[:place] + what + (b"" if cut else data[place + len(what) :]))
@@ -292,7 +294,9 @@ def test_a_description_that_is_another(bundle: Bundle, folder: Path, number: int
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 100), other=st.integers(0, 100), cut=st.integers(0, 500))
-def test_members_that_are_others(bundle: Bundle, folder: Path, number: int, other: int, cut: int) -> None:
+def test_a_bundle_with_swapped_members_is_read_or_refused(
+    bundle: Bundle, folder: Path, number: int, other: int, cut: int
+) -> None:
     members = archives_of(pack_bundle(bundle))
     names = list(members)
     members[names[number % len(names)]] = members[names[other % len(names)]][cut:]
@@ -358,7 +362,7 @@ def test_a_bomb_is_not_inflated(tmp_path: Path) -> None:
         (b"PK\5\6" + bytes(18), "it has no bundle.json"),
     ],
 )
-def test_what_is_no_bundle(folder: Path, data: bytes, text: str) -> None:
+def test_an_invalid_bundle_is_a_config_error(folder: Path, data: bytes, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         of_bytes(folder, data)
 

@@ -120,7 +120,7 @@ def changed(original: Program, change: Callable[[int, Intermediate], Intermediat
     return replace(original, intermediates=intermediates)
 
 
-def test_a_departure_has_its_extent(native: Dut) -> None:
+def test_localize_counts_the_elements_that_differ_from_the_reference(native: Dut) -> None:
     """The last instruction's reference is one off in two elements."""
     last = len(program(Isa.SCALAR).file.instructions) - 1
 

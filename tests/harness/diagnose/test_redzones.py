@@ -212,7 +212,7 @@ def test_the_scratch_overflow_of_transposed_convolutions_is_found(
     )
 
 
-def test_lint_cannot_see_it(open_dut: Callable[..., Dut]) -> None:
+def test_lint_does_not_see_the_scratch_overflow_of_transposed_convolutions(open_dut: Callable[..., Dut]) -> None:
     """The plan has what CMSIS-NN's size function asks for: the function is wrong, and not the plan."""
     dut = open_dut("m4-qemu", **AS_CMSIS_NN)
     program = transposed("one row", dut.target.isa, "channels_last")

@@ -50,7 +50,7 @@ def test_these_need_one_and_others_have_that_of_their_class() -> None:
     assert errors.LinkError("gone", hint="the cable").hint == "the cable"
 
 
-def test_one_without_is_found(tmp_path: Path) -> None:
+def test_an_error_without_a_next_step_is_found(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text("raise ConfigError('a')\nraise ConfigError('b', hint='c')\nraise ConfigError('d', hint='')\n")
     assert without_next_step(path) == [1, 3]

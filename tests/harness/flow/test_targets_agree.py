@@ -140,7 +140,7 @@ def test_classes_agree_in_integers(duts_of_classes: list[Dut]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLOATS)
-def test_floats(duts: list[Dut], name: str) -> None:
+def test_float_programs_give_the_same_bits_on_all_targets(duts: list[Dut], name: str) -> None:
     torch.manual_seed(1)
     make, inputs = FLOATS[name]
     assert len(duts) >= 10
@@ -149,7 +149,7 @@ def test_floats(duts: list[Dut], name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INTEGERS)
-def test_integers(duts: list[Dut], name: str) -> None:
+def test_quantised_programs_give_the_same_bits_on_all_targets(duts: list[Dut], name: str) -> None:
     torch.manual_seed(1)
     make, inputs = INTEGERS[name]
     assert differing(duts, make(), inputs) == []

@@ -180,7 +180,7 @@ def test_a_warning_that_is_an_error_names_those_of_the_users_code(texts: tuple[s
     assert said.count("of the user's (at") == 1 and said.count("made errors too") == 1
 
 
-def test_nothing_else_warns() -> None:
+def test_only_calls_py_issues_warnings() -> None:
     """A warning that is issued at once may be raised in place of a verdict."""
     files = [path for path in (IMPORT_ROOT / "cortex_m_hil").rglob("*.py") if "warnings.warn" in path.read_text()]
     assert [path.name for path in files] == ["calls.py"]

@@ -122,7 +122,7 @@ def test_a_file_whose_size_is_not_told_is_read_up_to_its_limit(name: str) -> Non
     ],
 )
 @pytest.mark.parametrize("large", [False, True])
-def test_arrays_that_are_none(tmp_path: Path, content: bytes, said: str, large: bool) -> None:
+def test_an_invalid_npy_file_is_a_config_error(tmp_path: Path, content: bytes, said: str, large: bool) -> None:
     path = tmp_path / "x.npy"
     if large and "claims" not in said:
         sparse(path, content)

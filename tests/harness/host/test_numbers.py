@@ -29,7 +29,7 @@ def test_what_is_no_number_is_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e308", "0", "-1", "abc", "", "1000.1"])
-def test_multipliers(text: str) -> None:
+def test_time_multipliers_out_of_range_are_refused(text: str) -> None:
     parse = ranged_number(float, *TIMEOUT_MULTIPLIERS)
     assert parse("0.01") == 0.01 and parse("1e3") == 1000.0
     with pytest.raises(argparse.ArgumentTypeError, match=r"a number from 0\.01 to 1000, not"):
@@ -37,7 +37,7 @@ def test_multipliers(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "1.5", "-1", "4294967296", "0x10", "x"])
-def test_seeds(text: str) -> None:
+def test_seeds_out_of_range_are_refused(text: str) -> None:
     parse = ranged_number(int, 0, seeding.HIGHEST)
     assert parse("0") == 0 and parse("4294967295") == seeding.HIGHEST
     with pytest.raises(argparse.ArgumentTypeError, match="a number from 0 to 4294967295, not"):

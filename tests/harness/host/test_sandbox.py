@@ -182,7 +182,9 @@ def test_its_own_folder_is_the_firmwares(asking: Target, run_folder: Path) -> No
     assert list(run_folder.iterdir()) == []
 
 
-def test_a_dut_reports_it(asking: Target, monkeypatch: pytest.MonkeyPatch, secret: Path) -> None:
+def test_a_dut_raises_forbidden_access_without_a_retry(
+    asking: Target, monkeypatch: pytest.MonkeyPatch, secret: Path
+) -> None:
     """The whole way: no self-test, no second try, and no message about a simulator that was killed."""
     words = ("runner", str(OPEN), str(secret), READ)
     monkeypatch.setattr(
@@ -291,7 +293,9 @@ def run(box: Sandbox, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("abi", range(1, landlock_abi() + 1))
-def test_every_older_landlock(abi: int, run_folder: Path, secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sandbox_confines_with_every_older_landlock_abi(
+    abi: int, run_folder: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sandbox, "landlock_abi", lambda: abi)
     (run_folder / "own").write_text("own")
     assert run(program_sandbox(Path("/bin/cat"), run_folder), "cat", "own").stdout == "own"

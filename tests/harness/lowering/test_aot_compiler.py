@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_bundled_program_is_run_and_judged(model: Path) -> None:
+def test_a_bpte_of_the_aot_compiler_runs_and_matches_its_expected_outputs(model: Path) -> None:
     path = compiled(model, "--quantize", "--bundleio")
     assert path.name == "small_arm_cortex-m55.bpte"
     ran = answer(spawn("run", path, "-t", "m55-qemu", "--json", cwd=model.parent).out)

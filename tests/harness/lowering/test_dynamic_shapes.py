@@ -130,7 +130,7 @@ def test_an_exported_program_brings_its_dynamic_shapes() -> None:
 @pytest.mark.parametrize(
     "shapes", [{"first": {0: BATCH}, "others": {"a": {0: BATCH}}}, ({0: BATCH}, {"a": {0: BATCH}})]
 )
-def test_sizes_that_are_one(shapes: Any) -> None:
+def test_dimensions_of_one_name_must_have_equal_sizes(shapes: Any) -> None:
     """Two inputs of the same number of rows, one of them in a dict."""
     inputs = (torch.rand(3, 4), {"a": torch.rand(3, 4)})
     exported = export(Sums(), inputs, dynamic_shapes=shapes)
@@ -179,7 +179,7 @@ class Mean(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_module_with_state(executorch: hil.api.OpenTarget) -> None:
+def test_state_of_a_dynamic_module_is_kept_between_frames_of_other_sizes(executorch: hil.api.OpenTarget) -> None:
     program = executorch.lower(Mean(), rows(4), quantize=False, dynamic_shapes=ROWS)
     assert program.state_names == ("mean",)
     streamed = executorch.stream(program, [rows(count) for count in (8, 1, 5)])
@@ -217,7 +217,7 @@ def test_the_scratch_of_a_convolution_fixes_the_batch(isa: Isa, size: int) -> No
     [(nn.Conv2d(4, 8, 3), "quantized_conv2d"), (nn.Conv2d(4, 4, 3, groups=4), "quantized_")],
     ids=["convolution", "depthwise"],
 )
-def test_and_the_height(module: nn.Module, operator: str) -> None:
+def test_a_dynamic_height_of_quantised_images_is_refused(module: nn.Module, operator: str) -> None:
     with pytest.raises(LoweringError, match=r"dimension 2 of input was to be 8 to 32, .*fix it at 16") as raised:
         lower(module, rows(1, *IMAGE), isa=Isa.MVE, dynamic_shapes=HEIGHT)
     assert operator in raised.value.operator
@@ -246,7 +246,7 @@ def exported(**arguments: Any) -> Any:
         ),
     ],
 )
-def test_calls_that_are_wrong(make: Any, said: str) -> None:
+def test_invalid_calls_of_export_are_config_errors(make: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make()
 
@@ -426,7 +426,7 @@ def test_two_dimensions_at_once(executorch: hil.api.OpenTarget) -> None:
     )
 
 
-def test_inputs_out_of_bounds(executorch: hil.api.OpenTarget) -> None:
+def test_inputs_beyond_the_dynamic_bounds_are_config_errors(executorch: hil.api.OpenTarget) -> None:
     module = export(nn.ReLU(), rows(4), dynamic_shapes=ROWS)
     program = executorch.lower(module, quantize=False)
     for count in (0, 9, 99):

@@ -154,7 +154,7 @@ def test_the_scratch_of_an_average_pool_is_found_in_executorch_1_4_too() -> None
     assert required_scratch(before, Isa.DSP) == (need,)
 
 
-def test_without_quantisation() -> None:
+def test_lowering_without_quantisation_matches_the_float_module() -> None:
     seed(3)
     program = lower(
         nn.Conv2d(2, 3, 3), (torch.randn(1, 2, 6, 6),), isa=Isa.SCALAR, options=LoweringOptions(quantize=False)
@@ -463,7 +463,7 @@ def test_a_module_without_tensors_as_outputs(result: object, named: str) -> None
         (lambda x: {"logits": x, "losses": [None, x, None]}, "['losses'][0] and ['losses'][2]"),
     ],
 )
-def test_none_among_the_outputs(result: Any, where: str) -> None:
+def test_none_among_the_outputs_of_forward_is_a_config_error(result: Any, where: str) -> None:
     with pytest.raises(ConfigError) as caught:
         lower(Gives(result), (torch.ones(2),), isa=Isa.DSP)
     assert caught.value.message == f"Gives: forward returns None at {where}, and the outputs of a program are tensors"
@@ -499,7 +499,7 @@ def test_a_dropout_that_is_not_active_draws_nothing() -> None:
         export(module, (inputs,))
 
 
-def test_a_module_without_values() -> None:
+def test_a_module_on_the_meta_device_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="Linear: parameters or buffers are on device meta") as caught:
         lower(nn.Linear(4, 3, device="meta"), (torch.ones(1, 4),), isa=Isa.DSP)
     assert "load_state_dict" in caught.value.hint
@@ -558,7 +558,7 @@ def test_a_module_that_cannot_be_calibrated_is_no_mistake_of_the_call() -> None:
     assert "quantising" in hint_of(Gives(lambda x: torch.log(x - 5)), torch.ones(1, 4), LoweringError)
 
 
-def test_inputs_that_cannot_be() -> None:
+def test_inputs_that_are_no_dense_tensors_get_a_hint() -> None:
     assert "torch.from_numpy" in hint_of(nn.ReLU(), np.zeros(3), ConfigError)
     assert hint_of(nn.ReLU(), torch.eye(3).to_sparse(), ConfigError) == "x.to_dense()"
     assert "MyModule()" in hint_of(nn.ReLU, torch.ones(2), ConfigError)

@@ -28,13 +28,13 @@ MODULES: dict[str, Callable[[], nn.Module]] = {"network": Net, "chosen": Chosen}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_without_guards_the_same_is_exported(name: str) -> None:
+def test_export_without_guards_equals_the_ordinary_export(name: str) -> None:
     module = MODULES[name]().eval()
     without, plain = strict_export(module, IMAGE), torch.export.export(module, IMAGE, strict=True)
     assert digest(without) == digest(plain) and str(without) == str(plain)
 
 
-def test_outside_of_the_block_guards_are_built() -> None:
+def test_guards_refuse_impossible_dynamic_shapes_after_the_block() -> None:
     """They are what tells of a dimension that cannot be as dynamic as was asked."""
     shapes = ({2: torch.export.Dim("height", min=6, max=40), 3: torch.export.Dim("width", min=17, max=18)},)
 

@@ -178,7 +178,7 @@ def test_a_bug_is_saved_with_what_makes_it_again(fuzzer: Fuzzer, tmp_path: Path)
     assert told["detail"] == "it broke" and told["edits"] == list(mutant.edits)
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_hil_dev_fuzz_finds_no_bug_in_20_mutants(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["fuzz", "--target", "native", "--count", "20", "--seed", "5", "--corpus", str(tmp_path)])
     out = capsys.readouterr().out

@@ -495,7 +495,7 @@ def test_a_reason_is_cut_between_words() -> None:
         (["--models", "-t", "native", "--corpus", "/dev/null/x"], "--corpus '/dev/null/x': /dev/null is no folder"),
     ),
 )
-def test_bad_options(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_invalid_options_of_the_model_fuzzer_are_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = hil(tmp_path, *arguments)
     assert done.returncode == 2
     assert said in done.stderr

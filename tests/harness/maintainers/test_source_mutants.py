@@ -111,7 +111,7 @@ def test_names_tell_mutants_apart() -> None:
         ('asm("nop 1");', {'deletion asm("nop 1");': ";"}),
     ],
 )
-def test_each_kind(source: str, expected: dict[str, str]) -> None:
+def test_each_kind_of_mutation_changes_the_source_as_expected(source: str, expected: dict[str, str]) -> None:
     found = changes(source)
     if source.startswith("asm"):  # a statement in C, an expression for the parser, or none
         assert found in ({}, expected)

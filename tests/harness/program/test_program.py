@@ -81,7 +81,7 @@ def test_scalar_types_are_the_schemas_vector_element_types() -> None:
 
 
 @pytest.mark.parametrize("isa", Isa)
-def test_a_real_file(isa: Isa) -> None:
+def test_the_known_answer_program_is_parsed_with_its_operators_and_specs(isa: Isa) -> None:
     data = known_answer(isa).program
     file = parse_pte(data, "known_answer.pte")
     assert file.size == len(data)
@@ -150,7 +150,7 @@ def test_quantization_stops_at_arithmetic() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"ET12", b"\0\0\0\0ET11" + b"\0" * 64, b"not a program at all, but long enough"])
-def test_what_is_no_pte(data: bytes) -> None:
+def test_bytes_without_the_pte_identifier_are_rejected(data: bytes) -> None:
     with pytest.raises(ProgramRejected, match=r"x\.pte: not a \.pte"):
         parse_pte(data, "x.pte")
 
@@ -177,7 +177,7 @@ def test_truncation_is_called_so() -> None:
         (schema.HEADER_AT + 24, 1 << 60, "truncated"),
     ],
 )
-def test_header_nonsense(at: int, value: int, message: str) -> None:
+def test_contradicting_sizes_in_the_extended_header_are_rejected(at: int, value: int, message: str) -> None:
     data = bytearray(FILES[0])
     assert data[schema.HEADER_AT : schema.HEADER_AT + 4] == schema.HEADER_MAGIC
     struct.pack_into("<Q", data, at, value)
@@ -296,7 +296,7 @@ def test_dimensions_of_size_one_do_not_change_the_layout() -> None:
     assert not TensorSpec("int8", other, nchw).same_memory(TensorSpec("int8", other, nhwc))
 
 
-def test_contradictions_are_refused() -> None:
+def test_invalid_tensor_specs_and_byte_counts_are_refused() -> None:
     with pytest.raises(ConfigError):
         TensorSpec("int8", (2, 2), (0, 0))
     with pytest.raises(ConfigError):

@@ -584,7 +584,7 @@ def test_a_missing_simulator_is_infra_with_the_command_that_installs_it(
     result.stdout.fnmatch_lines(["*::test_self_test *INFRA ToolchainError*"])
 
 
-def test_markers(pytester: pytest.Pytester) -> None:
+def test_markers_skip_and_xfail_by_target_and_verdict(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest

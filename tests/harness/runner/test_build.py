@@ -400,7 +400,7 @@ def test_what_linkers_say_of_regions(log: str, regions: dict[str, int]) -> None:
     assert overflowed(log) == regions
 
 
-def test_an_unknown_runtime() -> None:
+def test_an_unknown_runtime_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="unknown runtime 'builtim'") as caught:
         build_runner(TARGETS["m4-qemu"], "builtim")
     assert "builtin" in caught.value.hint

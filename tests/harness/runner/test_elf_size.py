@@ -118,7 +118,7 @@ def test_arbitrary_bytes_are_a_config_error_or_an_elf(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"\x7fELF\1\2" + bytes(80), b"\x7fELF\2\1" + bytes(20)])
-def test_no_elf(tmp_path: Path, data: bytes) -> None:
+def test_an_incomplete_elf_is_a_config_error(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.elf").write_bytes(data)
     for read in (measure_elf, operators_of):
         with pytest.raises(ConfigError, match="no whole ELF"):

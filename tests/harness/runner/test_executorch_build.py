@@ -324,13 +324,15 @@ MISTAKES: list[tuple[Callable[[Path], BuildRequest], str]] = [
 
 
 @pytest.mark.parametrize(("order", "said"), MISTAKES)
-def test_mistakes(order: Callable[[Path], BuildRequest], said: str, checkout: Path) -> None:
+def test_invalid_install_requests_are_config_errors_with_a_hint(
+    order: Callable[[Path], BuildRequest], said: str, checkout: Path
+) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         install_prefix(order(checkout))
     assert caught.value.hint
 
 
-def test_the_command(checkout: Path, tmp_path: Path) -> None:
+def test_hil_executorch_install_and_list_answer_for_each_cpu(checkout: Path, tmp_path: Path) -> None:
     order = ["executorch", "install", "--source", checkout, "--cpu", "cortex-m4+int8", "--cpu", "cortex-m5"]
     order += ["--link", "prefix-{cpu}"]  # so that no self-test runs: there is no ExecuTorch in this checkout
     done = spawn(*order, cwd=tmp_path)

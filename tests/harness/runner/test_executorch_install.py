@@ -270,7 +270,7 @@ class Copies(nn.Module):
         return torch.cat([x[0], x[1]], dim=0).unsqueeze(0)
 
 
-def test_two_runtimes_that_agree(dut: Dut) -> None:
+def test_compare_runtimes_finds_no_difference_between_equal_kernels(dut: Dut) -> None:
     lowered = flow.lower(Copies(), (torch.randn(2, 3, 4),), isa=Isa.SCALAR, quantize=False)
     with flow.open_dut(resolve("native", TARGETS)) as builtin:
         found = list(compare_runtimes(builtin, dut, lowered, lowered.inputs))
@@ -557,7 +557,7 @@ def test_a_prefix_of_another_schema_is_refused(tmp_path: Path) -> None:
         executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
-def test_where_nothing_is_installed(tmp_path: Path) -> None:
+def test_a_missing_executorch_install_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
         executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path)), tmp_path)
     with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:

@@ -111,7 +111,7 @@ def test_naming_the_default_file_itself_changes_nothing() -> None:
         ("{fvp: {model: FVP_X, parameters: {a.b: 1, c: x}}}", FvpLauncher("FVP_X", (("a.b", "1"), ("c", "x")))),
     ],
 )
-def test_launchers(tmp_path: Path, text: str, launcher: object) -> None:
+def test_launcher_entries_are_parsed(tmp_path: Path, text: str, launcher: object) -> None:
     assert load(tmp_path, entry(launcher=text)).launcher == launcher
 
 
@@ -491,7 +491,7 @@ def test_any_value_of_any_key_is_refused_or_taken(key: str, value: object) -> No
 
 @settings(deadline=None)
 @given(st.integers(0, 1 << 40), st.sampled_from([("", 0), ("K", 10), ("M", 20), ("G", 30)]))
-def test_sizes(number: int, unit: tuple[str, int]) -> None:
+def test_sizes_with_units_are_parsed(number: int, unit: tuple[str, int]) -> None:
     letter, shift = unit
     assert parse_size(f"{number}{letter}") == number << shift
     assert parse_size(f"  {number}{letter}\n") == number << shift
@@ -500,7 +500,7 @@ def test_sizes(number: int, unit: tuple[str, int]) -> None:
 
 @settings(deadline=None)
 @given(st.one_of(st.text(), st.floats(), st.booleans(), st.none(), st.integers(max_value=-1)))
-def test_what_is_no_size(text: object) -> None:
+def test_texts_that_are_no_size_are_refused(text: object) -> None:
     if re.fullmatch(r"\s*[0-9]+[KMG]?\s*", str(text)):
         return
     with pytest.raises(ValueError, match="is not a size"):

@@ -48,7 +48,7 @@ def install(folder: Path, model: str) -> None:
         ([" , "], []),
     ],
 )
-def test_select(patterns: list[str], names: list[str]) -> None:
+def test_target_patterns_select_the_matching_targets(patterns: list[str], names: list[str]) -> None:
     chosen = [name for name in select(patterns, TARGETS) if name in NAMES]
     first = [name for name in chosen if name in names]
     assert first == names

@@ -312,7 +312,7 @@ THREADS: Final = (
                 mismatch("quantized_transpose_conv2d", FindingKind.QUANTA),
             ),
         ),
-        ("tests/harness/checks/test_compare_outputs.py::test_unwritten",),
+        ("tests/harness/checks/test_compare_outputs.py::test_elements_that_were_never_written_are_errors",),
     ),
     KnownBug(
         "average pool that failed on DSP only",
@@ -398,7 +398,7 @@ THREADS: Final = (
         ("pytorch/executorch#21754",),
         "xfail was not strict, and an error of the infrastructure counted as expected",
         shown_by=(
-            "tests/harness/pytest_plugin/test_plugin.py::test_markers",
+            "tests/harness/pytest_plugin/test_plugin.py::test_markers_skip_and_xfail_by_target_and_verdict",
             "tests/harness/maintainers/test_upstream.py::test_an_infra_error_is_no_expected_failure",
         ),
     ),
@@ -441,7 +441,7 @@ THREADS: Final = (
         ("pytorch/executorch#17075", "pytorch/executorch#16134", "pytorch/executorch#16400"),
         "without knowing which operator grew",
         shown_by=(
-            "tests/harness/campaigns/report/test_changes.py::test_each_kind",
+            "tests/harness/campaigns/report/test_changes.py::test_each_kind_of_change_between_two_results_is_reported",
             "tests/nightly/test_nightly.py::test_what_is_injected_into_the_store_is_told_and_nothing_else",
         ),
     ),

@@ -98,7 +98,7 @@ def test_python_is_imported_from_the_worktree(bisect: Bisect, tmp_path: Path) ->
     assert found(done) == (OK, made.commits[5], 5)
 
 
-def test_worktree_and_build(bisect: Bisect, made: Repository) -> None:
+def test_bisect_finds_the_culprit_with_a_build_command_in_the_worktree(bisect: Bisect, made: Repository) -> None:
     begin(bisect, made, "--deterministic", "--build", "cut -c1 value >built")
     done = bisect("run", "--json", "--", "grep", "-q", "^0", "{worktree}/built")
     assert found(done)[:2] == (OK, made.commits[CULPRIT])

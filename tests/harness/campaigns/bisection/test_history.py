@@ -87,7 +87,7 @@ def test_paths_are_no_patterns(made: Made) -> None:
             repository.touching(*ends, [path])
 
 
-def test_a_worktree_leaves_nothing(made: Made, tmp_path: Path) -> None:
+def test_a_removed_worktree_leaves_the_repository_unchanged(made: Made, tmp_path: Path) -> None:
     (made.path / "src" / "thing.py").write_text("changed by the user\n")
     (made.path / "untracked").touch()
     made.git("stash", "push", "--quiet")

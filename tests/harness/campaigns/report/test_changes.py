@@ -104,7 +104,7 @@ def test_with_other_tools_what_passed_last_does_not_count() -> None:
     assert [one for one in changes(gap, night(result(), began=3.0), [good, gap]) if one.figure] == []
 
 
-def test_the_tools_of_a_target_that_is_new_hide_nothing_of_the_others() -> None:
+def test_a_new_target_with_other_tools_does_not_hide_slower_tests_of_old_targets() -> None:
     slower = result(figures=figures(instructions=(101,)))
     new = night(slower, result(target="native"), commit="c2", tools={**TOOLS, "g++": "12.2"})
     found = [(one.kind, one.figure) for one in changes(night(result()), new)]
@@ -205,7 +205,9 @@ def test_an_operator_that_was_renamed_split_or_fused_is_no_change_while_the_tota
         (result(earlier=("FAIL Mismatch",)), [(ChangeKind.FLAKY, "")]),
     ],
 )
-def test_each_kind(after: Result, kinds: list[tuple[ChangeKind, str]]) -> None:
+def test_each_kind_of_change_between_two_results_is_reported(
+    after: Result, kinds: list[tuple[ChangeKind, str]]
+) -> None:
     assert told(result(), after) == kinds
 
 

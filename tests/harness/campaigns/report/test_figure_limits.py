@@ -59,7 +59,7 @@ def test_what_is_beyond_a_limit(limit: dict[str, object], before: float | None, 
 
 
 @given(st.integers(1, 10**15), st.integers(0, 1000))
-def test_a_share_is_exact(before: int, percent: int) -> None:
+def test_a_relative_limit_allows_exactly_its_share(before: int, percent: int) -> None:
     """The last count that is allowed, and one more."""
     limit = FigureLimit(figure="instructions", above=f"+{percent} %")
     last = before * (100 + percent) // 100

@@ -257,7 +257,7 @@ def test_a_runner_whose_notes_are_damaged_is_built_again(tmp_path: Path, monkeyp
     assert len(note.read_bytes()) == len(whole)
 
 
-def test_it_is_another_build() -> None:
+def test_a_runner_that_counts_coverage_is_another_build() -> None:
     elf, plain = build_runner(TARGETS["native"], options=COUNTING), build_runner(TARGETS["native"])
     assert elf.build_id != plain.build_id and elf.path != plain.path
     assert list(elf.notes.iterdir()) and not plain.notes.exists() and not plain.counts

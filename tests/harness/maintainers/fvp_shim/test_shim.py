@@ -111,7 +111,7 @@ def test_neither_folder_nor_environment_decides_what_runs(folder: Path, tmp_path
     assert done.returncode == 0
 
 
-def test_an_unknown_model() -> None:
+def test_the_shim_refuses_an_unknown_model_and_lists_the_known() -> None:
     done = subprocess.run([sys.executable, shim.__file__, "FVP_X"], capture_output=True, text=True, check=False)
     assert done.returncode != 0 and M4 in done.stderr
 
@@ -144,18 +144,22 @@ def test_the_list_has_a_parameter_a_line(folder: Path, model: str) -> None:
         (["-f", "/nowhere"], "cannot read /nowhere"),
     ],
 )
-def test_what_is_refused(folder: Path, probe: Callable[..., str], arguments: list[str], problem: str) -> None:
+def test_the_shim_refuses_invalid_arguments_without_a_traceback(
+    folder: Path, probe: Callable[..., str], arguments: list[str], problem: str
+) -> None:
     done = call(folder, M4, "-a", probe(FvpProbe.EXIT), *arguments)
     assert done.returncode == shim.REFUSED
     assert problem in done.stderr.decode() and "Traceback" not in done.stderr.decode()
 
 
-def test_no_application(folder: Path) -> None:
+def test_the_shim_refuses_a_call_without_an_application(folder: Path) -> None:
     assert call(folder, M4).returncode == shim.REFUSED
     assert b"/nowhere.elf" in call(folder, M4, "-a", "/nowhere.elf").stderr
 
 
-def test_a_configuration_file(folder: Path, probe: Callable[..., str], tmp_path: Path) -> None:
+def test_the_shim_reads_parameters_from_a_configuration_file(
+    folder: Path, probe: Callable[..., str], tmp_path: Path
+) -> None:
     (tmp_path / "c.txt").write_text('# comment\narmcortexm4ct.semihosting-cmd_line="a b, c"  # (string)\n\n')
     done = call(folder, M4, "-f", str(tmp_path / "c.txt"), probe(FvpProbe.COMMAND_LINE))
     assert b"a b, c" in done.stdout
@@ -176,7 +180,9 @@ def test_a_configuration_file(folder: Path, probe: Callable[..., str], tmp_path:
 
 @pytest.mark.parametrize("model", TARGETS)
 @pytest.mark.parametrize("form", ["{}", "{cpu}={}", "{cpu}*={}"])
-def test_exit_status(folder: Path, probe: Callable[..., str], model: str, form: str) -> None:
+def test_the_shim_ends_with_the_exit_status_of_the_program(
+    folder: Path, probe: Callable[..., str], model: str, form: str
+) -> None:
     enable = ENABLE if model == M55 else ()
     done = call(folder, model, "-a", form.format(probe(FvpProbe.EXIT, model), cpu=CPUS[model]), *enable)
     assert done.returncode == EXIT_STATUS
@@ -287,7 +293,9 @@ def test_a_qemu_killed_from_outside_is_a_model_killed_from_outside(folder: Path,
         assert process.wait(DEADLINE) == -signal.SIGKILL
 
 
-def test_without_qemu(folder: Path, probe: Callable[..., str], tmp_path: Path) -> None:
+def test_the_shim_without_its_tools_on_path_says_what_it_needs(
+    folder: Path, probe: Callable[..., str], tmp_path: Path
+) -> None:
     done = subprocess.run(
         [str(folder / M4), "-a", probe(FvpProbe.EXIT)], env={"PATH": str(tmp_path)}, capture_output=True, check=False
     )

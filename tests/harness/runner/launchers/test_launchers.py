@@ -142,7 +142,7 @@ def test_a_model_serves_like_any_target(model: Path) -> None:
         assert ran.label.startswith(f"{resolved.display_name} · builtin ") and "QEMU" not in ran.label
 
 
-def test_a_models_command_line(model: Path, directory: Path) -> None:
+def test_the_fvp_command_line_sets_all_described_parameters(model: Path, directory: Path) -> None:
     elf = m4()
     line = FvpLauncher(MODEL).command(elf.path, directory, ())
     assert line[0] == str(model / MODEL)
@@ -216,7 +216,7 @@ def test_a_licence_that_is_missing_only_when_it_counts(model: Path) -> None:
     assert caught.value.target == "m4-fvp"
 
 
-def test_models_nobody_has_described() -> None:
+def test_an_undescribed_fvp_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="no description of the FVP 'FVP_Base'"):
         fvp.model_family("FVP_Base")
 
@@ -363,7 +363,7 @@ def test_an_executable_that_is_none(bin_first: Path) -> None:
     launch_fails(dut, "qemu-system-arm ended with status 12[67]")
 
 
-def test_no_simulator_at_all(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_simulator_is_a_toolchain_error(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elf = m4()
     monkeypatch.setenv("PATH", str(directory))
     with pytest.raises(ToolchainError, match="qemu-system-arm is not on PATH") as caught:

@@ -430,7 +430,7 @@ def test_the_sample_tests_run_from_an_unflashed_board(tmp_path: Path) -> None:
 # --- injected faults -----------------------------------------------------------------------------------------
 
 
-def test_no_such_port(native: VirtualBoard) -> None:
+def test_a_missing_port_is_a_launch_error_that_lists_the_ports(native: VirtualBoard) -> None:
     with (
         native.dut(port="/dev/ttyNOWHERE") as dut,
         pytest.raises(LaunchError, match="no port /dev/ttyNOWHERE") as caught,
@@ -441,7 +441,7 @@ def test_no_such_port(native: VirtualBoard) -> None:
         dut.session()
 
 
-def test_a_port_in_use(native: VirtualBoard) -> None:
+def test_a_port_in_use_is_board_busy_until_it_is_free(native: VirtualBoard) -> None:
     path = device(f"vboard:{native.name}")
     user = contextlib.closing(serial.Serial(path, exclusive=True))
     with user, native.dut() as dut, pytest.raises(BoardBusy, match="in use by another process"):
@@ -450,7 +450,7 @@ def test_a_port_in_use(native: VirtualBoard) -> None:
         runs(dut)
 
 
-def test_the_wrong_baud_rate(native: VirtualBoard, short_deadlines: None) -> None:
+def test_a_wrong_baud_rate_is_board_wedged_with_a_hint(native: VirtualBoard, short_deadlines: None) -> None:
     with native.dut() as dut:
         runs(dut)
     with (
@@ -902,7 +902,9 @@ def over_rfc2217(board: VirtualBoard, folder: Path) -> Iterator[str]:
         process.close()
 
 
-def test_a_port_by_rfc2217(native: VirtualBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_board_over_rfc2217_runs_and_transfers_every_byte_value(
+    native: VirtualBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Through ser2net: a program, every byte value both ways, and the baud rate, which is the client's to set."""
     data = bytes(range(256)) * 200
     with native.dut() as dut:
