@@ -22,7 +22,7 @@ struct Frame {
   size_t size = 0;
 };
 
-// As zlib's: pass the last result to go on.
+// Like zlib's crc32(): pass the last result as `crc` to continue.
 uint32_t crc32(const uint8_t* data, size_t size, uint32_t crc = 0);
 
 // Most bytes encode_frame() can need for a payload, both delimiters included.

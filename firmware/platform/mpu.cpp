@@ -29,7 +29,7 @@ void enable() {
 
 constexpr uint32_t kNullPage = 4096;
 
-// The stack has its limit register, so only what must not be written is left.
+// The stack has a limit register, so the MPU protects only memory that must not be written.
 void make_read_only(uint32_t number, uint32_t start, uint32_t end) {
   constexpr uint32_t kReadOnly = 2u << 1;  // RBAR.AP, privileged
   constexpr uint32_t kEnable = 1u << 0;
@@ -60,7 +60,7 @@ constexpr uint32_t kReadOnly = 5u << 24 | kNormal;  // AP: privileged
 
 void set_regions() {
   set_region(0, address(__stack_guard), 12, kNoAccess | kNormal);
-  // The largest that ends within the code: data may follow it in the same memory.
+  // The largest region that ends within the code: data may follow the code in the same memory.
   const uint32_t size = address(__text_end) - address(__text_start);
   uint32_t log2_size = 12;
   while ((2u << log2_size) <= size) ++log2_size;

@@ -95,7 +95,8 @@ struct InstructionTime {
 InstructionTime instruction_time{1, 1, 0};
 uint64_t cost_of_measuring = 0;
 
-// 40 bits: the slow count's, corrected to the fast one's, which was read right before or after.
+// 40 bits: those of the slow counter, corrected by the fast counter, which was read right before or
+// after it.
 uint64_t timer_ticks(uint32_t slow, uint32_t fast) {
   const uint64_t nearly = static_cast<uint64_t>(slow) << 8;
   return nearly + static_cast<uint64_t>(static_cast<int32_t>(fast - static_cast<uint32_t>(nearly)));
@@ -173,8 +174,8 @@ uint64_t ticks_now() {
   return instruction_time.count(timer_ticks(slow, board_timer()));
 }
 
-// Out of line, so that the measuring costs the same wherever it is. The timer is what is read last
-// here and first in ticks(); between the two nothing depends on what it says.
+// Out of line, so that measuring costs the same wherever it is called. The timer is read last here
+// and first in ticks(), and no code between these two reads depends on its value.
 [[gnu::noinline]] TickSpan::TickSpan() {
   if (source == Source::kInstructions) {
     const uint32_t slow = board_timer_slow();

@@ -8,7 +8,7 @@
 extern "C" {
 #include <gcov.h>
 
-// One for each object file that counts: -fprofile-info-section=hil_counted.
+// A pointer for each object file compiled with -fprofile-info-section=hil_counted.
 extern const gcov_info* const __start_hil_counted[];
 extern const gcov_info* const __stop_hil_counted[];
 }
@@ -24,7 +24,7 @@ size_t taken = 0;  // bytes of the program pool
 
 #if HIL_COUNT_KERNELS
 
-// One object file's part of what is written.
+// The part of the written counts that is of one object file.
 struct Part {
   Writer& writer;
   size_t begin = 0;  // of its .gcda file
@@ -34,7 +34,7 @@ void put_name(const char* path, void* part) {
   Part& to = *static_cast<Part*>(part);
   const char* slash = std::strrchr(path, '/');
   to.writer.str(slash == nullptr ? path : slash + 1);
-  to.writer.u32(0);  // the size, known when all of it is there
+  to.writer.u32(0);  // the size, which is filled in at the end
   to.begin = to.writer.size();
 }
 

@@ -7,10 +7,11 @@
 
 namespace hil {
 
-// Writes it into the program pool, and forgets the program: for each object file the name of its
-// .gcda file (str), and its bytes (u32 and so many). false after putting the reason into `reply`.
+// Writes the counts into the program pool, and forgets the program: for each object file the name
+// of its .gcda file (str), the size of that file (u32) and its bytes. Returns false after putting
+// the reason into `reply`.
 bool take_coverage(Reply& reply);
-// The counts that were written last; empty before that.
+// The counts that were written last; empty if none were written.
 Span<uint8_t> coverage();
 
 }  // namespace hil

@@ -18,7 +18,7 @@ constexpr size_t kMaxEvent = 1024;
 
 bool plain_text = false;
 
-// Their own buffers: a fault may strike while a response is being put together.
+// Events have buffers of their own: a fault may occur while a response is being put together.
 uint8_t payload[kMaxEvent];
 uint8_t encoded[hil::encoded_bound(kMaxEvent)];
 

@@ -27,7 +27,7 @@ bool look_up(MemoryRegion region, uint32_t index, ValueView* view) {
   }
 }
 
-// As a vector of bytes, which is made anew.
+// Writes the coverage counts anew, and gives them as a vector of bytes.
 bool find_coverage(ValueView* view, Reply& reply) {
   if (!take_coverage(reply)) return false;
   view->kind = Kind::kTensor;

@@ -43,7 +43,7 @@ def right(number: int) -> dict[str, object]:
 
 
 def kill_writers(folder: Path, *, kills: int, workers: int, seed: int) -> None:
-    """Kill writers, and raise AssertionError where one of them read a wrong entry."""
+    """Kill writers at random moments, and raise AssertionError if one of them has read a wrong entry."""
     dice = random.Random(seed)
     environment = {
         **os.environ,

@@ -10,7 +10,7 @@ namespace hil::builtin {
 struct ProgramFile {
   const schema::Program* program = nullptr;
   Span<const uint8_t> constants;  // the constant segment; empty if the program has none
-  Span<const uint8_t> states;     // the segment of initial values of mutable tensors; may be empty too
+  Span<const uint8_t> states;     // the segment of initial values of mutable tensors; may be empty
 };
 
 bool open_program(Span<const uint8_t> bytes, ProgramFile* file, Failure* failure);

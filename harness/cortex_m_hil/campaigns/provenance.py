@@ -149,7 +149,7 @@ class Provenance:
         return Objection(why, "--python FOLDER puts a folder of it on PYTHONPATH; {worktree} in COMMAND is its path")
 
     def _root_of(self, *names: str) -> str | None:
-        """Return the folder of the tree, "" or with a slash, that has a file of these names; None where none has."""
+        """Return the first folder of the tree, "" or with a slash, that has a file of `names`; None if none has."""
         folders = sorted(one.name for one in self._tree.iterdir() if one.is_dir() and one.name != ".git")
         roots = ["", *(f"{one}/" for one in filter(None, [self._python.rstrip("/"), "src", *folders]))]
         return next((root for root in roots for name in names if (self._tree / root / name).exists()), None)

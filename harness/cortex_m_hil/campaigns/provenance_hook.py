@@ -56,7 +56,7 @@ class Tests:
         self.named_in_tree = False
 
     def has(self, path: str) -> bool:
-        """Tell whether a real path is one of them."""
+        """Tell whether a real path is one of the tests' own files."""
         return path in self.collected or (not self.named_in_tree and os.path.basename(path) == "conftest.py")
 
 

@@ -241,7 +241,7 @@ class Store:
             self._sqlite.execute("DELETE FROM campaign WHERE id = ?", (campaign.number,))
 
     def record(self, campaign: StoredCampaign, *runs: Run) -> None:
-        """Record runs of a campaign: all of them, or none where that fails."""
+        """Record runs of a campaign in one transaction: if recording one of them fails, none is recorded."""
         with self._transaction():
             for run in runs:
                 values = campaign.number, run.key, run.verdict, run.error, run.seconds, run.at, json.dumps(run.figures)

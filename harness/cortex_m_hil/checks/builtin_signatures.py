@@ -1,4 +1,4 @@
-"""The signatures of the operators that `builtin` has besides cortex_m's; those that have one signature share a row."""
+"""The signatures of the operators that `builtin` has besides cortex_m's; equal signatures share a row."""
 
 from __future__ import annotations
 

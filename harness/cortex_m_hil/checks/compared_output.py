@@ -1,4 +1,4 @@
-"""One output of a run with all that it is compared with, and what the rules of a comparison ask of it."""
+"""One output of a run with its references and tolerance, and the quantities that the rules of a comparison need."""
 
 from __future__ import annotations
 

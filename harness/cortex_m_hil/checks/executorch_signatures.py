@@ -1,4 +1,4 @@
-"""The signatures of ExecuTorch's portable operators; those that have one signature share a row."""
+"""The signatures of ExecuTorch's portable operators; equal signatures share a row."""
 
 from __future__ import annotations
 

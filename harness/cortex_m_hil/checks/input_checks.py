@@ -184,7 +184,7 @@ _COMPUTED: Final = (
 
 
 def lost(taken: Taken, values: Array) -> str:
-    """Return a clause for a message about another dtype: how many values the input's dtype has not, and one of them."""
+    """Return a clause for a message: how many values the input's dtype cannot represent, with an example."""
     return _told(values, changed(values, taken.spec.dtype), np.dtype(taken.spec.dtype))
 
 

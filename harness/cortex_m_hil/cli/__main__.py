@@ -74,7 +74,7 @@ def command_modules() -> dict[str, str]:
 
 
 def load_commands(called: str = "") -> typer.Typer:
-    """Return the application with the command that is called, or with all of them where there is no such."""
+    """Return the application with the command `called`, or with all commands if there is none of that name."""
     modules = command_modules()
     if called in modules:
         _import(called, modules[called])

@@ -74,7 +74,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Problem:
-    """The description of an error. `text` is all of it, for people."""
+    """The description of an error. `text` is the whole description, for people."""
 
     type: str
     kind: str

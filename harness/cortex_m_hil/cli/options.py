@@ -101,7 +101,7 @@ Multiplier = Annotated[
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """Options about targets, and what they say: `Annotated[TargetOptions, names]` is those of these names."""
+    """The values of the options about targets; `Annotated[TargetOptions, names]` has only the options of `names`."""
 
     require_fvp: RequireFvp = False
     timeout_multiplier: Multiplier = 1.0

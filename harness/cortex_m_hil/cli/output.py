@@ -51,8 +51,8 @@ RESULT_FIELDS: Final[Mapping[str, str]] = {
         "used, size (0: no bound) and unit of program (the .pte), planned (the memory plan), method (what the loaded "
         "program keeps of the method pool), stack, temp (the most of that pool that was allocated and freed again)"
     ),
-    "instructions": "CPU instructions executed, an exact count; null where the target does not count them",
-    "ticks, tick_source, tick_hz": "null, none and 0 where the target counts none",
+    "instructions": "CPU instructions executed, an exact count; null if the target does not count them",
+    "ticks, tick_source, tick_hz": "ticks, what counts them, and their rate; null, none and 0 if nothing counts",
     "clock": (
         "the unit of ticks: instructions (of the CPU), cycles (of the core), model_ticks (of an FVP), or host_ticks "
         "(host time, which is no measure of cost)"

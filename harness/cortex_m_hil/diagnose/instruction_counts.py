@@ -91,7 +91,7 @@ def count(dut: flow.Dut, program: Program) -> Count:
 
 @dataclass(frozen=True)
 class ProgramCost:
-    """The cost of a program by `clock`: of all of it, and of `each` of its instructions."""
+    """The cost of a program in ticks of `clock`: of the whole program, and of `each` instruction."""
 
     clock: Clock
     ticks: int

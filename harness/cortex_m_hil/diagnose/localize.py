@@ -198,7 +198,7 @@ class Localization:
         return [*self.conclusions, "", *align([_COLUMNS, *cells])]
 
     def plot(self) -> list[str]:
-        """Return the error along the graph as bars, a line for each value: the kernels' error, and all of it."""
+        """Return the error along the graph as bars, a line for each value: the kernels' error, and the total error."""
         return align([_AXES, *([str(row.instruction), *_bars(row)] for row in self.rows)])
 
     def fields(self) -> dict[str, Any]:

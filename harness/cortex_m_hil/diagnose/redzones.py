@@ -238,7 +238,7 @@ def _place(session: Session, zone: Zone) -> tuple[MemoryRegion, int, int]:
 
 
 def _difference(session: Session, zone: Zone, poison: int) -> Mask:
-    """Return a mask of the bytes of a zone that are not its pattern; they are read only if their digest is wrong."""
+    """Return a mask of the bytes of a zone that differ from its pattern; read only if the digest is wrong."""
     if _intact(session, zone, poison):
         return np.zeros(zone.size, np.bool_)
     region, bank, offset = _place(session, zone)

@@ -33,7 +33,7 @@ def printable_lines(text: str) -> str:
 
 
 def folders_replaced(text: str, by: str | Callable[[re.Match[str]], str]) -> str:
-    """Return the text with each absolute folder in it, which tells about this machine, replaced as `re.sub` does.
+    """Return the text with each absolute folder, which would reveal details of this machine, replaced as `re.sub` does.
 
     With `…/` as `by`, `-c /home/me/hil.ini` becomes `-c …/hil.ini`; the last part of a path, which no `/` follows,
     stays.

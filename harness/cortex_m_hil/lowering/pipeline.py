@@ -101,7 +101,7 @@ class _Lowered:
     models: HostModels
 
     def entry(self) -> dict[str, Any]:
-        """Return the part of it that is kept on disk."""
+        """Return the fields that the cache on disk keeps."""
         lists = {name: list(getattr(self, name)) for name in ("nodes", "ancestors", "float_reasons")}
         pte = np.frombuffer(self.pte, np.uint8)
         return {"pte": pte, **lists, "size_without_redzones": self.size_without_redzones}

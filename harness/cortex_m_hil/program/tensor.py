@@ -222,7 +222,7 @@ class Dimension:
 
 
 def misfit(dimensions: Sequence[Dimension], shapes: Sequence[tuple[int, ...]]) -> str:
-    """Return what is wrong with inputs of these shapes, which have the right rank; "" where nothing is."""
+    """Return what is wrong with the shapes of inputs, whose ranks are right; "" if nothing is."""
     found: dict[str, tuple[int, str]] = {}
     for one in dimensions:
         size = shapes[one.input][one.number]

@@ -173,7 +173,7 @@ def record_operator_outputs(node: pytest.Item, outputs: Sequence[OperatorOutput]
 
 
 def record(node: pytest.Item, properties: Mapping[str, object]) -> None:
-    """Record what is known of these properties in the later reports of a test; None is not known."""
+    """Record properties for the later reports of a test; those that are None are left out."""
     node.user_properties += _properties(properties)
 
 

@@ -57,7 +57,7 @@ class _RawFile(Strict):
 
 
 class _RawRuntimesFile(_RawFile):
-    """A file that says where a runtime is; it need not have targets of its own."""
+    """A `targets.yaml` that may have `runtimes:` alone, without `targets:`."""
 
     targets: dict[str, _RawTarget] = Field({})
 

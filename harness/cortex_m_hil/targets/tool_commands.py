@@ -66,7 +66,7 @@ class Procedure:
     replaces: bool = False
 
     def names(self) -> Iterator[tuple[str, bool]]:
-        """Yield the name of each template variable in it, and whether it must have a value."""
+        """Yield the name of each template variable of the procedure, and whether the variable must have a value."""
         for template in self.commands:
             for piece in template:
                 optional = isinstance(piece, tuple)

@@ -60,7 +60,8 @@ double log_of(double x) {
   return k * kLn2 + twice_atanh((m - 1.0) / (m + 1.0));
 }
 
-// A right angle's multiple, modulo 4, and what is left: at most half of one, in radians.
+// An angle as a number of right angles, modulo 4, and a rest of at most half a right angle, in
+// radians.
 struct Angle {
   uint32_t quadrant;
   double rest;

@@ -93,7 +93,7 @@ void quantized_avg_pool2d_in(KernelContext& ctx, Layout layout) {
   const Tensor& input = ctx.tensor("input", DType::kInt8);
   const Window window = read_window(ctx);
   const bool ceil_mode = ctx.boolean_if_given("ceil_mode");  // executorch 1.4.1 has none
-  // Input and output have the same quantisation, so CMSIS-NN takes no notice of these.
+  // Input and output have the same quantisation, so CMSIS-NN ignores these arguments.
   ctx.integer("zero_point");
   ctx.integer("multiplier");
   ctx.integer("shift");

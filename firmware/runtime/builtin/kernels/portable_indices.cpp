@@ -55,8 +55,8 @@ bool find_indexed(KernelContext& ctx, const OptionalTensorList& indices, const T
                      " tensors, the operator takes 1 to ", kMaxIndices);
 }
 
-// Is `out` of the shape that self and indices give? Fills in where its items lie in self but for
-// the indices, and where in each of these.
+// Tells whether `out` has the shape that self and indices give. Fills in where the items of `out`
+// lie in self, without the indexed dimensions, and where they lie in each tensor of indices.
 bool place_indexed(const Tensor& self, const OptionalTensorList& indices, const Indexed& indexed,
                    const Tensor& out, Walk<1>& base, Walk<kMaxIndices>& places) {
   if (out.rank != self.rank - indexed.count + indexed.rank) return false;

@@ -285,7 +285,7 @@ class CommitLine:
 
 
 class _Seen:
-    """Counts of the runs at each position, and the ends whose runs all contradict what was said of them."""
+    """Counts of the runs at each position, and the ends whose runs all contradict the outcome that the user stated."""
 
     def __init__(self, line: CommitLine, runs: Sequence[Run]) -> None:
         size = len(line.commits)

@@ -167,7 +167,7 @@ def alike(line: CommitLine) -> str:
 
 
 def ends_not_as_said(line: CommitLine, runs: Sequence[Run]) -> str:
-    """Return in words which ends contradict, in all of their runs, what was said of them; "" for none."""
+    """Return in words which ends contradict, in all of their runs, the outcome that the user stated; "" for none."""
     plan, counts = line.plan, {one.position: one for one in evidence(line, runs)}
     found = []
     for end in line.unasserted_ends:

@@ -207,7 +207,7 @@ class Worktree:
             raise BuildError(error.message, log=error.log, hint=error.hint) from error
 
     def remove(self) -> None:
-        """Remove the folder, and what the repository knows of it. Safe to call twice."""
+        """Remove the worktree's folder and git's record of the worktree. A second call does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self.path in self._repository.checkouts():
             self._repository.git("worktree", "remove", "--force", "--force", str(self.path))

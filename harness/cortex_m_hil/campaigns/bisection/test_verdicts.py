@@ -259,7 +259,7 @@ def _operators(element: ElementTree.Element) -> tuple[tuple[str, str], ...]:
 
 
 def _without_properties(element: ElementTree.Element) -> str:
-    """Return the verdict of a test that uses no target. What goes wrong outside its body is no verdict of it."""
+    """Return the verdict of a test that uses no target. An error outside the test's body is no verdict."""
     if element.find("failure") is not None:
         return "FAIL"
     if element.find("error") is not None:

@@ -420,7 +420,7 @@ def _moved(key: Key, before: str, after: str, shift: Shift, keys: Sequence[Key],
 
 
 def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[FigureShare, ...]:
-    """Return the operators that moved, of the tests that have cycles by operator on most of these nights."""
+    """Return the operators whose cycles shifted, from the tests that have cycles by operator on most of the nights."""
     found = [[of[key][1] if key in of else {} for key in keys] for _, of in nights]
     often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
     there = [[of for of, number in zip(night, often, strict=True) if number == max(often)] for night in found]

@@ -267,7 +267,7 @@ def _with_test(campaign: Campaign, test: TestOptions, build_timeout: float) -> B
 
 
 def _take_over(campaign: Campaign, line: CommitLine) -> None:
-    """Record what earlier searches of this folder learnt of these commits, by the same test on the same source."""
+    """Record the runs of earlier searches in this folder that ran the same test on commits of the same source."""
     tells = {RunVerdict.PASS, RunVerdict.FAIL, RunVerdict.SKIP, RunVerdict.BUILD}
     found: dict[tuple[str, float], Run] = {}  # an earlier search may have taken over the same runs
     kept, record = campaign.kept, campaign.record

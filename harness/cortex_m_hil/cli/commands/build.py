@@ -26,7 +26,7 @@ SIZE_TIMEOUT = 20.0  # seconds
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "runner, build_id, config": "the ELF, the identity it tells in its handshake, and cpu/isa/board",
+            "runner, build_id, config": "the ELF, the digest of all that it was built from, and cpu/isa/board",
             "size": "bytes: text, data, bss; empty where binutils' size is missing",
         }
     ),

@@ -26,7 +26,7 @@ from cortex_m_hil.targets.resolve import RUNTIMES
     epilog=json_fields(
         {
             "target": "the target that was named",
-            "runtimes": "the two of them, each as of hil doctor selftest",
+            "runtimes": "a list of both runtimes, each with the fields of hil doctor selftest",
             "programs": (
                 "a list of program, inputs (where they are from), compared (values), differences, and error where a "
                 "runtime refused the program"

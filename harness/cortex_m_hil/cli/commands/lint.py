@@ -28,9 +28,9 @@ UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
         {
             **TARGET_FIELDS,
             "program, method": "the file, and its method",
-            "fits": "whether there is nothing but notes",
+            "fits": "whether all findings are notes",
             "not_checked": (
-                "what was not looked at: method pool and stack, and operators where the runner cannot tell them"
+                "what was not checked: method pool, stack, and operators if the runner does not list its own"
             ),
             "findings": "a list of rule, is_note, message, operator, instruction, cause, hint (empty of a note)",
         }

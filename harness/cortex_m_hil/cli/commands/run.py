@@ -82,11 +82,11 @@ AtolOption = Annotated[
             "redzones": "with --redzones, what was watched; else null",
             "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
             "state_bytes": (
-                "size of the program's mutable state, 0 where it has none; each run starts from its initial value"
+                "bytes of the program's mutable state, 0 if it has none; each run starts from its initial value"
             ),
             "compared": (
-                "with --expect, and of a case that expects outputs, outputs (for each max_quanta, or max_abs_error "
-                "where it is not quantised; sqnr_db of a case) and warnings; else null"
+                "with --expect, and for a test case with expected outputs: outputs (of each max_quanta, or "
+                "max_abs_error if it is not quantised; for a test case sqnr_db too) and warnings; else null"
             ),
         }
     ),

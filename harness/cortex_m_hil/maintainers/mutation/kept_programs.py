@@ -142,7 +142,7 @@ def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]
 
 
 def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
-    """Raise LaunchError where the unmutated runner does not pass either, as this machine is too busy or broken."""
+    """Raise LaunchError if the unmutated runner does not pass either: then this machine is too busy, or broken."""
     try:
         noticed = judge_kept_program(unmutated, program)
     except InfraError as error:

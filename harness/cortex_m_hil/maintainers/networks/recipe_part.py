@@ -315,7 +315,7 @@ def _choose(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
 def _exact(b: _Builder, how: Mapping[str, Any], x: Ref, *inputs: Ref) -> Ref:
     """Add an operator that is not continuous, applied to the inputs rounded to halves, and add its result to x.
 
-    Of halves some are whole numbers and some are equal.
+    The inputs are rounded to halves, so that some of them are whole numbers and some are equal.
     """
     given = []
     for ref in inputs:
