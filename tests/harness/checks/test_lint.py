@@ -313,7 +313,7 @@ def test_an_operator_that_builtin_has_is_told_so(operator: str) -> None:
 
 
 def test_where_no_executorch_is_installed_the_hint_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsupported, "shipped", frozenset)
+    monkeypatch.setattr(unsupported, "executorch_portable_operators", frozenset)
     assert "an ExecuTorch that has the operator" in unsupported.hint("aten::hardswish.out")
 
 
