@@ -191,9 +191,8 @@ def _obtain(farm: Farm, token: str, deadline: Deadline, wait: float) -> tuple[st
 
 def _wait(farm: Farm, token: str, deadline: Deadline, wait: float) -> None:
     try:
-        farm.run_client(
-            "wait", token, seconds=max(deadline.remaining, 3.0)
-        )  # the client needs about 1 s for a free place
+        # The client needs about 1 s for a free place.
+        farm.run_client("wait", token, seconds=max(deadline.remaining, 3.0))
     except LaunchError:
         if not deadline.expired:
             raise

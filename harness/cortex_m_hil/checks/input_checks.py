@@ -123,7 +123,7 @@ class InputQuantizer:
         return f"{self.saturated} of {self.values} values of its inputs saturate" if self.values else ""
 
     def quantize(self, values: Array, taken: Taken, place: str) -> Array:
-        """Return floats that are given for an input of quanta quantised by the program's own scale.
+        """Return values as quanta by the program's own scale, if they are floats and the input takes quanta.
 
         All other values are returned unchanged.
 

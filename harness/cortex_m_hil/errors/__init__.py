@@ -22,7 +22,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def known_bug(number: int) -> str:
-    """Return how a message that says what a bug of ExecuTorch or CMSIS-NN does refers to docs/known_bugs.md."""
+    """Return the reference to docs/known_bugs.md for a message that describes a bug of ExecuTorch or CMSIS-NN."""
     return f"known bug {number} in hil docs known_bugs"
 
 

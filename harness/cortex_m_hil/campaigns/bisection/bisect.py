@@ -40,9 +40,7 @@ from cortex_m_hil.host import subprocesses
 MARGIN: Final = 0.3  # of the allowed doubt, at which a search with a possibly flaky test ends: docs/bisect.md
 REPEATED: Final = 2  # runs of culprit and of parent, at least, before the search ends
 END_TRIES: Final = 10  # runs of an end that all contradict what was said of it, before the search ends
-SWAPPED_TRIES: Final = (
-    3  # runs of each end, where all runs of both ends contradict what was said, before the search ends
-)
+SWAPPED_TRIES: Final = 3  # runs of each end where all runs of both contradict what was said, before the search ends
 INFRA_TRIES: Final = 2  # runs of a commit that all end in infra errors, after which it counts as untestable
 DETAILED_TRIES: Final = 3  # extra runs of culprit or parent that record operators, until one ends as expected
 STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"

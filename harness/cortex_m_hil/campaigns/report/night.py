@@ -81,9 +81,9 @@ class Result:
         cpu_seconds: those of the test's process.
         earlier: what attempts before the last ended with.
         figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
-        about: non-numeric facts by their names in JUnit files without `hil_`, with a value for each program that the
-            test ran: the runtime with its version, the runner's build id, a digest of the program, the ISA class, the
-            seed, where the program came from, seconds of lowering and runs.
+        about: facts that are no figures, by their names in JUnit files without `hil_`; a value for each program that the
+            test ran. They are the runtime with its version, the runner's build id, a digest of the program, the ISA
+            class, the seed, where the program came from, seconds of lowering and runs.
         parts: for some of the figures, the share of each operator or section: `{"instructions": {"aten::add": 90}}`.
         node_id: pytest's id of the test.
         localized: where the outputs depart from the references, with `--hil-localize`.

@@ -66,7 +66,7 @@ _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engi
             "distance": "the largest difference from the dialect, in quanta; of floats in their own unit",
             "elements": "how many elements differ from the dialect",
             "at_fault": "whether the kernel is wrong: other values on right inputs, or it overwrote other values",
-            "wrong_layout": "the ISA class that the arguments are laid out for, if it is another one; else null",
+            "wrong_layout": "for arguments in the layout of another ISA class, that class and the target's; else null",
             "damaged": "the instructions whose values it overwrote",
             "graph_quanta": "difference of the dialect from fake-quant on equal inputs, in quanta; null if not known",
             "sqnr_db": "signal-to-quantisation-noise ratio against the float module, in dB; null if not known",

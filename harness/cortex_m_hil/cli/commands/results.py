@@ -125,7 +125,7 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
             "earlier": "the outcomes of earlier attempts",
             "seconds, cpu_seconds": "of the test",
             "figures": "by name: a list, a value for each program of the test",
-            "about": "non-numeric facts by name: runtime, build_id, program, isa, seed, lowering, …; each a list",
+            "about": "non-numeric facts by name, each a list: runtime, build_id, program, isa, lowering, …",
             "parts": (
                 "by figure, the share of each operator; of quanta, how many elements have each distance (0 … 3, 4-7, "
                 "8-15 and so on)"
