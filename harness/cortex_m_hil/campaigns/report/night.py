@@ -81,8 +81,8 @@ class Result:
         cpu_seconds: those of the test's process.
         earlier: what attempts before the last ended with.
         figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
-        about: facts that are no figures, by their names in JUnit files without `hil_`; a value for each program that the
-            test ran. They are the runtime with its version, the runner's build id, a digest of the program, the ISA
+        about: facts that are no figures, by their names in JUnit files without `hil_`; a value for each program that
+            the test ran. They are the runtime with its version, the runner's build id, a digest of the program, the ISA
             class, the seed, where the program came from, seconds of lowering and runs.
         parts: for some of the figures, the share of each operator or section: `{"instructions": {"aten::add": 90}}`.
         node_id: pytest's id of the test.
