@@ -67,7 +67,7 @@ def _numbers(bug: KnownBug) -> list[str]:
 
 
 def _numbered_row(bug: KnownBug, number: int) -> str:
-    found = FOUND[number]
+    found = FOUND_BUGS[number]
     workaround = f"{found.workaround} (not tried)" if number in UNTRIED else found.workaround
     where = ", ".join(filter(None, (found.where, _links(bug))))
     return _row(str(number), f"**{bug.name}**: {found.what}", where, _caught(bug), workaround)

@@ -229,8 +229,10 @@ def test_fit_proves_a_size_for_each_bank(targets: dict[str, Target]) -> None:
     assert [need.region for need in found.needs] == ["program", "bank ram", "bank psram", "method", "stack"]
     for bank, nbytes in zip(memory.banks, program.file.planned_sizes[1:], strict=True):
         need = next(need for need in found.needs if need.region == f"bank {bank.region}")
-        assert (need.size, need.used) == (nbytes, nbytes)
-        assert need.below.startswith(f"OutOfTargetMemory: the planned pool in {bank.region} is too small")
+        assert (need.size, need.reported_peak) == (nbytes, nbytes)
+        assert need.failure_one_step_below.startswith(
+            f"OutOfTargetMemory: the planned pool in {bank.region} is too small"
+        )
     assert [bank.size for bank in found.memory(memory).banks] == list(program.file.planned_sizes[1:])
 
 

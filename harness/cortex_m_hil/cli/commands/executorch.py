@@ -12,8 +12,8 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import app, group
-from cortex_m_hil.cli.options import OptionalTarget
 from cortex_m_hil.cli.exit_status import answer_each
+from cortex_m_hil.cli.options import OptionalTarget
 from cortex_m_hil.cli.output import Progress, going_on
 from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError
 from cortex_m_hil.runner import executorch_build, executorch_checkout
@@ -142,7 +142,7 @@ def _cpus(known: Mapping[str, Target], cpus: Sequence[str], patterns: Sequence[s
     """Return the CPUs to build for: those named, those of the targets named, or those of all targets that run here."""
     named = [cpu_name(cpu) for cpu in cpus] + [known[name].cpu for name in select(patterns, known)]
     if not cpus and not patterns:
-        named = [one.target.cpu for one in _running_here(known) if not one.target.launcher.hardware]
+        named = [one.target.cpu for one in _running_here(known) if not one.target.launcher.is_hardware]
     return [*dict.fromkeys(STANDS_IN.get(cpu, cpu) for cpu in named if cpu != HOST.name)]
 
 
@@ -158,7 +158,7 @@ def _self_test(known: Mapping[str, Target], cpu: str) -> str:
     from cortex_m_hil import flow
 
     for one in _running_here(known):
-        if STANDS_IN.get(one.target.cpu, one.target.cpu) == cpu and not one.target.launcher.hardware:
+        if STANDS_IN.get(one.target.cpu, one.target.cpu) == cpu and not one.target.launcher.is_hardware:
             with flow.open_dut(one) as dut:
                 flow.selftest(dut)
             return one.target.name

@@ -32,8 +32,8 @@ from cortex_m_hil.targets.target import Target
             "method": "the method that ran",
             "inputs": "where the inputs are from, as text",
             "needs": (
-                "a list of region (program, planned or bank NAME, method, stack if it is measured), size (the least bytes "
-                "that the program runs in), step (bytes), reported_peak (bytes), failure_one_step_below (the error "
+                "a list of region (program, planned or bank NAME, method, stack if it is measured), size (the least "
+                "bytes that the program runs in), step (bytes), reported_peak (bytes), failure_one_step_below (the error "
                 "in size − step bytes; empty if the region cannot be smaller)"
             ),
             "orders, tells_apart": (
