@@ -33,8 +33,8 @@ from cortex_m_hil.targets.target import Target
             "inputs": "where the inputs are from, as text",
             "needs": (
                 "a list of region (program, planned or bank NAME, method, stack if it is measured), size (the least "
-                "bytes that the program runs in), step (bytes), reported_peak (bytes), failure_one_step_below (the error "
-                "in size − step bytes; empty if the region cannot be smaller)"
+                "bytes that the program runs in), step (bytes), reported_peak (bytes), failure_one_step_below (the "
+                "error in size − step bytes; empty if the region cannot be smaller)"
             ),
             "orders, tells_apart": (
                 "with --banks, where needs, temp and compiler are empty: a list of banks (in order), arenas (region, "
