@@ -43,3 +43,10 @@ def test_names_from_a_file_are_text_and_no_markup() -> None:
     picture = plan_svg(Program.from_bytes(path.read_bytes(), "<script>\x1b&.pte"))
     assert "<script>" not in picture and "\x1b" not in picture
     ElementTree.fromstring(picture)
+
+
+def test_the_picture_of_the_docs_is_made_of_a_program_of_these_tests() -> None:
+    """`hil inspect size tests/fuzz_seeds/images.pte --plan docs/images/plan.svg` makes it anew."""
+    [path] = (one for one in SEEDS if one.stem == "images")
+    shown = (REPOSITORY / "docs" / "images" / "plan.svg").read_text()
+    assert shown == plan_svg(Program.from_bytes(path.read_bytes(), path.name))
