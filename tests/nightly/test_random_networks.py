@@ -5,9 +5,12 @@ Half an hour of CPU time. `pytest -s` shows a line for each network and the tabl
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,12 +18,13 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison_result import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.errors import VerdictError
+from cortex_m_hil.errors import LoweringError, OutOfTargetMemory, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.memory import Placed
 from cortex_m_hil.targets.resolve import resolve
 from planted_errors import judged, planted
 from random_networks import network
@@ -102,3 +106,48 @@ def test_errors_of_a_lowering_are_caught() -> None:
         )
     assert sum(one.by_default for one in kinds.values()) >= 0.8 * sum(one.planted for one in kinds.values())
     assert [name for name, one in kinds.items() if one.by_default < 0.25 * one.planted] == []
+
+
+BANKS = """\
+targets:
+  m55-banks:
+    cpu: cortex-m55
+    board: mps3-sse300
+    launcher: {qemu: mps3-an547}
+    memory: {banks: [{region: dtcm, size: 256K}, {region: isram, size: 1M}]}
+  m7-banks:
+    cpu: cortex-m7
+    board: mps2-an500
+    launcher: {qemu: mps2-an500}
+    memory: {banks: [{region: ram, size: 1M}, {region: psram, size: 1M}]}
+"""
+
+
+def test_networks_with_int8_in_and_out_in_two_random_banks_are_right_or_refused_by_name(tmp_path: Path) -> None:
+    """A bank may be too small for a tensor, and an output may be no int8; all else is the dialect's to the bit."""
+    (tmp_path / "targets.yaml").write_text(BANKS)
+    targets = load_targets(tmp_path / "targets.yaml")
+    refused: list[str] = []
+    spread = 0
+    with contextlib.ExitStack() as stack:
+        duts = [stack.enter_context(flow.open_dut(resolve(name, targets))) for name in ("m55-banks", "m7-banks")]
+        for number in range(100):
+            module, inputs = network(number)
+            dut, chance = duts[number % 2], random.Random(number)
+            first, second = (bank.region for bank in dut.target.board.memory.banks)
+            try:
+                plain = flow.lower(module, inputs, isa=dut.target.isa, io="int8")
+                size = plain.file.planned_bytes
+                banks = Placed(first, chance.randrange(16, size + 16, 16)), Placed(second, size)
+                banked = flow.lower(module, inputs, isa=dut.target.isa, io="int8", banks=banks)
+            except (LoweringError, OutOfTargetMemory) as error:
+                refused.append(f"network {number}: {error.describe()}")
+                continue
+            checked = flow.verify(dut, banked, tolerance=Tolerance())
+            assert checked.comparison.outputs[0].max_quanta == 0 and checked.comparison.ok
+            arenas = checked.result.arenas
+            assert all(arena.nbytes <= bank.size for arena, bank in zip(arenas, banks, strict=True))
+            assert flow.run(dut, plain).outputs == checked.result.outputs
+            spread += sum(arena.nbytes > 0 for arena in arenas) == 2
+    print(*refused, sep="\n")
+    assert spread >= 30 and len(refused) <= 40 and not [one for one in refused if "network" not in one]

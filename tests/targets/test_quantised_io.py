@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+import architectures
+from cortex_m_hil.lowering.named_modules import NETWORKS, network
 from cortex_m_hil.program.io_quantization import quantized
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 
@@ -40,3 +42,23 @@ def test_int8_in_and_out(hil: Hil, made: type[nn.Module], shape: tuple[int, ...]
     if floats.instructions is not None and integers.instructions is not None:
         converted = in_floats.file.input_specs()[0].numel + in_floats.file.output_specs()[0].numel
         assert integers.instructions < floats.instructions - converted  # at least one for each value
+
+
+@pytest.mark.slow
+@pytest.mark.target_timeout(600)
+@pytest.mark.requires(ram="2M", flash="4M")
+@pytest.mark.parametrize("name", [*NETWORKS, "mobilenet_v2"])
+def test_whole_networks_with_int8_in_and_out(hil: Hil, name: str) -> None:
+    """`pytest -s` shows the CPU instructions that the two conversions took."""
+    module, inputs = architectures.mobilenet_v2() if name == "mobilenet_v2" else network(name)
+    in_floats, in_int8 = (hil.lower(module, inputs, io=io) for io in ("float", "int8"))
+    comparison = hil.check(module, inputs, io="int8")
+    assert comparison.outputs[0].max_quanta == 0
+    names = [{one.operator for one in program.file.instructions} for program in (in_floats, in_int8)]
+    conversions = {"cortex_m::quantize_per_tensor.out", "cortex_m::dequantize_per_tensor.out"}
+    assert conversions <= names[0] and not conversions & names[1]
+    floats, integers = hil.run(in_floats), hil.run(in_int8)
+    by = in_int8.output_quantization(0)
+    assert by is not None
+    np.testing.assert_array_equal(quantized(floats.outputs[0].array(), by)[0], integers.outputs[0].array())
+    print(f"\n{name} on {hil.target.name}: {floats.instructions} instructions, {integers.instructions} in int8")
