@@ -59,13 +59,14 @@ def preloaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     python, address = folder / "python", folder / "socket"
     with FileLock(folder / "preloaded.lock"):
         if not python.exists():
+            # setsid lets go of it: it serves all workers, and tests look for children that one of them has left.
             server = subprocess.Popen(
-                [sys.executable, preloaded_program, "--serve", address, str(owner)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+                ["setsid", "--fork", sys.executable, preloaded_program, "--serve", address, str(owner)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             assert server.stdout
             with server.stdout as said:
-                assert said.readline() == b"ready\n"
+                assert said.readline() == b"ready\n" and server.wait(DEADLINE) == 0
             write_interpreter(python, address)
     return str(python)
 

@@ -18,6 +18,7 @@ BOARD = "{cpu: cortex-m4, board: stm32f4, launcher: {serial: {port: 'vboard:gone
 NEEDS = {
     "build": "nothing",
     "lint": "nothing",
+    "executorch install": "nothing",
     "inspect partition": "a part",
     "inspect fit": "refused",
     "dev fuzz": "refused with --models",
