@@ -73,7 +73,7 @@ def signatures(page: str, name: str) -> list[str]:
         ("api", "check_program", hil.OpenTarget.check_program),
         ("api", "budget", hil.OpenTarget.budget),
         ("api", "hil_cases", hil.hil_cases),
-        ("writing-tests", "check_program", hil.OpenTarget.check_program),
+        ("your-program", "check_program", hil.OpenTarget.check_program),
         ("writing-tests", "check", hil.OpenTarget.check),
     ],
 )

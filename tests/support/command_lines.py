@@ -64,6 +64,9 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil nightly tests/targets --upstream -t '*-qemu,native' -j 4",
         "python ci/bench.py matrix --upstream -t m55-qemu,m4-qemu,m0-qemu",
     ),
+    "fetches ExecuTorch from its public repository; test_executorch_checkout.py does so from a mirror": (
+        "hil executorch install -t m4-qemu",
+    ),
     "needs a physical board": (
         "hil doctor selftest -t nucleo-f446re",
         "pytest --target=nucleo-f446re tests/targets",
@@ -127,7 +130,9 @@ IN_A_USERS_FOLDER: Final = (
     "docs/evaluate.md",
     "docs/failures.md",
     "docs/maintainers.md",
+    "docs/memory.md",
     "docs/runtimes.md",
+    "docs/your-program.md",
 )
 IN_A_CHECKOUT: Final = ("firmware/fuzz/README.md",)  # pages whose commands run in this checkout, with its .venv
 # tests/harness/test_pages.py

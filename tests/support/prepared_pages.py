@@ -159,6 +159,8 @@ PREPARE: Final[Mapping[str, Callable[[Shell], None]]] = {
     "docs/bisect.md": _executorch,
     "docs/boards.md": _boards,
     "docs/command-line.md": _programs,
+    "docs/memory.md": _programs,
+    "docs/your-program.md": _programs,
     "docs/evaluate.md": _data_sets,
     "docs/maintainers.md": _small_suites,
 }
