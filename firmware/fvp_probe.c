@@ -1,6 +1,6 @@
 /* What `hil doctor --verify-fvp` runs on a model: one behaviour a build, chosen by PROBE. Needs
- * nothing but a board's memory, and knows semihosting by itself, so that a fault of the runner cannot
- * hide behind it. */
+ * nothing but a board's memory, and knows semihosting by itself, so that a fault of the runner
+ * cannot hide behind it. */
 #include "memory.h"
 
 typedef unsigned int u32;
