@@ -75,6 +75,7 @@ def test_ratios_are_medians_of_pairs() -> None:
     assert Compared(ours, None).cold_ratio is None
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

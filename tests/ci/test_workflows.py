@@ -137,7 +137,7 @@ def test_is_off(hil):
 """
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [None, "true"])
 def test_bundles_which_hold_models_are_kept_if_that_is_asked(run: Callable[..., Runner], asked: str | None) -> None:
     job = run(1, "push")

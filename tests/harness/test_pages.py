@@ -141,6 +141,7 @@ def test_the_page_on_ci(opened: Shell, nights_before: int) -> None:
         assert (compared.status, "no nightly 'last~1'" in compared.said) == (2, True), compared.said
 
 
+@pytest.mark.slow
 def test_the_page_on_shared_boards(opened: Shell) -> None:
     """Of the targets.yaml that it begins with; no board is there, and none is needed to keep others away from it."""
     page = text_of("docs/boards.md")

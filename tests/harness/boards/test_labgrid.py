@@ -206,6 +206,7 @@ def test_power_goes_through_labgrids_driver(lab: Lab) -> None:
     assert handler.log[-2:] == ["0", "1"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_place_that_is_wedged_is_refused_and_given_back(lab: Lab) -> None:
     board = f"labgrid://{lab.address}/b1"
     leases.write_health(board, Health(wedged="smoke"))

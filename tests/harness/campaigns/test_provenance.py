@@ -104,6 +104,7 @@ def write(path: Path, text: str) -> Path:
 # --- imports that come from the worktree ----------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     "option", [(), ("--import-mode=importlib",), ("-n", "1")], ids=["prepend", "importlib", "xdist"]
 )

@@ -56,6 +56,7 @@ def test_kernels_counts_instructions_by_operator(hil: Hil, files: Files) -> None
     assert f" {row['instructions']} " in shown and "no reference: no ExecuTorch is installed" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_executorch")
 def test_what_runs_a_program_does_so_on_the_same_inputs_and_says_which(hil: Hil, files: Files) -> None:
     """Instructions depend on values: a run and a count of one file were of other inputs, and did not say so."""

@@ -51,6 +51,7 @@ def test_a_wedged_board_is_cleared(tmp_path: Path) -> None:
     assert leases.read_health("a:1") == Health()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

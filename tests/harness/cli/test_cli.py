@@ -658,6 +658,7 @@ def test_a_virtual_board_without_a_folder(tmp_path: Path) -> None:
     expect(done, CANNOT_TELL, "virtual board native does not start", "cannot make the folder")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("doctor", "selftest", "-t", "native")])
 def test_a_full_disk_behind_standard_output(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
@@ -674,6 +675,7 @@ def test_a_full_disk_behind_standard_output(tmp_path: Path, arguments: tuple[str
     assert (done.returncode, done.stderr) == (CANNOT_TELL, "OSError: No space left on device\n")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("doctor", "selftest", "-t", "native,m4-qemu")])
 def test_nobody_reads_standard_output(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     reader, writer = os.pipe()

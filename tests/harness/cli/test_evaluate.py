@@ -309,6 +309,7 @@ def test_an_interrupt_leaves_no_child(folder: Path) -> None:
     assert not psutil.wait_procs([simulator], timeout=10)[1]
 
 
+@pytest.mark.slow
 def test_integers_for_an_input_of_floats_are_told(evaluate: Evaluate, folder: Path) -> None:
     inputs = np.random.default_rng(0).integers(-128, 128, (40, 4), dtype=np.int8)
     np.savez("quanta.npz", inputs=inputs, labels=(inputs.sum(axis=1) > 0).astype(int))

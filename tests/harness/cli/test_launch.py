@@ -303,6 +303,7 @@ def test_an_elf_is_flashed_and_launched_on_a_board(
 # --- nothing outlives it -------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_simulator_outlives_it(build: Build, tmp_path: Path, number: signal.Signals) -> None:
     elf = build('void work(void) { say("up\\n"); for (;;) {} }')

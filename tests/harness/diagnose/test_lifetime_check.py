@@ -83,6 +83,7 @@ def distance(lowered: Program, value: int, own: int) -> int:
 PLANTED = [(reader, dead) for reader in range(1, LENGTH) for dead in range(-1, reader - 1)]
 
 
+@pytest.mark.first_only
 def test_a_read_of_what_is_dead_is_named(dut: Dut) -> None:
     first, *_, last, _ = peeking().file.instructions  # what the first wrote nobody reads any more
     program = at(peeking(), distance(peeking(), first.args[-1], last.args[-1]))

@@ -280,6 +280,7 @@ def test_a_byte_outside_is_found(open_dut: Callable[..., Dut], name: str, at: in
     assert error.message == f"hil_test_stray_default wrote outside its intermediate {out}, float32[5]: {extent}"
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bytes_inside_are_the_tensors_own(open_dut: Callable[..., Dut], name: str) -> None:
     dut = open_dut(name, **OPTIONS)

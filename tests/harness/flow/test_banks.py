@@ -60,7 +60,10 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
     return load_targets(path)
 
 
-@pytest.fixture(scope="module", params=["native-banks", "m7-banks", pytest.param("m55-banks", marks=pytest.mark.slow)])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("m7-banks", "m55-banks")]
+
+
+@pytest.fixture(scope="module", params=["native-banks", *SLOW])
 def dut(request: pytest.FixtureRequest, targets: dict[str, Target]) -> Iterator[Dut]:
     with flow.open_dut(resolve(request.param, targets)) as opened:
         yield opened

@@ -96,6 +96,7 @@ def test_the_number_does_not_depend_on_how_long_an_instruction_takes(name: str) 
     assert counts == counts[:1] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("setting", "clock"), [("shift=0", Clock.MODEL), ("shift=auto", Clock.HOST)])
 def test_where_no_instructions_can_be_counted_there_are_ticks(setting: str, clock: Clock) -> None:
     """An instruction that takes less than two ticks of the timer, or no certain time."""

@@ -205,7 +205,7 @@ def test_poison_over_state_is_found(target: OpenTarget, monkeypatch: pytest.Monk
         target.verify(program(target.isa))
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 def test_state_that_leaks_into_the_next_test_is_found(target: OpenTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it would if a program that is loaded already were not loaded again."""
     one = program(target.isa)

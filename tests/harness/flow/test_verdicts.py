@@ -124,6 +124,7 @@ def test_the_address_of_a_bad_access_is_told(duts: dict[str, Dut]) -> None:
     assert "at address 0xe8000000" in fault(duts["m4-qemu"], UNMAPPED).message
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", CORES)
 def test_a_stack_overflow_is_a_fault(duts: dict[str, Dut], name: str) -> None:
     error = fault(duts[name], STACK)
@@ -138,6 +139,7 @@ def test_a_fault_of_the_native_runner_is_a_fault(duts: dict[str, Dut], kind: int
     assert cause in fault(duts["native"], kind).message
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", NAMES)
 def test_a_runner_that_leaves_without_a_word(duts: dict[str, Dut], name: str) -> None:
     """exit(3) within an operator: no fault, no kill from outside."""
@@ -152,6 +154,7 @@ def test_a_runner_that_leaves_without_a_word(duts: dict[str, Dut], name: str) ->
 # --- hangs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("kind", [BUSY, ASLEEP], ids=["busy", "asleep"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hang_names_the_operator_and_leaves_nothing_running(name: str, kind: int) -> None:
@@ -184,6 +187,7 @@ def endless() -> Program:
     return Program.from_bytes(bytes(serialize_pte_binary(PTEFile(program=tree))), "endless.pte")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", ["native", "m4-qemu"])
 def test_a_program_that_never_stops_making_progress_hangs_too(name: str) -> None:
     with flow.open_dut(resolve(name, TARGETS), multiplier=SHORT) as dut:
@@ -298,6 +302,7 @@ def test_a_delegate_is_refused_by_name(dut: Dut, linted: bool) -> None:
     flow.selftest(dut)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
 def test_too_much_planned_memory_says_how_much(dut: Dut, linted: bool) -> None:
     had = dut.target.board.memory.planned

@@ -216,6 +216,7 @@ def unobserved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sandbox, "command", lambda self, words, observer: command(self, words))
 
 
+@pytest.mark.first_only
 @pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 @pytest.mark.parametrize("mode", [READ, UPDATE, WRITE, APPEND])
 def test_without_notification_landlock_still_refuses(

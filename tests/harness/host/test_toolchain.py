@@ -50,6 +50,7 @@ BAD = {
 }
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("body", "said"), BAD.values(), ids=BAD)
 @pytest.mark.parametrize("name", ["cmake", MODEL])
 def test_a_tool_that_does_not_say_its_version(first: Path, body: str, said: str, name: str) -> None:

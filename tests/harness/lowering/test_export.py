@@ -180,6 +180,7 @@ def without_inputs() -> Any:
     return program
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -262,6 +262,7 @@ TAKEN: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("form", TAKEN)
 def test_what_changes_no_output_is_nobodys_business(form: str) -> None:
     make, inputs = TAKEN[form]

@@ -155,6 +155,7 @@ def test_the_callers_mode_makes_no_difference(mode: str) -> None:
         np.testing.assert_array_equal(getattr(found, kind)[0], getattr(other, kind)[0])
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("frozen", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", AROUND)
 def test_attention_is_lowered_in_its_parts(mode: str, frozen: bool) -> None:

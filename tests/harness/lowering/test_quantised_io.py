@@ -55,6 +55,7 @@ def dtypes(program: hil.Program) -> tuple[list[str], list[str]]:
     return [one.dtype for one in file.input_specs()], [one.dtype for one in file.output_specs()]
 
 
+@pytest.mark.slow
 def test_the_program_is_that_of_executorchs_own_path() -> None:
     module, inputs = network()
     made = hil.lower(module, inputs, isa=hil.Isa.DSP, io="int8")

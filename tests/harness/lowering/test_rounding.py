@@ -112,6 +112,7 @@ def test_a_hard_swish_in_place_is_disturbed_as_any_other() -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_an_empty_output_has_nothing_to_disturb() -> None:
     found = references(lower(nn.Linear(8, 4), (torch.zeros(0, 8),), isa=Isa.DSP))
     assert [outputs[0].shape for outputs in found.disturbed] == [(0, 4)] * len(RUNS)

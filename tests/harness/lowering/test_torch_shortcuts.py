@@ -61,6 +61,7 @@ def test_an_operator_that_is_registered_later_is_looked_up() -> None:
     assert found == utils._collect_all_valid_cia_ops()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("seed", range(20))
 def test_numpy_finds_the_same_range(seed: int) -> None:
     """Of one value, of few and of many, with outliers, in several steps."""

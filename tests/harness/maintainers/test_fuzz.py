@@ -189,6 +189,7 @@ def test_hil_dev_fuzz_finds_no_bug_in_20_mutants(capsys: pytest.CaptureFixture[s
 # --- what was found ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 def test_a_program_that_jumps_in_circles_ends(dut: Dut) -> None:
     """It sends an event per instruction; the host once waited for the silence that never came."""
     endless = regression("endless-jump")

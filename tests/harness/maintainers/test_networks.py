@@ -222,7 +222,7 @@ def test_lines_of_kernels_follow_from_the_program_alone() -> None:
 IMAGE = torch.linspace(-1, 1, 1 * 3 * 5 * 6).reshape(1, 3, 5, 6)
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("relation", "module"),
     (

@@ -273,6 +273,7 @@ OPERATORS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [[], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=["single", "xdist"])
 def test_the_cortex_m_flow_of_the_backend_suite_runs(tmp_path: Path, workers: list[str]) -> None:
     """No FVP on PATH. What failed is told in its own words, not in those of the suite's runner."""

@@ -130,6 +130,7 @@ def test_mlperf_tinys_networks_are_all_on_cortex_m_kernels(name: str) -> None:
 # --- islands -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_islands_have_module_line_and_reason() -> None:
     grouped, norm = mixed().partition.islands
     assert grouped.place == f"grouped, {__file__}:{GROUPED_LINE}"

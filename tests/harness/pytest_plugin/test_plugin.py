@@ -335,6 +335,7 @@ def test_ini_gives_the_default_targets(pytester: pytest.Pytester) -> None:
     run(pytester, "--target=native").assert_outcomes(passed=1)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -355,6 +356,7 @@ def test_bad_options_are_usage_errors(pytester: pytest.Pytester, arguments: list
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("option", "expected"),
     [

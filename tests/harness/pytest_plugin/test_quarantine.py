@@ -57,6 +57,7 @@ def test_a_verdict_is_expected_and_an_infra_error_is_not(run: Run) -> None:
     assert "quarantined, and passed: " in out and "test_it[native-passes] (known since long)" in out
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("test", "target", "days"),
     [("'*::test_it*'", "'m4-*'", 0), ("'*::test_it*'", "native", -1), ("'*::test_none'", "native", 0)],
@@ -71,6 +72,7 @@ def test_brackets_of_a_pattern_are_those_of_parameters(run: Run) -> None:
     assert counts(run("'*::test_it[fails]'")) == "2 failed, 1 passed, 1 xfailed, 1 error"
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("text", "said"),
     [

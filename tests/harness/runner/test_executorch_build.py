@@ -251,6 +251,7 @@ target_sources(executorch_core PRIVATE ${CMAKE_BINARY_DIR}/waited.cpp)
 """
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_build_that_was_interrupted_goes_on(number: int, checkout: Path, tmp_path: Path) -> None:
     """Neither what was configured nor what was compiled is done anew, and nothing is left but the prefix."""

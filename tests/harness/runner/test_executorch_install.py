@@ -387,6 +387,7 @@ class Sums(nn.Module):
 # --- its sources, for every ISA class ------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     "name", ["m0-qemu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m4-qemu", "m55-qemu"))]
 )

@@ -547,6 +547,7 @@ def merges(levels: int) -> str:
     return "\n".join(lines) + "\n" + entry()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -342,6 +342,7 @@ def test_one_process_leads_a_search(made: Repository, tmp_path: Path) -> None:
 # --- step ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("line", "status"),
     [

@@ -47,6 +47,7 @@ def rendered(text: str) -> Code:
     return Code(MarkdownIt("commonmark").enable("table").render(text))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("moving", "failing"), [(0.0, 0.0), (0.01, 0.05), (1.0, 0.5), (0.0, 1.0)])
 def test_it_fits_a_comment_and_names_what_shows_the_rest(moving: float, failing: float) -> None:
     found = report(2000, 2, moving=moving, failing=failing)

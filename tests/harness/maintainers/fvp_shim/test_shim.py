@@ -211,6 +211,7 @@ def test_a_guest_that_looks_for_the_features_file_loses_its_status(
     assert done.returncode == status
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -445,6 +445,7 @@ def run_python(source: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_simulator_outlives_its_owner(number: signal.Signals) -> None:
     owner = run_python(OWNER, *NAMES)
@@ -571,6 +572,7 @@ def test_one_shot_leaves_the_right_bytes(one_shot: OneShot, directory: Path) -> 
     assert "executed" in text
 
 
+@pytest.mark.first_only
 def test_one_shot_runs_the_method_that_is_named(one_shot: OneShot, directory: Path) -> None:
     """And the first one otherwise, as ExecuTorch's runners do."""
     (directory / "program.pte").write_bytes(three_methods())

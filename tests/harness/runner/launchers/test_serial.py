@@ -272,6 +272,7 @@ def test_what_fits_nowhere_is_out_of_memory(f405: VirtualBoard) -> None:
         dut.session().load(bytes(f405.target.board.memory.program_room + 1))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("size", [0, 1, 151, 152, 153, 4096, 60000])
 def test_transfers_of_any_size(native: VirtualBoard, size: int) -> None:
     data = np.random.default_rng(size).bytes(size)
@@ -558,6 +559,7 @@ def test_time_in_which_others_had_the_processors_is_no_silence(
         dut.session()
 
 
+@pytest.mark.slow
 def test_another_firmware_is_replaced(native: VirtualBoard, firmware: Path) -> None:
     vboard.send_command(native.name, "flash", elf=str(firmware))
     with native.dut() as dut:
