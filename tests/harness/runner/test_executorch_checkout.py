@@ -146,3 +146,8 @@ def test_the_command_fetches_and_names_the_checkout(mirror: Path, tmp_path: Path
 def test_a_checkout_and_a_ref_to_fetch_contradict_each_other(tmp_path: Path) -> None:
     done = spawn("executorch", "install", "--source", ".", "--ref", "v1.5.1", cwd=tmp_path)
     assert done.status == 2 and "leave out --source, or the others" in done.err
+
+
+def test_a_target_without_a_cortex_m_has_nothing_to_install(tmp_path: Path) -> None:
+    done = spawn("executorch", "install", "-t", "native", cwd=tmp_path)
+    assert done.status == 2 and "no target is on a Cortex-M" in done.err and "-t m4-qemu" in done.err

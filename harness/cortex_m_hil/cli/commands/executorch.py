@@ -139,11 +139,19 @@ def install(
 
 
 def _cpus(known: Mapping[str, Target], cpus: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """Return the CPUs to build for: those named, those of the targets named, or those of all targets that run here."""
+    """Return the CPUs to build for: those named, those of the targets named, or those of all targets that run here.
+
+    Raises:
+        ConfigError: there is none.
+    """
     named = [cpu_name(cpu) for cpu in cpus] + [known[name].cpu for name in select(patterns, known)]
     if not cpus and not patterns:
         named = [one.target.cpu for one in _running_here(known) if not one.target.launcher.is_hardware]
-    return [*dict.fromkeys(STANDS_IN.get(cpu, cpu) for cpu in named if cpu != HOST.name)]
+    found = [*dict.fromkeys(STANDS_IN.get(cpu, cpu) for cpu in named if cpu != HOST.name or cpu in cpus)]
+    if not found:
+        what = "no target is on a Cortex-M" if patterns else "no target of a Cortex-M can run here"
+        raise ConfigError(what, hint="-t m4-qemu, or --cpu cortex-m4; hil targets lists them")
+    return found
 
 
 def _running_here(known: Mapping[str, Target]) -> Iterator[Resolved]:
