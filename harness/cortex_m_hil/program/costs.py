@@ -17,7 +17,7 @@ class OperatorCost:
         index: the number of its instruction; None for the row of what belongs to none, which is called `the rest`.
         operator: its name, such as `cortex_m::quantized_linear`.
         module: the path of the module in the user's code; "" where the program does not know it.
-        source: the user's `file:line`, likewise.
+        source: the user's `file:line`; "" where the program does not know it.
         ticks: of the target's clock; a loop's calls are one row.
         clock: what the ticks are.
     """

@@ -190,9 +190,9 @@ def hil_budget(
     Args:
         pattern: a glob, as of `xfail_on`.
         instructions: as of `OpenTarget.budget`.
-        flash: likewise.
-        ram: likewise.
-        bank: likewise.
+        flash: as of `OpenTarget.budget`.
+        ram: as of `OpenTarget.budget`.
+        bank: as of `OpenTarget.budget`.
 
     Returns:
         A function that gives the budget for a target; None where the pattern does not match. It raises ConfigError

@@ -64,15 +64,16 @@ def size(
         if plan is not None:
             raise ConfigError(f"{file} is an ELF, which has no memory plan", hint="--plan with a .pte")
         end(_elf(file, everything))
-    answer = _program(file)
+    content = files.read(file, files.PROGRAM_LIMIT)
+    answer = _program(file, content)
     if plan is not None:
-        program = read_program(files.read(file, files.PROGRAM_LIMIT), str(file), method)
+        program = read_program(content, str(file), method)
         files.write_atomically(plan, plan_svg(program).encode(), "--plan takes a file that can be written")
     end(answer)
 
 
-def _program(path: Path) -> Answer:
-    data = extract_pte(files.read(path, files.PROGRAM_LIMIT), str(path))
+def _program(path: Path, content: bytes) -> Answer:
+    data = extract_pte(content, str(path))
     [method, *_] = methods = read_methods(data, printable(str(path)))
     found = of_programs.measure_pte(method)
     shares = [(one.value, f"{nbytes}", f"{nbytes / found.nbytes:.1%}") for one, nbytes in found.sections.items()]
