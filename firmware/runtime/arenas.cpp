@@ -39,7 +39,7 @@ uint32_t Arenas::add(uint32_t buffer, uint64_t size) {
 
 bool Arenas::complete(Failure* failure) const {
   if (missing_ != 0) {
-    builtin::report(failure, Code::kOutOfMemory, "planned buffer ", missing_,
+    builtin::report(failure, HIL_STATUS_OUT_OF_MEMORY, "planned buffer ", missing_,
                     " has no bank: the target has ", count_);
     failure->requested = missing_size_;
     return false;

@@ -1,22 +1,17 @@
-// The interface of what executes programs inside the runner. The runner knows a runtime through it
-// only; runtime/builtin and runtime/executorch implement it.
+// The interface of what executes programs in a target. runtime/builtin and runtime/executorch
+// implement it; c_interface.cpp gives it to the target library, which knows a runtime by that only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "platform/protocol.h"
+#include "target_library/runtime_interface.h"
 
 namespace hil {
 
 // Why something did not work. One instance lives as long as the runtime; text is truncated to fit.
-struct Failure {
-  Code code = Code::kOk;
-  int32_t instruction = -1;
-  uint64_t requested = 0;  // bytes
-  uint64_t available = 0;  // bytes
-  char op[96] = {};
-  char message[768] = {};
+struct Failure : hil_failure {
+  constexpr Failure() : hil_failure{HIL_STATUS_OK, -1, 0, 0, {}, {}} {}
 };
 
 template <typename T>
@@ -25,27 +20,12 @@ struct Span {
   size_t size = 0;
 };
 
-constexpr size_t kMaxRank = 16;
+constexpr size_t kMaxRank = HIL_MAX_RANK;
 
-// A value as the host sees it. `data` may be written only if `writable`.
-struct ValueView {
-  Kind kind = Kind::kNone;
-  uint8_t dtype = 0;  // ExecuTorch's ScalarType
-  uint8_t rank = 0;
-  bool writable = false;
-  int32_t sizes[kMaxRank] = {};
-  uint8_t dim_order[kMaxRank] = {};
-  Span<uint8_t> data;
-};
+using ValueView = hil_value;  // not initialised
+using ProgramShape = hil_program_shape;
 
-struct ProgramShape {
-  uint16_t inputs = 0;
-  uint16_t outputs = 0;
-  uint32_t values = 0;
-  uint32_t instructions = 0;
-};
-
-constexpr size_t kMaxBanks = 8;  // MAX_BANKS in harness/cortex_m_hil/targets/memory.py
+constexpr size_t kMaxBanks = HIL_MAX_BANKS;
 
 // Memory for planned buffers, in a region of the board.
 struct Bank {
@@ -99,7 +79,7 @@ class Runtime {
   ~Runtime() = default;
 };
 
-// The one runtime this runner was built with.
+// The one runtime that is linked.
 Runtime& runtime();
 
 }  // namespace hil

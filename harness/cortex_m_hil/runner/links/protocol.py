@@ -1,4 +1,4 @@
-"""Parses what a runner sends into checked values, and defines the numbers of `firmware/platform/protocol.h`.
+"""Parses what a runner sends into checked values, and defines the numbers of `firmware/target_library/protocol.h`.
 
 Specification: docs/protocol.md.
 
