@@ -23,7 +23,8 @@ class Identity:
     """The contents of a runner's handshake.
 
     Pools and banks are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the
-    runner was compiled for, by the compiler's predefined macros.
+    runner was compiled for, by the compiler's predefined macros. `firmware` is the name and version of firmware that is
+    no runner, `without` the requests that it does not answer, as bits `1 << Request.STEP`.
     """
 
     build_id: str
@@ -40,6 +41,8 @@ class Identity:
     tick_source: str
     tick_hz: int
     operators: tuple[str, ...] = field(repr=False)
+    firmware: str = ""
+    without: int = 0
 
     @property
     def planned_pool(self) -> int:

@@ -84,7 +84,11 @@ LIES = {
     "method, too little": (*METHOD, " - 16", "at the peaks .*the method pool is too small"),
     "planned, too much": (*PLANNED, " + 16", "planned used is"),
     "planned, too little": (*PLANNED, " - 16", "at the peaks .*the planned pool is too small"),
-    "stack, too much": (*STACK, " + (hil_stack_used() + 8 <= hil_target_used->stack.size ? 8 : 0)", "stack in .* one step below .*: it runs"),
+    "stack, too much": (
+        *STACK,
+        " + (hil_stack_used() + 8 <= hil_target_used->stack.size ? 8 : 0)",
+        "stack in .* one step below .*: it runs",
+    ),
 }
 
 

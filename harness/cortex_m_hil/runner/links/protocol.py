@@ -32,7 +32,7 @@ MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payl
 MAX_NAME = 255  # bytes of a name
 MAX_OPERATORS = 8192
 MAX_TICKS = (1 << 63) - 1
-TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "CLOCK_MONOTONIC")
+TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "timer", "CLOCK_MONOTONIC")
 LEVELS = ("debug", "info", "error")
 _GCDA = re.compile(r"\w[\w.+-]*\.gcda")
 _OPERATOR = re.compile(r"[!-~]+::[!-~]+")
@@ -88,6 +88,8 @@ class ResponseStatus(IntEnum):
     KERNEL_FAILED = 8
     BAD_DIGEST = 9
 
+
+MAY_LACK = sum(1 << one for one in Request if one is not Request.HELLO)  # bits of HELLO's `without`
 
 # A status about the program can only answer a request that looks at the program.
 _SAYS_OF_PROGRAM = frozenset(
@@ -270,7 +272,11 @@ def hello(reader: PayloadReader) -> Identity:
         tick_source=reader.name("tick_source", TICK_SOURCES),
         tick_hz=reader.number("tick_hz", "I"),
         operators=(),
+        firmware=reader.name("firmware") if reader.left else "",
+        without=reader.number("without", "I") if reader.left else 0,
     )
+    if identity.without & ~MAY_LACK:
+        raise reader.wrong("without", bin(identity.without), f"bits of {bin(MAY_LACK)}")
     if (identity.tick_hz == 0) != (identity.tick_source == "none"):
         raise reader.wrong("tick_hz", identity.tick_hz, f"the frequency of tick_source {identity.tick_source!r}")
     return identity

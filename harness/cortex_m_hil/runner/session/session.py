@@ -302,9 +302,10 @@ class Session:
         identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE_TIMEOUT)
         self._events.greeted = True
         self._exchange.max_payload = identity.max_payload
+        is_it = self._elf.has_id(identity.build_id)
         expected = {
-            "build id": (self._elf.build_id, identity.build_id),
-            "config": (self._elf.config, identity.config),
+            "build id": (identity.build_id if is_it else self._elf.build_id, identity.build_id),
+            "config": (self._elf.config or identity.config, identity.config),
             "ISA class": (self.target.isa.value, identity.isa),
             "architecture": (self.target.architecture, identity.architecture),
         }
