@@ -79,8 +79,8 @@ class Usage:
 class Statistic:
     """A quantity that a runner measures besides ticks.
 
-    It is a row here, and one of this name in `firmware/target_library/statistics.c`. It appears in `RunResult.stats`, in `hil
-    run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
+    It is a row here, and one of this name in `firmware/target_library/statistics.c`. It appears in `RunResult.stats`,
+    in `hil run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
     """
 
     name: str
