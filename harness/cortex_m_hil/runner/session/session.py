@@ -14,6 +14,7 @@ from cortex_m_hil.errors import (
     HarnessError,
     IdentityError,
     LinkError,
+    NotOffered,
     OutOfTargetMemory,
     ProgramRejected,
     ProtocolError,
@@ -86,7 +87,7 @@ class Session:
         self._offered: PteFile | None = None  # the program that the last LOAD was for
         self.broken = False
         with self._broken_on_error():
-            self.identity = self._hello()
+            self.identity: Identity = self._hello()
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -317,7 +318,11 @@ class Session:
             if wanted != got:
                 problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
                 raise IdentityError(problem, target=self.target.name, hint=hint)
+        if self._elf.is_own != bool(identity.firmware):
+            what = "no name of it" if self._elf.is_own else f"the name {identity.firmware!r}, as no runner does"
+            raise IdentityError(f"the firmware that answers gives {what}", target=self.target.name, hint=hint)
         protocol.check_pools(identity, self.target.board.memory)
+        self.identity = identity
         return replace(identity, operators=self._operator_names())
 
     def _operator_names(self) -> tuple[str, ...]:
@@ -376,6 +381,9 @@ class Session:
             ResponseTimeout: no response within `seconds`.
             HarnessError: the one that stands for a response's bad status, or for the runner's end.
         """
+        if request is not Request.HELLO and self.identity.without >> request & 1:
+            who = self.identity.firmware
+            raise NotOffered(f"the firmware {who} does not answer {request.name}", target=self.target.name)
         self._events.executing = -1
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
