@@ -15,7 +15,12 @@ extern uint8_t stack_bottom[], stack_top[];
 #define UART_INTERRUPTS REGISTER(0x4000400C)
 #define UART_DIVIDER REGISTER(0x40004010)
 
-enum { TRANSMITTER_IS_FULL = 1, RECEIVER_IS_FULL = 2, ON_WITH_RECEIVE_INTERRUPT = 1 | 2 | 8, RECEIVED = 2 };
+enum {
+  TRANSMITTER_IS_FULL = 1,
+  RECEIVER_IS_FULL = 2,
+  ON_WITH_RECEIVE_INTERRUPT = 1 | 2 | 8,
+  RECEIVED = 2
+};
 
 static uint8_t ring[8192];
 

@@ -13,7 +13,7 @@ void reset(void);
 void fault(void);
 
 __attribute__((section(".vectors"), used)) static void* const vectors[16 + 1] = {
-    stack_top, reset, fault, fault, fault, fault, fault, fault, fault,
+    stack_top, reset, fault, fault, fault, fault, fault, fault,         fault,
     fault,     fault, fault, fault, fault, fault, fault, uart_received,
 };
 
@@ -21,7 +21,8 @@ static void start(void) {
   const uint32_t* load = data_load;
   for (uint32_t* p = data_start; p != data_end; ++p) *p = *load++;
   for (uint32_t* p = bss_start; p != bss_end; ++p) *p = 0;
-  for (void (**constructor)(void) = init_array_start; constructor != init_array_end;) (*constructor++)();
+  for (void (**constructor)(void) = init_array_start; constructor != init_array_end;)
+    (*constructor++)();
   main();
   for (;;) {
   }

@@ -35,10 +35,9 @@ struct Bank {
 
 class Arenas;
 
+// Functions do what those of target_library/runtime_interface.h do.
 class Runtime {
  public:
-  // `banks` hold activations, `method` everything else the runtime needs for one program. May be
-  // called again: it forgets the program.
   virtual void init(Span<const Bank> banks, Span<uint8_t> method) = 0;
 
   virtual const char* name() const = 0;
@@ -46,31 +45,22 @@ class Runtime {
   virtual size_t operator_count() const = 0;
   virtual const char* operator_name(size_t i) const = 0;
 
-  // Verifies `program` (aligned to 16, stays in place until unload) and prepares its method of that
-  // name; of "" its first. false: failure() says why, and no program is loaded.
   virtual bool load(Span<const uint8_t> program, const char* method) = 0;
   virtual void unload() = 0;
   virtual bool loaded() const = 0;
   virtual ProgramShape shape() const = 0;
 
-  // Where the planned buffers of the loaded program lie.
   virtual const Arenas& arenas() const = 0;
   virtual bool value(uint32_t index, ValueView* out) = 0;
   virtual bool input(uint32_t number, ValueView* out) = 0;
   virtual bool output(uint32_t number, ValueView* out) = 0;
-  // Gives an input tensor other sizes, until the next one or a load. false: failure() says why.
   virtual bool resize_input(uint32_t number, Span<const int32_t> sizes) = 0;
 
-  // Executes the instruction at the program counter. *done is set after the last one, and the
-  // counter is back at 0.
   virtual bool step(bool* done) = 0;
   virtual void rewind() = 0;
   virtual uint32_t program_counter() const = 0;
-  // Name of the operator of an instruction, "" if it has none. For fault reports.
   virtual const char* instruction_operator(uint32_t instruction) const = 0;
 
-  // Bytes at the peak: of what lives as long as the program, and of what lived for one instruction.
-  // Both come from the method pool.
   virtual size_t method_used() const = 0;
   virtual size_t temp_used() const = 0;
   virtual const Failure& failure() const = 0;

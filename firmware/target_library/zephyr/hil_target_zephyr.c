@@ -1,5 +1,6 @@
 #include "hil_target_zephyr.h"
 
+#include <errno.h>
 #include <zephyr/device.h>
 #include <zephyr/drivers/uart.h>
 #include <zephyr/kernel.h>

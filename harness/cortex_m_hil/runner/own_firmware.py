@@ -43,7 +43,7 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
             hint = f"does {firmware.build!r} make another file?" if firmware.build else "build it; or build: does it"
             raise ConfigError(f"{firmware.origin}: firmware: no {firmware.elf}", target=target.name, hint=hint)
         digest = hashlib.sha256(files.read(firmware.elf, files.ELF_LIMIT)).hexdigest()[:16]
-    return Elf(firmware.elf, digest, "")
+    return Elf(firmware.elf, digest, target.config)
 
 
 def needs_runner(target: Target, what: str) -> ConfigError:

@@ -115,6 +115,7 @@ class Ran:
         engine: the simulator and its version, or the board.
         runtime, runtime_version: `builtin` or `executorch`, with its version.
         clock: the clock that the target's ticks follow.
+        firmware: the name and version of firmware of the user's; "" for a runner.
     """
 
     display_name: str
@@ -123,10 +124,12 @@ class Ran:
     runtime: str
     runtime_version: str
     clock: Clock
+    firmware: str = ""
 
     @property
     def label(self) -> str:
-        return f"{self.display_name} · {self.runtime} {self.runtime_version} on {self.engine}"
+        firmware = f"own firmware {self.firmware}, " if self.firmware else ""
+        return f"{self.display_name} · {firmware}{self.runtime} {self.runtime_version} on {self.engine}"
 
 
 @dataclass(frozen=True)

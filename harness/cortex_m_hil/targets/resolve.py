@@ -55,7 +55,9 @@ class Resolved:
     @property
     def label(self) -> str:
         """Return a description of what runs, for headers, tables and reports."""
-        return f"{self.display_name} · {self.runtime} ({executes(self.runtime, self.target)})"
+        own = self.target.firmware
+        firmware = f"own firmware {own.elf.name}, " if own is not None else ""
+        return f"{self.display_name} · {firmware}{self.runtime} ({executes(self.runtime, self.target)})"
 
 
 def check_runtime(name: str) -> None:

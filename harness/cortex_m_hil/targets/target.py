@@ -286,7 +286,12 @@ class Target:
 
     @property
     def config(self) -> str:
-        """Return the configuration that the runner is built for, as its handshake reports it: `cpu/isa/board`."""
+        """Return the configuration that the runner is built for, as its handshake reports it: `cpu/isa/board`.
+
+        "" where the user's firmware takes its place, which may report anything.
+        """
+        if self.firmware is not None:
+            return ""
         return f"{self.cpu}/{self.isa.value.lower()}/{self.board.name}"
 
     @property

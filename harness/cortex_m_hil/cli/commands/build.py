@@ -63,7 +63,8 @@ def build(
         write_log(_log(elf))
         sizes, problem = _sizes(elf)
         shown = ", ".join(f"{section} {size}" for section, size in sizes.items()) or f"unknown ({problem})"
-        text = f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {label_of(resolved)}, {elf.config}"
+        what = f"{label_of(resolved)}{', ' if elf.config else ''}{elf.config}"
+        text = f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {what}"
         fields = {"runner": elf.path, "build_id": elf.build_id, "config": elf.config, "size": sizes}
         return Answer(f"{text}\nsize      {shown}", {**fields_of_target(resolved), **fields})
 
