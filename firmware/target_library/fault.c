@@ -56,7 +56,9 @@ static void read_frame(hil_fault_record* fault, const uint32_t* frame, uint32_t 
 }
 
 void hil_target_fault(const uint32_t* frame, uint32_t exc_return) {
-  while (hil_target_used == NULL) {  // nobody to tell
+  if (hil_target_used == NULL) {
+    for (;;) {  // nobody to tell
+    }
   }
 #if FPU
   // A lazy save of the FP registers to an overflowed stack would fault again: FPCCR.LSPACT.

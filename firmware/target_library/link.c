@@ -158,7 +158,9 @@ static HIL_NORETURN void end(int status) {
 }
 
 void hil_target_fatal(const char* what) {
-  while (hil_target_used == NULL) {  // nobody to tell
+  if (hil_target_used == NULL) {
+    for (;;) {  // nobody to tell
+    }
   }
   send_log(HIL_LOG_ERROR, what);
   end(HIL_EXIT_FATAL);
