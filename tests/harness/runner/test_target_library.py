@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -184,7 +185,7 @@ def test_a_build_that_fails_or_makes_nothing_is_told(tmp_path: Path) -> None:
         ("echo 'main.c:3: error: no such thing' >&2; exit 2", BuildError, "main.c:3: error: no such thing"),
         ("true", ConfigError, "no .*build/firmware.elf"),
     ):
-        (tmp_path / "targets.yaml").write_text(entry.replace("build: make", f"build: {command!r}".replace("'", '"', 2)))
+        (tmp_path / "targets.yaml").write_text(entry.replace("build: make", f"build: {json.dumps(command)}"))
         with pytest.raises(error, match=said):
             build_runner(load_targets(tmp_path / "targets.yaml")["bare-metal"])
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from cortex_m_hil.errors import ConfigError, ProtocolError
@@ -272,13 +272,14 @@ def hello(reader: PayloadReader) -> Identity:
         tick_source=reader.name("tick_source", TICK_SOURCES),
         tick_hz=reader.number("tick_hz", "I"),
         operators=(),
-        firmware=reader.name("firmware") if reader.left else "",
-        without=reader.number("without", "I") if reader.left else 0,
     )
-    if identity.without & ~MAY_LACK:
-        raise reader.wrong("without", bin(identity.without), f"bits of {bin(MAY_LACK)}")
     if (identity.tick_hz == 0) != (identity.tick_source == "none"):
         raise reader.wrong("tick_hz", identity.tick_hz, f"the frequency of tick_source {identity.tick_source!r}")
+    if not reader.left:  # a runner
+        return identity
+    identity = replace(identity, firmware=reader.name("firmware"), without=reader.number("without", "I"))
+    if identity.without & ~MAY_LACK:
+        raise reader.wrong("without", identity.without, f"bits of {MAY_LACK:#x}")
     return identity
 
 

@@ -303,9 +303,12 @@ class Session:
         identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE_TIMEOUT)
         self._events.greeted = True
         self._exchange.max_payload = identity.max_payload
-        is_it = self._elf.has_id(identity.build_id)
+        own = self._elf.is_own
+        if own and not self._elf.has_id(identity.build_id):
+            what = f"the build id of the firmware that answers, {identity.build_id!r}, is no text in {self._elf.path}"
+            raise IdentityError(what, target=self.target.name, hint="flash it, or does it not set hil_target.build_id?")
         expected = {
-            "build id": (identity.build_id if is_it else self._elf.build_id, identity.build_id),
+            "build id": (identity.build_id if own else self._elf.build_id, identity.build_id),
             "config": (self._elf.config or identity.config, identity.config),
             "ISA class": (self.target.isa.value, identity.isa),
             "architecture": (self.target.architecture, identity.architecture),
@@ -318,8 +321,8 @@ class Session:
             if wanted != got:
                 problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
                 raise IdentityError(problem, target=self.target.name, hint=hint)
-        if self._elf.is_own != bool(identity.firmware):
-            what = "no name of it" if self._elf.is_own else f"the name {identity.firmware!r}, as no runner does"
+        if own != bool(identity.firmware):
+            what = "no name of it" if own else f"the name {identity.firmware!r}, as no runner does"
             raise IdentityError(f"the firmware that answers gives {what}", target=self.target.name, hint=hint)
         protocol.check_pools(identity, self.target.board.memory)
         self.identity = identity
