@@ -13,7 +13,8 @@ constexpr char kBuiltinVersion[] = "6";
 
 class BuiltinRuntime final : public Runtime {
  public:
-  void init(Span<const Bank> banks, Span<uint8_t> method) override {
+  // No kernel here takes memory for itself.
+  void init(Span<const Bank> banks, Span<uint8_t> method, Span<uint8_t>) override {
     arenas_.init(banks);
     arena_ = Arena(method);
     unload();
