@@ -344,6 +344,4 @@ def jobs_of(
     Raises what these steps do.
     """
     duts = {name: opened(name) for name in names}
-    return {
-        name: Job(dut, model.program(dut.target, data), linted, model.has_references) for name, dut in duts.items()
-    }
+    return {name: Job(dut, model.program(dut.target, data), linted, model.has_references) for name, dut in duts.items()}
