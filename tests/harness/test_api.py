@@ -87,7 +87,7 @@ def test_localize_takes_a_method(native: hil.OpenTarget) -> None:
     program = hil.load_program(REPOSITORY / "tests" / "fuzz_seeds" / "methods.pte")
     with pytest.raises(errors.ConfigError, match="method encode has no references"):
         native.localize(program, method="encode")
-    with pytest.raises(errors.ConfigError, match="3 methods: .*and not 'enc'"):
+    with pytest.raises(errors.ConfigError, match=r"3 methods: .*and not 'enc'"):
         native.localize(program, method="enc")
 
 

@@ -218,7 +218,7 @@ targets:
     launcher: native
     memory:
       regions: {fast: {size: 8K}}
-      banks: [{region: fast, size: 2K}, {region: host, size: 64K}]
+      banks: [{region: fast, size: 2K}, {region: host, size: 1M}]
 """
 
 

@@ -24,6 +24,7 @@ from cortex_m_hil.errors import ConfigError, OutOfTargetMemory, ProgramRejected,
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import bank_planning, quiet
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.targets.cpu import Isa
@@ -31,6 +32,8 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.memory import Placed
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.target import Target
+from paths import REPOSITORY
+from several_methods import edited
 
 TARGETS_FILE = """\
 targets:
@@ -165,6 +168,32 @@ def test_absurd_sizes_are_a_typed_refusal_of_the_runner(dut: Dut, sizes: tuple[i
     pte = program.pte.replace(old, struct.pack("<I3q", 3, 0, *sizes))
     with pytest.raises((ProgramRejected, OutOfTargetMemory)):
         dut.session().load(pte)
+    flow.selftest(dut)
+
+
+def test_absurd_banks_and_methods_without_a_plan_are_typed_refusals_of_host_and_runner(dut: Dut) -> None:
+    seeds = REPOSITORY / "tests" / "fuzz_seeds"
+    banked, methods = (seeds / "banks.pte").read_bytes(), (seeds / "methods.pte").read_bytes()
+
+    def bank(number: int) -> bytes:
+        def edit(tree: Any) -> None:
+            for value in tree.execution_plan[0].values:
+                if getattr(value.val, "allocation_info", None) is not None:
+                    value.val.allocation_info.memory_id = number
+
+        return edited(banked, edit)
+
+    def buffers(pte: bytes, sizes: list[int]) -> bytes:
+        return edited(pte, lambda tree: setattr(tree.execution_plan[0], "non_const_buffer_sizes", sizes))
+
+    session = dut.session()
+    for data in (*map(bank, (0, 3, (1 << 32) - 1)), buffers(methods, []), buffers(methods, [0]), buffers(banked, [])):
+        with pytest.raises(ProgramRejected, match=r"planned buffer \d+, and the buffers have \["):
+            parse_pte(data)
+        with pytest.raises(ProgramRejected, match=r"planned buffer \d+ does not exist"):
+            session.load(data)
+    with pytest.raises(OutOfTargetMemory):
+        session.load(buffers(banked, [0, 64, 4096] + 100_000 * [0]))
     flow.selftest(dut)
 
 
