@@ -657,6 +657,7 @@ class OpenTarget:
         program: Program,
         inputs: tuple[Any, ...] | list[Any] | None = None,
         *,
+        method: str = "",
         quantize_inputs: bool = False,
     ) -> Localization:
         """Step a program on the target to find the operator that departs first from the references, and those at fault.
@@ -664,6 +665,7 @@ class OpenTarget:
         Args:
             program: from `lower`; one that came from the cache is lowered once more for its graph.
             inputs: as `run` takes them. None: the program's example inputs.
+            method: as in `run`; what `lower` makes has one method.
             quantize_inputs: as in `run`.
 
         Returns:
@@ -671,12 +673,12 @@ class OpenTarget:
             graph" or "quantisation is coarse here". `lines()` is both as text.
 
         Raises:
-            ConfigError: the program has no references, or the inputs do not fit it.
+            ConfigError: the program has no references, the inputs do not fit it, or there is no such method.
             HarnessError: the errors of `run` too; a fault and a hang have the name of their operator.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            quantizer = flow.InputQuantizer(quantize_inputs)
+            program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             found = localize(self.dut, program, None if inputs is None else _host(program, inputs, quantizer))
             return replace(found, saturated=quantizer.share)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -54,6 +55,16 @@ Method = Annotated[
 QuantizeInputs = Annotated[
     bool, typer.Option("--quantize-inputs", help="Quantise floats for int8 inputs, by the program's own scale")
 ]
+
+
+class IoChoice(str, Enum):
+    """What a module is lowered to take and give."""
+
+    FLOAT = "float"
+    INT8 = "int8"
+
+
+Io = Annotated[IoChoice, typer.Option("--io", help="Inputs and outputs that a module is lowered for")]
 # Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
@@ -177,6 +188,19 @@ class ProgramOptions:
 
 
 @dataclass(frozen=True)
+class ModelOptions(ProgramOptions):
+    """Options about programs in files, and modules that are lowered."""
+
+    io: Io = IoChoice.FLOAT
+
+    def require_module(self, model: str) -> None:
+        """Raise ConfigError where an option for modules is given for the file of a program."""
+        if self.io is not IoChoice.FLOAT:
+            what = f"--io {self.io.value}: {model} is lowered"
+            raise ConfigError(what, hint="a .pte takes what it takes: --quantize-inputs for floats")
+
+
+@dataclass(frozen=True)
 class Choice:
     """The targets that a command is called for. `resolve` returns one with what it runs as here, or raises."""
 
@@ -194,6 +218,7 @@ RuntimeOptions = Annotated[TargetOptions, ("runtime", "targets_file")]
 MultiplierOptions = Annotated[TargetOptions, ("timeout_multiplier", "targets_file")]
 FvpOptions = Annotated[TargetOptions, ("require_fvp", "targets_file")]
 MethodOption = Annotated[ProgramOptions, ("method",)]
+EvaluatedOptions = Annotated[ModelOptions, ("method", "io")]
 BundleOptions = Annotated[TargetOptions, ("require_fvp", "timeout_multiplier", "targets_file")]
 
 

@@ -16,6 +16,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
     EvaluationPlan,
     Job,
     ModelTask,
+    count_saturation,
     jobs_of,
     task_of,
 )
@@ -28,13 +29,14 @@ from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
-from cortex_m_hil.cli.options import MethodOption, NoLint, QuantizeInputs, SeveralTargets, TargetOptions, within
+from cortex_m_hil.cli.options import EvaluatedOptions, NoLint, QuantizeInputs, SeveralTargets, TargetOptions, within
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, refused_by_lint, table
 from cortex_m_hil.cli.program_files import ModelArgument
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted, shown
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -98,7 +100,10 @@ class SampleOptions:
             "model, method, data": "the arguments of the call; method is empty if none was named",
             "task": "classes or anomaly",
             "input_note": "a note if integers of the data were converted to floats without a scale; else empty",
-            "saturated": "with --quantize-inputs, the share of the quantised values that saturated; else null",
+            "saturated": (
+                "with --quantize-inputs, or of a module with --io int8, the share of the quantised values that "
+                "saturated; else null"
+            ),
             "outcome, samples, left": (
                 "complete, under way, or ended early by an error; how many samples are done, and left"
             ),
@@ -136,7 +141,7 @@ def evaluate(
     wanted: ThresholdOptions,
     on: TargetOptions,
     led: CampaignOptions,
-    of: MethodOption,
+    of: EvaluatedOptions,
     layout: Annotated[
         str, typer.Option("--layout", help="Memory layout to lower a module for: channels_last or explicit")
     ] = "",
@@ -153,7 +158,9 @@ def evaluate(
     choice = on.choose(target)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with led.store() as kept:
-        found = EvaluatedModel(model, layout, of.method)
+        if model.endswith(SUFFIXES):
+            of.require_module(model)
+        found = EvaluatedModel(model, layout, of.method, of.io.value)
         raw = given.meaning
         samples = read_data_set(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
@@ -163,6 +170,8 @@ def evaluate(
         plan = EvaluationPlan(
             model, str(given.data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
         )
+        if found.has_references:
+            count_saturation(first, samples, raw.quantizer)
         say(_heading(found, samples, raw))
         if found.has_references and (told := left_in_float(first, layout)):
             say(told)

@@ -104,8 +104,8 @@ def _finding(finding: LintFinding) -> str:
 def _planned(file: PteFile, memory: Memory) -> str:
     """Return the planned bytes and those there are, of each bank where there are several."""
     if len(memory.banks) == 1:
-        return f"{file.planned_bytes} of {memory.planned} planned bytes"
-    taken = zip(memory.buffers_of_banks(file.planned_sizes), memory.banks, strict=True)
+        return f"{file.bytes_in_banks(memory)[0]} of {memory.planned} planned bytes"
+    taken = zip(file.bytes_in_banks(memory), memory.banks, strict=True)
     return ", ".join(f"{nbytes} of {bank.size} planned bytes in bank {bank.region}" for nbytes, bank in taken)
 
 
