@@ -26,6 +26,7 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner.executorch_checkout import pinned_cmsis_nn
 from cortex_m_hil.targets.connection import NOTES
 from cortex_m_hil.targets.cpu import HOST, cpus
 
@@ -289,8 +290,9 @@ def _failure(request: BuildRequest, log: Path, status: int) -> BuildError:
     first = executorch_install.first_error(text) or f"status {status}"
     steps = [missing.command]
     needs_kernels = request.cmsis_nn is None and not any("CMSIS" in option for option in request.options)
-    if request.cmsis_nn is None and ("cmsis" in text[-4000:].lower() or (missing.words and needs_kernels)):
-        steps.append("--cmsis-nn PATH, a checkout of CMSIS-NN, which ExecuTorch would fetch")
+    if request.cmsis_nn is None and ("cmsis" in f"{first}{text[-4000:]}".lower() or (missing.words and needs_kernels)):
+        pinned = pinned_cmsis_nn(request.source)[:12]
+        steps.append(f"--cmsis-nn PATH, a checkout of {f'CMSIS-NN {pinned}'.strip()}, which ExecuTorch would fetch")
     steps.append(f"the whole log is {log}")
     return BuildError(
         f"{request.source} {missing.words}" if missing.words else f"{request.source} for {request.cpu}: {first}",
