@@ -273,6 +273,8 @@ def _commands(request: BuildRequest, work: Path) -> tuple[list[str], list[str], 
     given = [f"-DTARGET_CPU={request.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
     if request.cmsis_nn is not None:
         given.append(f"-DCMSIS_NN_LOCAL_PATH={request.cmsis_nn.absolute()}")
+    if flatc := toolchain.flatc_for(request.source / "third-party" / "flatbuffers" / "include"):
+        given.append(f"-DFLATC_EXECUTABLE={flatc.path}")  # else each build begins with compiling flatc, on one core
     if request.coverage:
         given += [f"-DCMAKE_PROJECT_INCLUDE={_counting()[0]}", f"-DHIL_COUNTED_SOURCES={request.source.absolute()}"]
     configure = [cmake, "-S", str(request.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]

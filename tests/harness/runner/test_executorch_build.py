@@ -282,6 +282,25 @@ def test_a_build_that_was_interrupted_goes_on(number: int, checkout: Path, tmp_p
     assert [one.name for one in home.glob("*/") if not one.is_symlink()] == [found.directory.name]
 
 
+@pytest.mark.parametrize("version", ["24.3.25", "24.3.26"])
+def test_a_flatc_of_the_checkouts_own_version_is_not_compiled(
+    version: str, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = checkout / "third-party" / "flatbuffers" / "include" / "flatbuffers"
+    headers.mkdir(parents=True)
+    parts = zip(("MAJOR", "MINOR", "REVISION"), version.split("."), strict=True)
+    (headers / "base.h").write_text("".join(f"#define FLATBUFFERS_VERSION_{name} {part}\n" for name, part in parts))
+    flatc = tmp_path / "bin" / "flatc"
+    flatc.parent.mkdir()
+    flatc.write_text("#!/bin/sh\necho flatc version 24.3.25\n")
+    flatc.chmod(0o755)
+    monkeypatch.setenv("PATH", str(flatc.parent), prepend=os.pathsep)
+    (checkout / "CMakeLists.txt").write_text(f'{CMAKE}message(STATUS "flatc: ${{FLATC_EXECUTABLE}}")\n')
+    found = install_prefix(BuildRequest(checkout, "cortex-m0plus"))
+    used = f"flatc: {flatc}\n" in found.directory.with_suffix(".log").read_text()
+    assert used == (version == "24.3.25")
+
+
 def test_what_is_left_of_other_content_is_removed(checkout: Path, tmp_path: Path) -> None:
     """By the next build of the same command; a build of another command is left to go on."""
     for order in (missing_submodule(checkout), BuildRequest(checkout, "cortex-m4", None, ("-DNEEDS_JSON=1",))):
