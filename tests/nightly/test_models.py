@@ -8,7 +8,6 @@ import pytest
 
 import models_table as made
 from cortex_m_hil import OpenTarget
-from cortex_m_hil import open as open_target
 
 PAGE = made.TABLES.read_text()
 SLOW = ("mobilenet_v2", "mobilenet_v3_small")  # tests/targets/models runs these
@@ -23,10 +22,8 @@ RAN = [
 
 @pytest.fixture(scope="module")
 def targets() -> Iterator[dict[str, OpenTarget]]:
-    opened = {name: open_target(name, timeout_multiplier=made.LONGER) for name in made.TARGETS}
-    yield opened
-    for one in opened.values():
-        one.close()
+    with made.opened() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("model", MODELS)

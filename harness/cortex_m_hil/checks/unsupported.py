@@ -29,14 +29,15 @@ def hint(operator: str, runtime: str = "builtin") -> str:
     """Return the next step where that runtime's runner lacks an operator."""
     if operator in _ON_SIZES:
         return _FIXED
-    if runtime != "builtin" and signature_of(operator, "builtin") is not None:
+    instead = _INSTEAD.get(operator.partition("::")[2].partition(".")[0])
+    in_builtin = signature_of(operator, "builtin") is not None
+    if runtime != "builtin" and in_builtin and instead is None:
         return _IN_BUILTIN
-    name = operator.partition("::")[2].partition(".")[0]
     known = executorch_portable_operators()
     if not operator.startswith("aten::") or not known or operator in known:
         return ELSEWHERE
-    instead = _INSTEAD.get(name)
-    return f"ExecuTorch's portable kernels lack it too, so no runtime runs it: write {instead or _OTHERS}"
+    lacking = "lack it" if in_builtin else "lack it too, so no runtime runs it"
+    return f"ExecuTorch's portable kernels {lacking}: write {instead or _OTHERS}"
 
 
 @cache
