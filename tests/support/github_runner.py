@@ -34,6 +34,7 @@ APART = {
     '"$GITHUB_ACTION_PATH/ci/install.sh" system': "installs Debian packages as root",
     'python "$GITHUB_ACTION_PATH/ci/install_action.py"': "downloads PyTorch; its command is tested apart",
     "make quick": "it installs, and runs tests that are run anyway",
+    "make versions VERSIONS=newest": "it installs gigabytes, and runs tests that are run anyway",
     "make test": "this test is part of it",
 }
 
