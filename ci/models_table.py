@@ -334,7 +334,9 @@ def main(patterns: Sequence[str]) -> None:
     """
     wanted = patterns or ["*"]
     with ExitStack() as stack:
-        targets = {name: stack.enter_context(api.open(name, timeout_multiplier=LONGER)) for name in TARGETS}
+        targets = {
+            name: stack.enter_context(api.open(name, runtime="builtin", timeout_multiplier=LONGER)) for name in TARGETS
+        }
         for model in models():
             if _is_wanted(f"{model.of}/{model.name}", wanted):
                 _replace("models", COLUMNS, model.name, model.of, [one.line(model) for one in judged(model, targets)])

@@ -46,6 +46,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.links.protocol import MemoryRegion, PayloadReader, Request
+from cortex_m_hil.targets import executorch_prefix
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -488,7 +489,7 @@ def with_install(name: str, path: str, **more: Any) -> Target:
 
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(executorch_install.VARIABLE, raising=False)
+    monkeypatch.delenv(executorch_prefix.VARIABLE, raising=False)
 
 
 @pytest.mark.parametrize("name", FLAGS)
@@ -561,14 +562,14 @@ def test_a_prefix_of_another_schema_is_refused(tmp_path: Path) -> None:
 def test_a_missing_executorch_install_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
         executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path)), tmp_path)
-    with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:
+    with pytest.raises(ConfigError, match="no ExecuTorch is installed for cortex-m4") as caught:
         executorch_install.find_prefix(TARGETS["m4-qemu"], tmp_path)
-    assert executorch_install.VARIABLE in caught.value.hint
+    assert executorch_prefix.VARIABLE in caught.value.hint
 
 
 def test_the_variable_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "cortex-m4", FLAGS["m4-qemu"])
-    monkeypatch.setenv(executorch_install.VARIABLE, f"{tmp_path}/{{cpu}}")
+    monkeypatch.setenv(executorch_prefix.VARIABLE, f"{tmp_path}/{{cpu}}")
     assert (
         executorch_install.find_prefix(with_install("m4-qemu", "/nowhere"), tmp_path).directory
         == tmp_path / "cortex-m4"
