@@ -79,14 +79,14 @@ def _first_difference(item: pytest.Item, other: Dut, ended: Attempt) -> str:
     try:
         found = list(compare_runtimes(other, ended.dut, ended.task.program, ended.task.inputs))
     except HarnessError as error:
-        return f"outputs differ, and no operator is named: {error.message}"
+        return f"other outputs, and no operator is named: {error.message}"
     finally:
         if item.config.getoption("hil_dut_scope") == "function":
             other.close()
     first = next((one for one in found if one is not None), None)
     if first is None:
-        return "outputs differ, and no operator does on equal inputs"
-    return f"first at instruction {first.instruction}, {first.operator}: {first}"
+        return "other outputs, and no operator differs on equal inputs"
+    return f"other values from instruction {first.instruction} on, {first.operator}: {first}"
 
 
 DIFFERENCES: Final[pytest.StashKey[RuntimeDifferences]] = pytest.StashKey()

@@ -121,7 +121,7 @@ def _differing(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str
     lines = runtime_differences(outcomes)
     if lines:
         shown = lines if verbose else lines[:SHOWN]
-        yield f"{counted(len(lines), 'test')} differ between runtimes:"
+        yield f"runtimes differ in {counted(len(lines), 'test')}:"
         yield from (f"  {line}" for line in shown)
         yield from [f"  and {len(lines) - len(shown)} more: -v names them"] if shown != lines else []
 

@@ -17,7 +17,7 @@ from cortex_m_hil.targets.elf_architecture import built_for
 from cortex_m_hil.targets.target import ExecutorchInstall, Target
 
 VARIABLE: Final = "HIL_EXECUTORCH_PREFIX"
-"""Names a prefix, before all others; set and empty, none is taken."""
+"""Names a prefix, before all others; set and empty, no ExecuTorch is taken."""
 INSTALL: Final = "hil executorch install"
 DOCS: Final = "hil docs runtimes says how one is built, and where to say where it is"
 DESCRIPTION: Final = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
@@ -41,6 +41,11 @@ def install_command(cpu: str, counts: bool = False) -> str:
     return f"{INSTALL} --cpu {STANDS_IN.get(cpu, cpu)}{' --coverage' if counts else ''}"
 
 
+def is_unwanted() -> bool:
+    """Tell whether the user wants no ExecuTorch to be taken, wherever one is."""
+    return os.environ.get(VARIABLE) == ""
+
+
 def find_install(target: Target, counts: bool = False, cache: Path | None = None) -> ExecutorchInstall | None:
     """Return the ExecuTorch that is named for a target or installed for its CPU; None where there is none.
 
@@ -61,7 +66,7 @@ def find_install(target: Target, counts: bool = False, cache: Path | None = None
 
 def not_found(target: Target, counts: bool = False) -> ConfigError:
     """Return the error for a target that `find_install` found nothing for."""
-    if VARIABLE in os.environ:
+    if is_unwanted():
         what = f"{VARIABLE} is empty, so no ExecuTorch is taken"
         return ConfigError(what, target=target.name, hint=f"unset {VARIABLE}, or name one")
     kind = "ExecuTorch that counts coverage" if counts else "ExecuTorch"

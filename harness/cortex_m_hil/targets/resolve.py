@@ -131,7 +131,7 @@ def _automatic(target: Target, counts: bool) -> _Runtime:
 
     A prefix fits if a runner can be linked with it, and if it is of the installed executorch's release.
     """
-    if target.cpu == HOST.name:  # whose ExecuTorch has no Cortex-M operators
+    if target.cpu == HOST.name or prefixes.is_unwanted():  # the host's ExecuTorch has no Cortex-M operators
         return _Runtime("builtin")
     install = prefixes.find_install(target, counts)
     if install is None:
