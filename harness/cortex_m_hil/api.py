@@ -128,7 +128,7 @@ def open(
     name: str,
     *,
     targets: Mapping[str, Target] | None = None,
-    runtime: str = "builtin",
+    runtime: str = "auto",
     require_fvp: bool = False,
     timeout_multiplier: float = 1.0,
     redzones: bool = False,
@@ -140,7 +140,8 @@ def open(
     Args:
         name: of a target, such as `m4-qemu`.
         targets: the targets to choose from, by name; None: `load_targets()`.
-        runtime: what executes programs: `builtin`, or `executorch` (an ExecuTorch that you installed for the CPU).
+        runtime: what executes programs: `builtin`, `executorch` (one installed for the CPU), or `auto`: what the
+            target's entry says, else ExecuTorch where one is installed and fits, else `builtin`.
         require_fvp: an FVP that is not installed is a ToolchainError; else the target's fallback takes its place.
         timeout_multiplier: stretches the 30 s of engine time that a program may take; 0.01 to 1000.
         redzones: plan memory that no tensor owns around every tensor, and watch it in every run.

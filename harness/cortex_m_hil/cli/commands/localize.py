@@ -72,7 +72,7 @@ def localize_command(
     target: SeveralTargets,
     on: MultiplierOptions,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help="builtin or executorch [default: builtin, or what ran the bundle]")
+        str | None, typer.Option("--runtime", help="As of hil run [default: auto, or what ran the bundle]")
     ] = None,
 ) -> None:
     """Show which operators differ from the references. The one that introduces the error is named.
@@ -86,7 +86,7 @@ def localize_command(
         on = replace(on, runtime=runtime or bundle.description.machine.runtime)
         on.choose(target).answer_each(lambda resolved: _of_bundle(bundle, resolved, on.timeout_multiplier))
     named_tests([what])
-    on = replace(on, runtime=runtime or "builtin")
+    on = replace(on, runtime=runtime or on.runtime)
     raise typer.Exit(_of_tests(what, on.for_pytest(on.choose(target).names)))
 
 
