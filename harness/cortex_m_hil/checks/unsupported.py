@@ -18,6 +18,10 @@ _INSTEAD: Final = {
 }
 """Expressions that compute the same with supported operators, by the operator's name in ATen."""
 ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
+_ONLY_IN_BUILTIN: Final = {
+    "linear": "x @ layer.weight.T + layer.bias, or quantise it",
+    "silu": "x * torch.sigmoid(x), or quantise it",
+}
 _IN_BUILTIN: Final = "the runtime builtin has it; so may another ExecuTorch (hil docs runtimes)"
 _OTHERS: Final = "the same with other operators of torch"
 _ON_SIZES: Final = frozenset({"aten::sym_size.int", "executorch_prim::et_view.default"})
@@ -29,14 +33,24 @@ def hint(operator: str, runtime: str = "builtin") -> str:
     """Return the next step where that runtime's runner lacks an operator."""
     if operator in _ON_SIZES:
         return _FIXED
-    if runtime != "builtin" and signature_of(operator, "builtin") is not None:
-        return _IN_BUILTIN
     name = operator.partition("::")[2].partition(".")[0]
+    if runtime != "builtin" and signature_of(operator, "builtin") is not None:
+        return f"write {_ONLY_IN_BUILTIN[name]}; {_IN_BUILTIN}" if name in _ONLY_IN_BUILTIN else _IN_BUILTIN
     known = executorch_portable_operators()
     if not operator.startswith("aten::") or not known or operator in known:
         return ELSEWHERE
     instead = _INSTEAD.get(name)
     return f"ExecuTorch's portable kernels lack it too, so no runtime runs it: write {instead or _OTHERS}"
+
+
+def executorch_lacks(operator: str) -> bool:
+    """Tell whether the installed ExecuTorch has no portable kernel for an operator of ATen; False if none is installed.
+
+    Its Cortex-M operators and those on sizes are in its other libraries.
+    """
+    known = executorch_portable_operators()
+    is_portable = operator.startswith(("aten::", "dim_order_ops::")) and operator not in _ON_SIZES
+    return is_portable and bool(known) and operator not in known
 
 
 @cache
