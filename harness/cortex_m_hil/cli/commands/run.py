@@ -17,7 +17,15 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_status import answer_each, answer_each_case
-from cortex_m_hil.cli.options import NoLint, ProgramOptions, Pte, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.options import (
+    Known,
+    NoLint,
+    ProgramOptions,
+    Pte,
+    SeveralTargets,
+    TargetOptions,
+    accepted_on_command_line,
+)
 from cortex_m_hil.cli.output import (
     CONSTANTS_HELP,
     RAN_FIELDS,
@@ -108,6 +116,7 @@ def run(
         ),
     ] = None,
     no_lint: NoLint = False,
+    known: Known = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors (red zones)")] = False,
 ) -> None:
     """Run a program once on each target.
@@ -124,17 +133,16 @@ def run(
     choice = on.choose(target)
     loaded = given.load(pte)
     tolerance = _tolerance(bool(expected) or _expects(loaded), {"qtol": qtol, "atol": atol, "rtol": rtol})
+    accepted = accepted_on_command_line(known)
     programs, saturated = _with_files(loaded, pte, given.inputs or [], expected or [], given.quantize)
     if qtol is not None:
         programs = [(in_quanta(program), source) for program, source in programs]
     check_outputs(loaded, outputs or [])
-    if outputs and len(choice.names) * len(programs) > 1:
-        what = "target" if len(choice.names) > 1 else "test case"
-        raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
+    _check_one_run(outputs, len(choice.names), len(programs))
     orders = [
         _Order(
             pte, program, source, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or (),
-            saturated,
+            saturated, accepted,
         )
         for number, (program, source) in enumerate(programs)
     ]  # fmt: skip
@@ -148,6 +156,13 @@ def run(
         if loaded.cases:
             answer_each_case(choice.names, len(orders), ask)
         answer_each(choice.names, ask)
+
+
+def _check_one_run(outputs: Sequence[Path] | None, targets: int, cases: int) -> None:
+    """Check that outputs are written by a single run. Raises ConfigError."""
+    if outputs and targets * cases > 1:
+        what = "target" if targets > 1 else "test case"
+        raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
 
 
 def _expects(program: Program) -> bool:
@@ -242,9 +257,12 @@ class _Order:
     redzones: bool
     outputs: Sequence[Path]
     saturated: float | None
+    known: Sequence[int | str]
 
     def run(self, dut: Dut, resolved: Resolved) -> Answer:
         result, comparison = self._run(dut)
+        if self.linted:
+            flow.judge_on_executorch(dut, self.program, self.known, self.known)
         identity, file = dut.session().identity, self.program.file
         write_log(result.log)
         watched = WatchedMemory(self.program) if self.redzones else None
