@@ -84,7 +84,7 @@ def programs_of(model: str, given: ModelOptions) -> Callable[[Target], tuple[Pro
     """Return a function that returns a model for a target, with inputs, and text that says where these are from.
 
     Args:
-        model: a `.pte` or `.bpte`, which is the same for each; or what `kernels.program_of` lowers.
+        model: a `.pte` or `.bpte`, the same for every target; or `package.module:function`, lowered for each.
         given: the options about its inputs, its method and its lowering.
 
     Raises:
