@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -213,11 +213,14 @@ class ModelOptions(ProgramOptions):
 
     io: Io = IoChoice.FLOAT
 
-    def require_module(self, model: str) -> None:
-        """Raise ConfigError where an option for modules is given for the file of a program."""
-        if self.io is not IoChoice.FLOAT:
+    def io_of(self, model: str) -> Literal["float", "int8"]:
+        """Return what a module is lowered for; raise ConfigError where --io is given for the file of a program."""
+        from cortex_m_hil.program.bundled import SUFFIXES
+
+        if self.io is IoChoice.INT8 and model.endswith(SUFFIXES):
             what = f"--io {self.io.value}: {model} is lowered"
             raise ConfigError(what, hint="a .pte takes what it takes: --quantize-inputs for floats")
+        return self.io.value
 
 
 @dataclass(frozen=True)

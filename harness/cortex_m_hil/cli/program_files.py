@@ -91,13 +91,13 @@ def programs_of(model: str, given: ModelOptions) -> Callable[[Target], tuple[Pro
         ConfigError: there is no such model or method, or the inputs do not fit it.
     """
     check_model(model)
+    io = given.io_of(model)
     if not model.endswith(SUFFIXES):
         if given.inputs:
             raise ConfigError("--input is for a .pte file", hint="package.module:function returns its inputs")
         if given.method:
             raise ConfigError("--method is for a .pte file", hint="a module is lowered to one method, forward")
-        return lambda target: (program_of(model, target, given.io.value), f"those that {model} brings")
-    given.require_module(model)
+        return lambda target: (program_of(model, target, io), f"those that {model} brings")
     program = given.load(Path(model))
     found = find_inputs(program, Path(model), given.inputs or [], quantize=given.quantize)
     program = replace(program, inputs=found.inputs)

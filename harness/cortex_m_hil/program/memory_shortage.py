@@ -86,10 +86,17 @@ class Shortage:
         """Return the hint: targets that would hold the program, and the key that sizes the memory."""
         if self.region == "stack":
             return self._more_stack()
-        steps = [*self._measure(), *self._larger_targets(), *self._larger_pool()]
+        steps = [*self._measure(), *self._roomier_banks(), *self._larger_targets(), *self._larger_pool()]
         if self.region == "program":
             steps.append("hil inspect size tells what its bytes are for")
         return "; ".join(steps)
+
+    def _roomier_banks(self) -> Iterator[str]:
+        """Yield what to do where a buffer does not fit its bank, and would fit another."""
+        banks = self.target.board.memory.banks
+        roomier = [one.region for one in banks if one.region != self.bank and one.size >= self.requested]
+        if self.region == "planned" and self.bank and roomier:
+            yield f"{' or '.join(roomier)} holds it, as the first of banks:; hil.lower and hil.check plan for all banks"
 
     def _measure(self) -> Iterator[str]:
         """Yield the command that measures the need, for memories of which a refusal tells only a part of it."""

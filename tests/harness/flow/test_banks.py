@@ -175,16 +175,19 @@ def test_absurd_banks_and_methods_without_a_plan_are_typed_refusals_of_host_and_
     seeds = REPOSITORY / "tests" / "fuzz_seeds"
     banked, methods = (seeds / "banks.pte").read_bytes(), (seeds / "methods.pte").read_bytes()
 
+    def forward(tree: Any) -> Any:
+        return next(plan for plan in tree.execution_plan if plan.name == "forward")
+
     def bank(number: int) -> bytes:
         def edit(tree: Any) -> None:
-            for value in tree.execution_plan[0].values:
+            for value in forward(tree).values:
                 if getattr(value.val, "allocation_info", None) is not None:
                     value.val.allocation_info.memory_id = number
 
         return edited(banked, edit)
 
     def buffers(pte: bytes, sizes: list[int]) -> bytes:
-        return edited(pte, lambda tree: setattr(tree.execution_plan[0], "non_const_buffer_sizes", sizes))
+        return edited(pte, lambda tree: setattr(forward(tree), "non_const_buffer_sizes", sizes))
 
     session = dut.session()
     for data in (*map(bank, (0, 3, (1 << 32) - 1)), buffers(methods, []), buffers(methods, [0]), buffers(banked, [])):

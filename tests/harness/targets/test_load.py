@@ -371,6 +371,7 @@ def test_a_target_overrides_the_memory_of_its_board_key_by_key(tmp_path: Path) -
         ("{fast: {size: 256K}}", "{fsat: {size: 256K}}", "targets.yaml:7", "regions.fsat: has no address"),
         ("size: 512K", "size: 1M", "board.yaml:9", "ram has 2M"),
         ("{size: 16K}", "5", "targets.yaml:8", "a mapping"),
+        ("region: ram", "region: fast", "targets.yaml:13", "fast is the region of two banks"),  # the board has one
     ],
 )
 def test_an_override_that_is_wrong_is_told_where_it_stands(

@@ -46,7 +46,6 @@ from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted, shown
 from cortex_m_hil.flow import judge_on_executorch
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
@@ -170,9 +169,7 @@ def evaluate(
     choice, accepted = on.choose(target), accepted_on_command_line(known)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with led.store() as kept:
-        if model.endswith(SUFFIXES):
-            of.require_module(model)
-        found = EvaluatedModel(model, layout, of.method, of.io.value)
+        found = EvaluatedModel(model, layout, of.method, of.io_of(model))
         raw = given.meaning
         samples = read_data_set(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
