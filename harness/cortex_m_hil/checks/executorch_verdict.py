@@ -61,7 +61,7 @@ def raise_for_executorch(
             operator=first.operator,
             details=[*bug_details(first), *first.details],
             hint=f"{next_step(first)}; known={list(causes)!r} accepts it",
-            log="\n".join(f"{one.rule.value}: {one.message}" for one in wrong),
+            log="\n".join(f"{one.rule.value}: {one.message}" for one in wrong) if len(wrong) > 1 else "",
         )
         raised.causes = causes
         raise raised

@@ -313,7 +313,7 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
         "`x.clone()` and `x.to(…)` ask for dim order 0, 2, 3, 1, and the output is planned in 0, 2, 1, 3; "
         "builtin takes it",
         "executorch 1.5.1 `exir`; `kernels/portable/cpu/util/copy_ops_util.cpp:797`",
-        "`x.reshape(x.shape)` before the copy, or the module with `layout=\"explicit\"`",
+        '`x.reshape(x.shape)` before the copy, or the module with `layout="explicit"`',
     ),
     39: KnownBug(
         "rows that CMSIS-NN convolves wrongly on MVE",
