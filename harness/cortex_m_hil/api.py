@@ -579,6 +579,13 @@ class OpenTarget:
         if task.linted:
             self._occurred(flow.judge_on_executorch(self.dut, task.program, task.known, task.expected))
 
+    def _note_acceptance(self, task: BundleTask, error: VerdictError) -> None:
+        """Note where the caller accepts all that the lint refuses: then the verdict is an expected one."""
+        if error.causes and {*error.causes} <= {*task.known}:
+            names = ", ".join(known_bug(one) if isinstance(one, int) else f"no {one}" for one in error.causes)
+            error.accepted = f"accepted: {names}"
+            self._occurred(frozenset(error.causes))
+
     def _judge_budget(self, task: BundleTask, result: RunResult, what: str = "") -> None:
         self._unjudged = False
         if task.budget is not None:
@@ -687,9 +694,13 @@ class OpenTarget:
             program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             given = [_host(program, _frame(number, inputs), quantizer) for number, inputs in enumerate(frames)]
             task = self._task(program, program.inputs, lint=lint, known=known)
-            streamed = flow.stream_frames(
-                self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
-            )
+            try:
+                streamed = flow.stream_frames(
+                    self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
+                )
+            except VerdictError as error:
+                self._note_acceptance(task, error)
+                raise
             streamed = replace(streamed, saturated=quantizer.share)
             self._ran(program, streamed.as_run())
             self._judge_stream(task, given, streamed)
@@ -801,19 +812,12 @@ class _Attempt:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, VerdictError):
-            self._note_acceptance(error)
+            self._target._note_acceptance(self._task, error)
             self._target._failed(self._task, error, self._checked)
         elif error is None:
             self._target._passed(self._task, self._checked)
             if not self._task.linted:
                 self._target._tell_what_lint_refuses(self._task.program)
-
-    def _note_acceptance(self, error: VerdictError) -> None:
-        """Note where the caller accepts all that the lint refuses: then the verdict is an expected one."""
-        if error.causes and {*error.causes} <= {*self._task.known}:
-            names = ", ".join(known_bug(one) if isinstance(one, int) else f"no {one}" for one in error.causes)
-            error.accepted = f"accepted: {names}"
-            self._target._occurred(frozenset(error.causes))
 
 
 def _chosen(program: Program, method: str) -> Program:

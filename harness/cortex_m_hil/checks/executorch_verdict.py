@@ -30,7 +30,7 @@ def accepted_causes(causes: Collection[int | str]) -> tuple[int | str, ...]:
         ConfigError: one is neither.
     """
     for one in causes:
-        is_number = isinstance(one, int) and one in KNOWN_BUGS
+        is_number = type(one) is int and one in KNOWN_BUGS
         if not is_number and not (isinstance(one, str) and "::" in one):
             hint = "the number of a row of hil docs known_bugs, or the name of an operator such as aten::linear.out"
             raise ConfigError(f"known: {shown(one)} is no known bug of ExecuTorch", hint=hint)
@@ -61,7 +61,7 @@ def raise_for_executorch(
             operator=first.operator,
             details=[*bug_details(first), *first.details],
             hint=f"{next_step(first)}; known={list(causes)!r} accepts it",
-            log="\n".join(f"{one.rule.value}: {one.message}" for one in wrong),
+            log="\n".join(f"{one.rule.value}: {one.message}" for one in wrong) if len(wrong) > 1 else "",
         )
         raised.causes = causes
         raise raised

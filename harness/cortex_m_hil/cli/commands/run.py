@@ -70,6 +70,15 @@ AtolOption = Annotated[
 ]
 
 
+RtolOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Relative tolerance for outputs that are not quantised (numpy.allclose)",
+        show_default=f"{_DEFAULT.rtol:g}",
+    ),
+]
+
+
 @app.command(
     "run",
     log=True,
@@ -108,13 +117,7 @@ def run(
     expected: ExpectedOption = None,
     qtol: QtolOption = None,
     atol: AtolOption = None,
-    rtol: Annotated[
-        float | None,
-        typer.Option(
-            help="Relative tolerance for outputs that are not quantised (numpy.allclose)",
-            show_default=f"{_DEFAULT.rtol:g}",
-        ),
-    ] = None,
+    rtol: RtolOption = None,
     no_lint: NoLint = False,
     known: Known = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors (red zones)")] = False,
@@ -133,7 +136,6 @@ def run(
     choice = on.choose(target)
     loaded = given.load(pte)
     tolerance = _tolerance(bool(expected) or _expects(loaded), {"qtol": qtol, "atol": atol, "rtol": rtol})
-    accepted = accepted_on_command_line(known)
     programs, saturated = _with_files(loaded, pte, given.inputs or [], expected or [], given.quantize)
     if qtol is not None:
         programs = [(in_quanta(program), source) for program, source in programs]
@@ -142,7 +144,7 @@ def run(
     orders = [
         _Order(
             pte, program, source, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or (),
-            saturated, accepted,
+            saturated, accepted_on_command_line(known),
         )
         for number, (program, source) in enumerate(programs)
     ]  # fmt: skip
