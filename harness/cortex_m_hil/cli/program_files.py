@@ -84,7 +84,7 @@ def programs_of(model: str, given: ProgramOptions) -> Callable[[Target], tuple[P
     """Return a function that returns a model for a target, with inputs, and text that says where these are from.
 
     Args:
-        model: a `.pte` or `.bpte`, which is the same for each; or what `kernels.program_of` lowers.
+        model: a `.pte` or `.bpte`, the same for every target; or `package.module:function`, lowered for each.
         given: the options about its inputs and its method.
 
     Raises:

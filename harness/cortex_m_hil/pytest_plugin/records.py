@@ -151,7 +151,7 @@ def record_comparison(node: pytest.Item, comparison: Comparison) -> None:
 
 
 def record_watched_bytes(node: pytest.Item, nbytes: int) -> None:
-    """Record how many bytes of a program's memory plan no tensor owns, and are watched for writes with `--redzones`."""
+    """Record how many bytes of a memory plan belong to no tensor, and are watched for writes by `--redzones`."""
     record(node, {prop.WATCHED_BYTES: nbytes})
 
 

@@ -160,7 +160,7 @@ class _Recipe:
         return Elf(folder / RUNNER, self.build_id, self.target.config, counts=counts)
 
     def build(self, folder: Path) -> None:
-        """Build it beside `folder`, then rename the result, so that a killed build never looks complete."""
+        """Build the runner in a folder next to `folder`, and rename it last: a killed build never looks complete."""
         with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
             self.copy(work)
             self.run(self.configure(work), work)
@@ -323,8 +323,11 @@ class BuildTree:
     def build(self, changed: Mapping[str, str]) -> Elf:
         """Build the runner with changed files, and return it; the ELF is valid until the next build.
 
-        `changed` are texts by the paths of their files below `firmware`; other files are as they were. Raises
-        BuildError.
+        Args:
+            changed: new contents by the paths of files below `firmware`; all other files are as they were.
+
+        Raises:
+            BuildError: the build fails.
         """
         firmware = self._recipe.firmware
         copy = self._recipe.copies(self._folder)[firmware]

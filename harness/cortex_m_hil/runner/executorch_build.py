@@ -163,7 +163,7 @@ def _counting() -> tuple[Path, ...]:
 
 
 def _build(request: BuildRequest, directory: Path, report: Callable[[str], None]) -> None:
-    """Build and install beside `directory`, then rename the prefix, so that one that exists is always complete."""
+    """Build and install in a folder next to `directory`, and rename it last: a prefix that exists is complete."""
     log, work = directory.with_suffix(".log"), directory.with_suffix(_UNFINISHED)
     log.unlink(missing_ok=True)
     _Stages(request, work, log, report).run()

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say
+from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import MultiplierOptions, OneTarget, ProgramOptions
 from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.cli.program_files import ProgramInputs, find_inputs
@@ -40,7 +41,7 @@ def compare_runtimes_command(
     on: MultiplierOptions,
     given: ProgramOptions,
 ) -> None:
-    """Show where builtin and an installed ExecuTorch differ. Both step the programs, each operator on equal inputs.
+    """Show where hil's own runtime and ExecuTorch differ. Both step the programs, each operator on equal inputs.
 
     Inputs are those of --input (for one program), or those that pytest's --keep-programs left beside the program, or
     are generated, the same every time. Exit status 1 if any operator gave other bytes, or either runtime refused a

@@ -7,8 +7,9 @@ from typing import Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
-from cortex_m_hil.cli.answers import NO, OK, Answer, hint_for_commands, json_fields, log_of_errors
+from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import MethodOption, Pte, RuntimeOptions, SeveralTargets
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target
 from cortex_m_hil.errors import ToolchainError

@@ -12,19 +12,9 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
-from cortex_m_hil.cli.answers import (
-    CANNOT_TELL,
-    NO,
-    OK,
-    Answer,
-    Problem,
-    json_fields,
-    say,
-    write_answer,
-    write_log,
-    write_problem,
-)
+from cortex_m_hil.cli.answers import Answer, Problem, json_fields, say, write_answer, write_log, write_problem
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
 from cortex_m_hil.diagnose.bundle import Bundle
@@ -182,9 +172,10 @@ def _of_last_attempts(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _tell(one: dict[str, Any]) -> int:
-    """Report a line of the plugin's file, and return its exit status.
+    """Answer for one record of the file that `localize_plugin` wrote, and return its exit status.
 
-    The line tells of a program that was localised, or how a test ended.
+    Args:
+        one: the record, of a program that was localised or of a test that ended.
     """
     if "fields" in one:
         answer = _answer({name: one[name] for name in _TOLD}, one["fields"], one["lines"], is_wrong=one["is_wrong"])

@@ -1,4 +1,4 @@
-"""Counts of how often lines and branches of source files were executed, as values that are merged and written."""
+"""Counts how often lines and branches of source files were executed; merges, reads and writes these counts."""
 
 from __future__ import annotations
 

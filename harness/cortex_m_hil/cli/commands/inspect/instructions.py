@@ -49,7 +49,7 @@ def instructions(
         typer.Argument(metavar="MODEL...", help=f"A .pte file; {NETWORKS_HELP} [default: all networks]"),
     ] = None,
 ) -> None:
-    """Count CPU instructions, or a board's cycles. They are counted in total and by operator.
+    """Count a program's CPU instructions, or a board's cycles. They are counted in total and by operator.
 
     Inputs of a .pte file are found as `hil run` finds them, and are those of --input where one model is named.
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
