@@ -26,6 +26,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.runtimes import ONE
 
 _FAILED: Final = ("FAIL", "XPASS")
 _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engine", "program")
@@ -72,7 +73,7 @@ def localize_command(
     target: SeveralTargets,
     on: MultiplierOptions,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help="As of hil run [default: auto, or what ran the bundle]")
+        str | None, typer.Option("--runtime", help=f"{ONE} [default: auto, or what ran the bundle]")
     ] = None,
 ) -> None:
     """Show which operators differ from the references. The one that introduces the error is named.

@@ -205,7 +205,7 @@ def _own_errors() -> Iterator[None]:
 class _OwnPlans(Hil):
     """The fixture `hil` for the suite's programs, which keep their own memory plans with `--redzones`.
 
-    The bytes that these plans leave free or dead are watched. What ExecuTorch makes of a program is what upstream's test
+    The bytes that these plans leave free or dead are watched. What ExecuTorch makes of a program upstream's test
     expects.
     """
 
