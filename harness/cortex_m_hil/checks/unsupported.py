@@ -18,6 +18,10 @@ _INSTEAD: Final = {
 }
 """Expressions that compute the same with supported operators, by the operator's name in ATen."""
 ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
+_ONLY_IN_BUILTIN: Final = {
+    "linear": "x @ layer.weight.T + layer.bias, or quantise it",
+    "silu": "x * torch.sigmoid(x), or quantise it",
+}
 _IN_BUILTIN: Final = "the runtime builtin has it; so may another ExecuTorch (hil docs runtimes)"
 _OTHERS: Final = "the same with other operators of torch"
 _ON_SIZES: Final = frozenset({"aten::sym_size.int", "executorch_prim::et_view.default"})
@@ -29,15 +33,25 @@ def hint(operator: str, runtime: str = "builtin") -> str:
     """Return the next step where that runtime's runner lacks an operator."""
     if operator in _ON_SIZES:
         return _FIXED
-    instead = _INSTEAD.get(operator.partition("::")[2].partition(".")[0])
+    name = operator.partition("::")[2].partition(".")[0]
     in_builtin = signature_of(operator, "builtin") is not None
-    if runtime != "builtin" and in_builtin and instead is None:
-        return _IN_BUILTIN
+    if runtime != "builtin" and in_builtin and name not in _INSTEAD:
+        return f"write {_ONLY_IN_BUILTIN[name]}; {_IN_BUILTIN}" if name in _ONLY_IN_BUILTIN else _IN_BUILTIN
     known = executorch_portable_operators()
     if not operator.startswith("aten::") or not known or operator in known:
         return ELSEWHERE
     lacking = "lack it" if in_builtin else "lack it too, so no runtime runs it"
-    return f"ExecuTorch's portable kernels {lacking}: write {instead or _OTHERS}"
+    return f"ExecuTorch's portable kernels {lacking}: write {_INSTEAD.get(name, _OTHERS)}"
+
+
+def executorch_lacks(operator: str) -> bool:
+    """Tell whether the installed ExecuTorch has no portable kernel for an operator of ATen; False if none is installed.
+
+    Its Cortex-M operators and those on sizes are in its other libraries.
+    """
+    known = executorch_portable_operators()
+    is_portable = operator.startswith(("aten::", "dim_order_ops::")) and operator not in _ON_SIZES
+    return is_portable and bool(known) and operator not in known
 
 
 @cache

@@ -57,6 +57,14 @@ QuantizeInputs = Annotated[
 # Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
+Known = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--known",
+        metavar="N",
+        help="Accept a known bug of ExecuTorch (hil docs known_bugs), by number, or an operator that it lacks, by name",
+    ),
+]
 Upstream = Annotated[bool, typer.Option("--upstream", help="Also run ExecuTorch's own tests")]
 Tests = Annotated[
     list[str] | None, typer.Argument(metavar="[TEST]...", help="Test files, folders or node ids, as for pytest")
@@ -65,6 +73,13 @@ RequireFvp = Annotated[
     bool, typer.Option("--require-fvp", help="Fail if the FVP is not installed, instead of using QEMU")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of an error on standard error")]
+
+
+def accepted_on_command_line(known: Sequence[str] | None) -> tuple[int | str, ...]:
+    """Return what --known names: numbers of known bugs and names of operators. Raise ConfigError for anything else."""
+    from cortex_m_hil.checks.executorch_verdict import accepted_words
+
+    return accepted_words(known or ())
 
 
 def within(low: float, high: float) -> Callable[[float | None], float | None]:

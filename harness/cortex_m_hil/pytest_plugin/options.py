@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
+from cortex_m_hil.checks.executorch_verdict import ALL, accepted_words
 from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, ranged_number
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, seeding
@@ -69,6 +70,7 @@ def add(parser: pytest.Parser, config: pytest.Config) -> None:
     for name, attributes in _OPTIONS.items():
         group.addoption(name, **attributes)
     parser.addini("hil_targets", "default targets, as in --hil-target", type="args", default=[])
+    parser.addini("hil_known", "what hil_known accepts in all tests, or all", type="args", default=[])
     if option_names.are_conftests_loading(config):
         add_short(parser, config)
 
@@ -146,6 +148,16 @@ def targets(config: pytest.Config) -> list[Resolved]:
     runtime = config.getoption("hil_runtime")
     require_fvp = config.getoption("hil_require_fvp")
     return [resolve(name, known, runtime=runtime, require_fvp=require_fvp) for name in select(asked_for, known)]
+
+
+def known(config: pytest.Config) -> frozenset[int | str]:
+    """Return what the ini file accepts in all tests: known bugs of ExecuTorch and operators, or everything.
+
+    Raises:
+        ConfigError: a word is none of these.
+    """
+    words: list[str] = config.getini("hil_known")
+    return frozenset([ALL] if words == [ALL] else accepted_words(words))
 
 
 def _targets_file(config: pytest.Config) -> Path | None:
