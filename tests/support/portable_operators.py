@@ -273,7 +273,7 @@ def _pools(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _volumes(rank: int) -> tuple[nn.Module, Tensors]:
-    x = torch.randn(size(1, 2), size(1, 3), size(4, 6), size(4, 6), size(4, 6))
+    x = torch.randn(size(1, 2), size(2, 3), size(4, 6), size(4, 6), size(4, 6))
     return _of(
         lambda x: (functional.avg_pool3d(x, 2), functional.avg_pool3d(x, (3, 2, 1), (2, 1, 3), (1, 0, 0)),
                    functional.avg_pool3d(x, (1, 2, 3), (1, 2, 2), (0, 1, 1), True, False),
