@@ -9,8 +9,7 @@ from cortex_m_hil import OpenTarget
 
 def test_the_classifier_gives_the_references_bits(hil: OpenTarget) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
-    checked = hil.check(module, (torch.rand(1, 64),))
-    assert checked.result.stats["stack"].size == 64 * 1024
+    hil.check(module, (torch.rand(1, 64),))
 
 
 def test_its_firmware_answers(hil: OpenTarget) -> None:

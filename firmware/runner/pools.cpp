@@ -26,6 +26,9 @@ HIL_POOL_SECTION("bank_" HIL_FIRST_BANK_NAME) alignas(kAlignment) uint8_t planne
 HIL_FURTHER_BANKS(HIL_BANK)
 #undef HIL_BANK
 HIL_POOL_SECTION("method_pool") alignas(kAlignment) uint8_t method[HIL_METHOD_POOL];
+#if HIL_TEMP_POOL
+HIL_POOL_SECTION("temp_pool") alignas(kAlignment) uint8_t temp[HIL_TEMP_POOL];
+#endif
 
 #if HIL_SHARED_POOL
 constexpr size_t kFirst = (HIL_SHARED_POOL - HIL_FIRST_BANK) / kAlignment * kAlignment;
@@ -42,6 +45,8 @@ constexpr hil_memory kFirstBank = {planned, sizeof planned};
   }
 constexpr hil_bank kBanks[] = {{HIL_FIRST_BANK_NAME, kFirstBank} HIL_FURTHER_BANKS(HIL_BANK)};
 #undef HIL_BANK
+constexpr size_t kBankCount = sizeof kBanks / sizeof(hil_bank);
+static_assert(kBankCount <= HIL_MAX_BANKS && HIL_UNPLANNED_BANK < kBankCount);
 
 }  // namespace
 
@@ -51,7 +56,11 @@ void grant_pools(hil_target* target) {
   target->program = kPrograms;
   target->method = {method, sizeof method};
   target->banks = kBanks;
-  target->bank_count = sizeof kBanks / sizeof(hil_bank);
+  target->bank_count = kBankCount;
+  target->unplanned_bank = HIL_UNPLANNED_BANK;
+#if HIL_TEMP_POOL
+  target->temp = {temp, sizeof temp};
+#endif
 #if HIL_RESIDENT_SIZE
   target->resident = reinterpret_cast<const uint8_t*>(uintptr_t{HIL_RESIDENT_ADDRESS});
   target->resident_size = HIL_RESIDENT_SIZE;

@@ -4,13 +4,16 @@
 
 using hil::runtime;
 
-void hil_runtime_init(const hil_bank* banks, size_t count, hil_memory method) {
+void hil_runtime_init(const hil_bank* banks, size_t count, size_t unplanned, hil_memory method,
+                      hil_memory temp) {
   hil::Bank granted[hil::kMaxBanks];
   if (count > hil::kMaxBanks) count = hil::kMaxBanks;
   for (size_t i = 0; i < count; ++i) {
-    granted[i] = {banks[i].region, {banks[i].memory.data, banks[i].memory.size}};
+    granted[i].region = banks[i].region;
+    granted[i].memory = {banks[i].memory.data, banks[i].memory.size};
+    granted[i].holds_unplanned = i == unplanned;
   }
-  runtime().init({granted, count}, {method.data, method.size});
+  runtime().init({granted, count}, {method.data, method.size}, {temp.data, temp.size});
 }
 
 const char* hil_runtime_name() { return runtime().name(); }

@@ -27,10 +27,12 @@ using ProgramShape = hil_program_shape;
 
 constexpr size_t kMaxBanks = HIL_MAX_BANKS;
 
-// Memory for planned buffers, in a region of the board.
+// Memory for planned buffers, in a region of the board. One of the banks also `holds_unplanned`
+// inputs and outputs, for which a program leaves the memory to its caller.
 struct Bank {
   const char* region = "";
   Span<uint8_t> memory;
+  bool holds_unplanned = false;
 };
 
 class Arenas;
@@ -38,7 +40,7 @@ class Arenas;
 // Functions do what those of target_library/runtime_interface.h do.
 class Runtime {
  public:
-  virtual void init(Span<const Bank> banks, Span<uint8_t> method) = 0;
+  virtual void init(Span<const Bank> banks, Span<uint8_t> method, Span<uint8_t> temp) = 0;
 
   virtual const char* name() const = 0;
   virtual const char* version() const = 0;

@@ -59,8 +59,10 @@ typedef struct hil_target {
   // Memory, aligned to 16, which the target alone uses. The first bank may be the end of `program`.
   hil_memory program;       // the .pte
   hil_memory method;        // what the runtime keeps of it
+  hil_memory temp;          // what kernels take and give back; optional: they take it of `method`
   const hil_bank* banks;    // at most 8
   size_t bank_count;        // at least 1
+  size_t unplanned_bank;    // of inputs and outputs that a program leaves to its caller
   const uint8_t* resident;  // flash that only a flash tool writes programs to; optional
   size_t resident_size;
   // The stack of the thread that serves, from its lowest address; optional: its peak is measured.

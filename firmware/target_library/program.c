@@ -32,7 +32,7 @@ static void init_beside(size_t program) {
     banks[i].region = target->banks[i].region;
     banks[i].memory = hil_bank_beside(i, program);
   }
-  hil_runtime_init(banks, target->bank_count, target->method);
+  hil_runtime_init(banks, target->bank_count, target->unplanned_bank, target->method, target->temp);
 }
 
 bool hil_load_program(const uint8_t* program, size_t size, const char* method) {

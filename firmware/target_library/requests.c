@@ -81,6 +81,7 @@ static void hello(hil_reader* request, uint16_t seq, hil_writer* reply) {
   hil_put_u32(reply, HIL_TARGET_MAX_PAYLOAD);
   hil_put_u32(reply, (uint32_t)target->program.size);
   hil_put_u32(reply, (uint32_t)target->method.size);
+  hil_put_u32(reply, (uint32_t)target->temp.size);
   hil_put_u8(reply, (uint8_t)target->bank_count);
   for (size_t i = 0; i < target->bank_count; ++i) {
     hil_put_u32(reply, (uint32_t)target->banks[i].memory.size);

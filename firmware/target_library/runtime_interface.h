@@ -42,9 +42,12 @@ typedef struct hil_program_shape {
   uint32_t instructions;
 } hil_program_shape;
 
-// `banks` hold activations, `method` everything else the runtime needs for one program. May be
-// called again: it forgets the program.
-void hil_runtime_init(const hil_bank* banks, size_t count, hil_memory method);
+// `banks` hold activations, the one of number `unplanned` also inputs and outputs that a program
+// leaves to its caller; `temp` what a kernel takes and gives back, `method` everything else that
+// the runtime needs for one program, and the former too where `temp` is empty. May be called again:
+// it forgets the program.
+void hil_runtime_init(const hil_bank* banks, size_t count, size_t unplanned, hil_memory method,
+                      hil_memory temp);
 
 const char* hil_runtime_name(void);
 const char* hil_runtime_version(void);
@@ -79,7 +82,6 @@ uint32_t hil_runtime_program_counter(void);
 const char* hil_runtime_instruction_operator(uint32_t instruction);
 
 // Bytes at the peak: of what lives as long as the program, and of what lived for one instruction.
-// Both come from the memory of the method.
 size_t hil_runtime_method_used(void);
 size_t hil_runtime_temp_used(void);
 const hil_failure* hil_runtime_failure(void);

@@ -60,14 +60,16 @@ static const char* problem(const hil_target* target) {
   if (target->now != NULL && (target->tick_source == NULL || target->tick_hz == 0)) {
     return "now is set, and tick_source or tick_hz is not";
   }
-  if (target->bank_count == 0 || target->bank_count > HIL_MAX_BANKS) {
-    return "bank_count is not 1 to 8";
+  if (target->bank_count == 0 || target->bank_count > HIL_MAX_BANKS ||
+      target->unplanned_bank >= target->bank_count) {
+    return "bank_count is not 1 to 8, or unplanned_bank is none of them";
   }
-  bool aligned = is_aligned(target->program) && is_aligned(target->method);
+  bool aligned =
+      is_aligned(target->program) && is_aligned(target->method) && is_aligned(target->temp);
   for (size_t i = 0; i < target->bank_count; ++i) {
     aligned = aligned && is_aligned(target->banks[i].memory);
   }
-  return aligned ? NULL : "program, method or a bank is not aligned to 16 bytes";
+  return aligned ? NULL : "program, method, temp or a bank is not aligned to 16 bytes";
 }
 
 const char* hil_target_start(const hil_target* target) {

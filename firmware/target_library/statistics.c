@@ -29,7 +29,8 @@ static hil_usage method(void) {
 static hil_usage stack(void) { return usage(hil_stack_used(), hil_target_used->stack.size); }
 
 static hil_usage temp(void) {
-  return usage(if_loaded(hil_runtime_temp_used()), hil_target_used->method.size);
+  const size_t own = hil_target_used->temp.size;
+  return usage(if_loaded(hil_runtime_temp_used()), own > 0 ? own : hil_target_used->method.size);
 }
 
 const hil_statistic hil_statistics[] = {

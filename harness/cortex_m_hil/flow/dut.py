@@ -200,7 +200,7 @@ class Dut:
             session = Session(self.target, self.elf, process)
             if session.identity.runtime != self.resolved.runtime:
                 what = f"the firmware has the runtime {session.identity.runtime}, asked for was {self.resolved.runtime}"
-                hint = f"--runtime={session.identity.runtime}"
+                hint = f"runtime: {session.identity.runtime} in the target's entry, or --runtime"
                 raise IdentityError(what, target=self.target.name, hint=hint)
             self._identity, self._clock = session.identity, session.clock
             return session

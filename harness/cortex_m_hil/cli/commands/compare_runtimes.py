@@ -19,7 +19,7 @@ from cortex_m_hil.diagnose.compare_runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.targets.runtimes import RUNTIMES
 
 
 @app.command(
@@ -93,6 +93,8 @@ def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, found: Pr
 
     The result has an error if one of the two refuses the program, or fails it.
     """
+    if found.saturated is not None:
+        say(f"{program.name}: inputs: {found.source}")
     try:
         values = list(compare_runtimes(builtin, installed, program, found.inputs))
     except VerdictError as error:
