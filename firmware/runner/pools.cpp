@@ -1,6 +1,7 @@
 #include "runner/pools.h"
 
 #include "memory.h"  // made of memory: in board.yaml
+#include "target_library/runtime_interface.h"
 
 #if defined(__arm__)
 // Neither loaded nor cleared: the boot need not touch megabytes.
