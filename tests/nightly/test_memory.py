@@ -39,10 +39,11 @@ def fitting(request: pytest.FixtureRequest) -> Iterator[tuple[str, Fitting]]:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_step_less_fails_in_each_region(fitting: tuple[str, Fitting], network: str) -> None:
     name, opened = fitting
-    program = program_of(network, TARGETS[name])
+    program = program_of(network, TARGETS[name], "float")
     found = opened.fit(program)
     print(f"{network} {name}: {', '.join(f'{need.region} {need.size}' for need in found.needs)}, {found.runs} runs")
-    assert [need.region for need in found.needs] == list(Region)[: 3 if name == "native" else 4]
+    regions = [one for one in Region if one is not Region.TEMP]  # none of these has a memory of its own for it
+    assert [need.region for need in found.needs] == regions[: 3 if name == "native" else 4]
     assert found.size(Region.PROGRAM) - 16 < len(program.pte) <= found.size(Region.PROGRAM)
     assert found.size(Region.PLANNED) == program.file.planned_bytes
     for need in found.needs:

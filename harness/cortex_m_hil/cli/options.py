@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -55,9 +56,27 @@ Method = Annotated[
 QuantizeInputs = Annotated[
     bool, typer.Option("--quantize-inputs", help="Quantise floats for int8 inputs, by the program's own scale")
 ]
+
+
+class IoChoice(str, Enum):
+    """What a module is lowered to take and give."""
+
+    FLOAT = "float"
+    INT8 = "int8"
+
+
+Io = Annotated[IoChoice, typer.Option("--io", help="Inputs and outputs that a module is lowered for")]
 # Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
+Known = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--known",
+        metavar="N",
+        help="Accept a known bug of ExecuTorch (hil docs known_bugs), by number, or an operator that it lacks, by name",
+    ),
+]
 Upstream = Annotated[bool, typer.Option("--upstream", help="Also run ExecuTorch's own tests")]
 Tests = Annotated[
     list[str] | None, typer.Argument(metavar="[TEST]...", help="Test files, folders or node ids, as for pytest")
@@ -66,6 +85,13 @@ RequireFvp = Annotated[
     bool, typer.Option("--require-fvp", help="Fail if the FVP is not installed, instead of using QEMU")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of an error on standard error")]
+
+
+def accepted_on_command_line(known: Sequence[str] | None) -> tuple[int | str, ...]:
+    """Return what --known names: numbers of known bugs and names of operators. Raise ConfigError for anything else."""
+    from cortex_m_hil.checks.executorch_verdict import accepted_words
+
+    return accepted_words(known or ())
 
 
 def within(low: float, high: float) -> Callable[[float | None], float | None]:
@@ -182,6 +208,22 @@ class ProgramOptions:
 
 
 @dataclass(frozen=True)
+class ModelOptions(ProgramOptions):
+    """Options about programs in files, and modules that are lowered."""
+
+    io: Io = IoChoice.FLOAT
+
+    def io_of(self, model: str) -> Literal["float", "int8"]:
+        """Return what a module is lowered for; raise ConfigError where --io is given for the file of a program."""
+        from cortex_m_hil.program.bundled import SUFFIXES
+
+        if self.io is IoChoice.INT8 and model.endswith(SUFFIXES):
+            what = f"--io {self.io.value}: {model} is lowered"
+            raise ConfigError(what, hint="a .pte takes what it takes: --quantize-inputs for floats")
+        return self.io.value
+
+
+@dataclass(frozen=True)
 class Choice:
     """The targets that a command is called for. `resolve` returns one with what it runs as here, or raises."""
 
@@ -199,6 +241,7 @@ RuntimeOptions = Annotated[TargetOptions, ("runtime", "targets_file")]
 MultiplierOptions = Annotated[TargetOptions, ("timeout_multiplier", "targets_file")]
 FvpOptions = Annotated[TargetOptions, ("require_fvp", "targets_file")]
 MethodOption = Annotated[ProgramOptions, ("method",)]
+EvaluatedOptions = Annotated[ModelOptions, ("method", "io")]
 BundleOptions = Annotated[TargetOptions, ("require_fvp", "timeout_multiplier", "targets_file")]
 
 

@@ -293,7 +293,8 @@ def _origin(source: _Source) -> Any:
 
     options = replace(source.options, calibration=None, io=DEFAULT.io)
     calibrated = source.options.calibration is not None
-    return Origin(ModulePart.of(source.exported.program, source.inputs), options, calibrated)
+    part = ModulePart.of(source.exported.program, source.inputs)
+    return Origin(part, options, calibrated, source.options.io != DEFAULT.io)
 
 
 def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:

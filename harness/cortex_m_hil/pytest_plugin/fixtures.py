@@ -14,6 +14,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
+from cortex_m_hil.checks.executorch_verdict import require_occurring
 from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
@@ -30,6 +31,7 @@ from cortex_m_hil.targets.resolve import Resolved
 
 ToldOfTask = Callable[[pytest.Item, Attempt], None]
 ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
+KNOWN = pytest.StashKey[frozenset[int | str]]()  # what the ini file accepts in all tests
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
 RUNNERS: pytest.StashKey[dict[tuple[str, str], Elf]] = pytest.StashKey()  # ELFs by target and runtime
@@ -97,8 +99,30 @@ class Hil(OpenTarget):
         if (limits := markers.budget(node, dut.resolved)) is not None:
             self._set_budget(limits)
             self._unjudged = markers.is_own(node, "hil_budget")  # one of a module may be meant for other tests
+        self._known = frozenset({*markers.known(node), *node.config.stash[KNOWN]})
+        self._seen: set[int | str] = set()  # the accepted causes that occurred
+        self._has_run = False
         self._intermediates: tuple[Intermediate, ...] = ()  # values of the last program that was localised
         self._result: RunResult | None = None  # of the program that is under way
+
+    def require_judged(self) -> None:
+        """Raise ConfigError for a budget that nothing ran under, and KnownBugAbsent for what no program showed.
+
+        Of the marker `hil_known` those of the test itself count: one of a module may be meant for other tests.
+        """
+        __tracebackhide__ = True
+        super().require_judged()
+        expected = markers.known(self._node, own=True)
+        if expected and not self._has_run:
+            what = "hil_known has no effect: no program was linted and run"
+            raise ConfigError(what, hint="hil.check or hil.run in this test, or no marker")
+        require_occurring(self._seen, self.target, sorted(expected, key=str))
+
+    def _occurred(self, causes: frozenset[int | str]) -> None:
+        self._has_run = True
+        self._seen |= causes
+        if self._seen:
+            records.record_known(self._node, self._seen)
 
     def _located(self, path: Path) -> Path:
         folder = self._node.path.parent

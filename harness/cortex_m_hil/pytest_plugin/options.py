@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
+from cortex_m_hil.checks.executorch_verdict import ALL, accepted_words
 from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, ranged_number
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, seeding
@@ -74,6 +75,7 @@ def add(parser: pytest.Parser, config: pytest.Config) -> None:
         group.addoption(name, **attributes)
     parser.addini("hil_targets", "default targets, as in --hil-target", type="args", default=[])
     parser.addini("hil_runtime", "default runtimes, as in --hil-runtime", type="args", default=[AUTO])
+    parser.addini("hil_known", "what hil_known accepts in all tests, or all", type="args", default=[])
     if option_names.are_conftests_loading(config):
         add_short(parser, config)
 
@@ -182,6 +184,16 @@ def _as_in_controller(config: pytest.Config, found: list[Resolved]) -> list[Reso
 def id_of(config: pytest.Config, resolved: Resolved) -> str:
     """Return how a test's id names its target, with the runtime where tests run on several."""
     return resolved.name_with_runtime if len(runtimes(config)) > 1 else resolved.name
+
+
+def known(config: pytest.Config) -> frozenset[int | str]:
+    """Return what the ini file accepts in all tests: known bugs of ExecuTorch and operators, or everything.
+
+    Raises:
+        ConfigError: a word is none of these.
+    """
+    words: list[str] = config.getini("hil_known")
+    return frozenset([ALL] if words == [ALL] else accepted_words(words))
 
 
 def _targets_file(config: pytest.Config) -> Path | None:

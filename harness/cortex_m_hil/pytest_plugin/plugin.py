@@ -15,7 +15,7 @@ import pytest
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
 from cortex_m_hil.checks.advice import LOCALIZE
-from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch, PortNotFound
+from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch, PortNotFound, VerdictError
 from cortex_m_hil.errors.text import counted, printable, printable_lines
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
@@ -39,6 +39,7 @@ from cortex_m_hil.pytest_plugin import termination as ending
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
     HIL,
+    KNOWN,
     LOCALIZED,
     LOCALIZED_SECTION,
     LOG,
@@ -87,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         config.stash[RESOLVED] = options.targets(config)
         runtime_differences.prepare(config)
+        config.stash[KNOWN] = options.known(config)
         if (file := config.getoption("hil_quarantine")) is not None:
             config.stash[quarantine.ENTRIES] = quarantine.load(file)
         for option in ("--hil-bundles", "--hil-keep-programs"):
@@ -154,6 +156,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         board = "" if resolved.fallback_reason else _without_board(resolved)
         more = f"; {resolved.reasons}" if resolved.reasons else ""
         lines.append(f"hil: {resolved.label}{board}{more}")
+    if config.stash[RESOLVED] and (known := config.stash[KNOWN]):
+        causes = ", ".join(sorted(map(str, known)))
+        lines.append(f"hil: accepted though ExecuTorch fails on it (ini hil_known): {causes}")
     lines += [f"hil: {line}" for line in quarantine.ended(config.stash[quarantine.ENTRIES], date.today())]
     if config.getoption("hil_seed"):
         lines.append(f"hil: seed {config.getoption('hil_seed')}")
@@ -316,6 +321,9 @@ def pytest_runtest_makereport(
         # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.
         del report.wasxfail
         report.outcome = "failed"
+    if isinstance(error, VerdictError) and error.accepted and report.failed:
+        report.outcome = "skipped"
+        report.wasxfail = error.accepted
     known = quarantine.entry_of(item, date.today())
     if known is not None and call.when != "teardown":
         _expect(item, report, error, known)

@@ -80,6 +80,13 @@ def record_bundle(item: pytest.Item, report: pytest.TestReport, path: Path) -> N
     record(item, {prop.BUNDLE: str(path)})
 
 
+def record_known(node: pytest.Item, causes: Iterable[int | str]) -> None:
+    """Record the known bugs of ExecuTorch, and the operators that it lacks, that occur in a test that accepts them."""
+    name = prop.PREFIX + prop.KNOWN_BUGS
+    node.user_properties[:] = [one for one in node.user_properties if one[0] != name]
+    record(node, {prop.KNOWN_BUGS: ", ".join(sorted(map(str, causes)))})
+
+
 def record_quarantine(item: pytest.Item, reason: str) -> None:
     """Record why a test is quarantined, once for all of its phases."""
     if prop.QUARANTINE not in dict(prop.recorded(item.user_properties)):

@@ -26,6 +26,7 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner.executorch_checkout import pinned_cmsis_nn
 from cortex_m_hil.targets import executorch_prefix as prefixes
 from cortex_m_hil.targets.connection import NOTES
 from cortex_m_hil.targets.cpu import HOST, cpus
@@ -273,6 +274,8 @@ def _commands(request: BuildRequest, work: Path) -> tuple[list[str], list[str], 
     given = [f"-DTARGET_CPU={request.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
     if request.cmsis_nn is not None:
         given.append(f"-DCMSIS_NN_LOCAL_PATH={request.cmsis_nn.absolute()}")
+    if flatc := toolchain.flatc_for(request.source / "third-party" / "flatbuffers" / "include"):
+        given.append(f"-DFLATC_EXECUTABLE={flatc.path}")  # else each build begins with compiling flatc, on one core
     if request.coverage:
         given += [f"-DCMAKE_PROJECT_INCLUDE={_counting()[0]}", f"-DHIL_COUNTED_SOURCES={request.source.absolute()}"]
     configure = [cmake, "-S", str(request.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]
@@ -290,8 +293,9 @@ def _failure(request: BuildRequest, log: Path, status: int) -> BuildError:
     first = executorch_install.first_error(text) or f"status {status}"
     steps = [missing.command]
     needs_kernels = request.cmsis_nn is None and not any("CMSIS" in option for option in request.options)
-    if request.cmsis_nn is None and ("cmsis" in text[-4000:].lower() or (missing.words and needs_kernels)):
-        steps.append("--cmsis-nn PATH, a checkout of CMSIS-NN, which ExecuTorch would fetch")
+    if request.cmsis_nn is None and ("cmsis" in f"{first}{text[-4000:]}".lower() or (missing.words and needs_kernels)):
+        pinned = pinned_cmsis_nn(request.source)[:12]
+        steps.append(f"--cmsis-nn PATH, a checkout of {f'CMSIS-NN {pinned}'.strip()}, which ExecuTorch would fetch")
     steps.append(f"the whole log is {log}")
     return BuildError(
         f"{request.source} {missing.words}" if missing.words else f"{request.source} for {request.cpu}: {first}",

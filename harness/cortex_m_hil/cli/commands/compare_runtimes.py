@@ -93,6 +93,8 @@ def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, found: Pr
 
     The result has an error if one of the two refuses the program, or fails it.
     """
+    if found.saturated is not None:
+        say(f"{program.name}: inputs: {found.source}")
     try:
         values = list(compare_runtimes(builtin, installed, program, found.inputs))
     except VerdictError as error:

@@ -111,6 +111,8 @@ def _of_bundle(bundle: Bundle, resolved: Resolved, multiplier: float) -> Answer:
             boot(dut)
             _require_fit(bundle, dut)
             found, ran = localize(dut, program), dut.ran()
+            if bundle.task.linted and not found.is_wrong:
+                flow.judge_on_executorch(dut, program, bundle.task.known, bundle.task.expected)
     told = (bundle.description.test, resolved.name, ran.target, ran.runtime, ran.runtime_version, ran.engine)
     head = dict(zip(_TOLD, (*told, program.name), strict=True))
     lines = [*(f"notice: {notice}" for notice in opened.notices), *found.lines(), "", *found.plot()]

@@ -40,8 +40,8 @@ from cortex_m_hil.targets.target import Target
             ),
             "hardware": "whether it is a board rather than a simulator",
             "memory": (
-                "bytes for a program, for planned tensors by each bank's region, and for the method; shared: those "
-                "that program and first bank share, else 0"
+                "bytes for a program, for planned tensors by each bank's region, and for the method; temp: for what "
+                "kernels give back, 0 without memory of its own; shared: those that program and first bank share, or 0"
             ),
         }
     ),
@@ -100,6 +100,7 @@ def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
             "program": memory.program.size,
             "banks": {bank.region: bank.size for bank in memory.banks},
             "method": memory.method.size,
+            "temp": memory.temp.size if memory.temp is not None else 0,
             "shared": memory.shared,
         },
         "origin": target.origin,

@@ -11,7 +11,7 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.options import MultiplierOptions, ProgramOptions, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.options import ModelOptions, MultiplierOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table, with_status
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.diagnose import instruction_counts as kernels
@@ -43,7 +43,7 @@ from cortex_m_hil.targets.target import Clock
 def instructions(
     target: SeveralTargets,
     on: MultiplierOptions,
-    given: ProgramOptions,
+    given: ModelOptions,
     models: Annotated[
         list[str] | None,
         typer.Argument(metavar="MODEL...", help=f"A .pte file; {NETWORKS_HELP} [default: all networks]"),
