@@ -9,7 +9,7 @@ import pytest
 from cortex_m_hil import Exported
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.pytest_plugin.fixtures import Hil
-from ordinary_models import MODELS, Way, check
+from ordinary_models import Way, check
 from portable_operators import FAMILIES, drawn
 
 SEED = 2
@@ -39,4 +39,4 @@ COMPACT = ("mlp", "ecg", "gru", "transformer", "embedding", "leaky_relu", "group
 def test_model(hil: Hil, name: str, way: Way) -> None:
     if hil.dut.resolved.runtime == "executorch":
         pytest.skip("ExecuTorch's portable library has no linear, which the compiler leaves")
-    check(hil, MODELS[name], way)
+    check(hil, name, way)
