@@ -51,17 +51,20 @@ class Model:
         return self.module().eval(), tuple(_input(shape) for shape in self.inputs)
 
 
-def check(target: OpenTarget, model: Model, way: Way) -> None:
-    """Run the model and compare, or check that it ends with its obstacle."""
+def check(target: OpenTarget, name: str, way: Way) -> None:
+    """Run the model of MODELS and compare, or check that it ends with its obstacle."""
     torch.manual_seed(1)
+    model, known = MODELS[name], KNOWN.get((name, way), ())
     module, inputs = model.made()
     obstacle = model.obstacles.get(way)
     expected = pytest.raises(obstacle.error, match=obstacle.said) if obstacle is not None else nullcontext()
     with expected:
         if way is Way.QUANTIZED:
-            target.check(module, inputs, layout=model.layout)
+            target.check(module, inputs, layout=model.layout, known=known)
         else:
-            target.check(module, inputs, layout=model.layout, quantize=False, atol=1e-5, rtol=1e-5, eager_sqnr=100.0)
+            target.check(
+                module, inputs, layout=model.layout, known=known, quantize=False, atol=1e-5, rtol=1e-5, eager_sqnr=100.0
+            )
 
 
 def _input(shape: tuple[int, ...]) -> torch.Tensor:

@@ -343,4 +343,10 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
         "`x.contiguous()` before the operator; for a hardswish `x * (relu6(x + three) * sixth)`, with buffers of shape "
         "(1, channels, 1, 1) for the numbers",
     ),
+    43: KnownBug(
+        "a float convolution of one channel a group is refused",
+        "the exporter plans its weight in dim order 0, 2, 1, 3, and the kernel takes two orders alone",
+        "ExecuTorch `kernels/portable/cpu/util/kernel_ops_util.cpp:388–391`",
+        "quantise it, or `groups=1` with a kernel that is zero for the other channels",
+    ),
 }
