@@ -6,6 +6,7 @@ import functools
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.memory import Placed
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.target import Target
-from installed import skip_without_executorch
+from installed import installed_executorch
 from paths import REPOSITORY
 from several_methods import edited
 
@@ -86,9 +87,8 @@ SLOW = ("m7-banks", "builtin"), ("m55-banks", "builtin"), ("m4-banks", "executor
 def dut(request: pytest.FixtureRequest, targets: dict[str, Target]) -> Iterator[Dut]:
     name, runtime = request.param
     resolved = resolve(name, targets, runtime=runtime)
-    if runtime == "executorch":
-        skip_without_executorch(resolved.target)
-    with flow.open_dut(resolved) as opened:
+    found = installed_executorch(resolved.target) if runtime == "executorch" else nullcontext()
+    with found, flow.open_dut(resolved) as opened:
         yield opened
 
 
