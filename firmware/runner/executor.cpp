@@ -34,13 +34,13 @@ bool step(hil::Execution* execution) {
 
 namespace hil {
 
-void init_runtime() { runtime().init(banks(), method_pool()); }
+void init_runtime() { runtime().init(banks(), method_pool(), temp_pool()); }
 
 bool load_program(Span<const uint8_t> program, const char* method) {
   unload_program();
   refill_stack();  // its peak is the program's own, whatever ran before
   const bool in_pool = program.data == program_pool().data;
-  runtime().init(banks(in_pool ? program.size : 0), method_pool());
+  runtime().init(banks(in_pool ? program.size : 0), method_pool(), temp_pool());
   if (!runtime().load(program, method)) return false;
   loaded_size = program.size;
   return true;

@@ -26,6 +26,9 @@ HIL_POOL_SECTION("bank_" HIL_FIRST_BANK_NAME) alignas(kAlignment) uint8_t planne
 HIL_FURTHER_BANKS(HIL_BANK)
 #undef HIL_BANK
 HIL_POOL_SECTION("method_pool") alignas(kAlignment) uint8_t method[HIL_METHOD_POOL];
+#if HIL_TEMP_POOL
+HIL_POOL_SECTION("temp_pool") alignas(kAlignment) uint8_t temp[HIL_TEMP_POOL];
+#endif
 
 #define HIL_BANK(region, size)       \
   , {                                \
@@ -33,7 +36,8 @@ HIL_POOL_SECTION("method_pool") alignas(kAlignment) uint8_t method[HIL_METHOD_PO
   }
 hil::Bank all_banks[] = {{HIL_FIRST_BANK_NAME, {}} HIL_FURTHER_BANKS(HIL_BANK)};
 #undef HIL_BANK
-static_assert(sizeof all_banks / sizeof(hil::Bank) <= hil::kMaxBanks);
+constexpr size_t kBanks = sizeof all_banks / sizeof(hil::Bank);
+static_assert(kBanks <= hil::kMaxBanks && HIL_UNPLANNED_BANK < kBanks);
 
 #if HIL_SHARED_POOL
 
@@ -62,10 +66,19 @@ Span<uint8_t> program_pool() { return {program, sizeof program}; }
 
 Span<const Bank> banks(size_t program) {
   all_banks[0].memory = first_bank(program);
-  return {all_banks, sizeof all_banks / sizeof(Bank)};
+  all_banks[HIL_UNPLANNED_BANK].holds_unplanned = true;
+  return {all_banks, kBanks};
 }
 
 Span<uint8_t> method_pool() { return {method, sizeof method}; }
+
+Span<uint8_t> temp_pool() {
+#if HIL_TEMP_POOL
+  return {temp, sizeof temp};
+#else
+  return {};
+#endif
+}
 
 Span<const uint8_t> resident_area() {
 #if HIL_RESIDENT_SIZE

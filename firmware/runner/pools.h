@@ -12,6 +12,8 @@ Span<uint8_t> program_pool();
 // on boards with little RAM the first bank shares that memory.
 Span<const Bank> banks(size_t program = 0);
 Span<uint8_t> method_pool();
+// For what kernels take and give back. Empty: they take it from the method pool.
+Span<uint8_t> temp_pool();
 // Flash beside the runner, which only a flash tool writes. Empty where there is none.
 Span<const uint8_t> resident_area();
 

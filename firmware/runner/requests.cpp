@@ -83,6 +83,7 @@ void hello(Reader& request, uint16_t, Reply& reply) {
   body.u32(kMaxPayload);
   body.u32(static_cast<uint32_t>(program_pool().size));
   body.u32(static_cast<uint32_t>(method_pool().size));
+  body.u32(static_cast<uint32_t>(temp_pool().size));
   const Span<const Bank> all = banks();
   body.u8(static_cast<uint8_t>(all.size));
   for (size_t i = 0; i < all.size; ++i) body.u32(static_cast<uint32_t>(all.data[i].memory.size));

@@ -37,7 +37,8 @@ Usage stack() {
 }
 
 Usage temp() {
-  return of_program([] { return runtime().temp_used(); }, method_pool().size);
+  const size_t own = temp_pool().size;
+  return of_program([] { return runtime().temp_used(); }, own > 0 ? own : method_pool().size);
 }
 
 constexpr Statistic kStatistics[] = {

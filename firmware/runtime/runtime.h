@@ -47,19 +47,22 @@ struct ProgramShape {
 
 constexpr size_t kMaxBanks = 8;  // MAX_BANKS in harness/cortex_m_hil/targets/memory.py
 
-// Memory for planned buffers, in a region of the board.
+// Memory for planned buffers, in a region of the board. One of the banks also `holds_unplanned`
+// inputs and outputs, for which a program leaves the memory to its caller.
 struct Bank {
   const char* region = "";
   Span<uint8_t> memory;
+  bool holds_unplanned = false;
 };
 
 class Arenas;
 
 class Runtime {
  public:
-  // `banks` hold activations, `method` everything else the runtime needs for one program. May be
-  // called again: it forgets the program.
-  virtual void init(Span<const Bank> banks, Span<uint8_t> method) = 0;
+  // `banks` hold activations, `temp` what a kernel takes and gives back, `method` everything else
+  // the runtime needs for one program, and the former too where `temp` is empty. May be called
+  // again: it forgets the program.
+  virtual void init(Span<const Bank> banks, Span<uint8_t> method, Span<uint8_t> temp) = 0;
 
   virtual const char* name() const = 0;
   virtual const char* version() const = 0;
@@ -90,7 +93,6 @@ class Runtime {
   virtual const char* instruction_operator(uint32_t instruction) const = 0;
 
   // Bytes at the peak: of what lives as long as the program, and of what lived for one instruction.
-  // Both come from the method pool.
   virtual size_t method_used() const = 0;
   virtual size_t temp_used() const = 0;
   virtual const Failure& failure() const = 0;

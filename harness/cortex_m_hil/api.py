@@ -130,7 +130,7 @@ def open(
     name: str,
     *,
     targets: Mapping[str, Target] | None = None,
-    runtime: str = "builtin",
+    runtime: str = "auto",
     require_fvp: bool = False,
     timeout_multiplier: float = 1.0,
     redzones: bool = False,
@@ -142,7 +142,8 @@ def open(
     Args:
         name: of a target, such as `m4-qemu`.
         targets: the targets to choose from, by name; None: `load_targets()`.
-        runtime: what executes programs: `builtin`, or `executorch` (an ExecuTorch that you installed for the CPU).
+        runtime: what executes programs: `builtin`, `executorch` (one installed for the CPU), or `auto`: what the
+            target's entry says, else ExecuTorch where one is installed and fits, else `builtin`.
         require_fvp: an FVP that is not installed is a ToolchainError; else the target's fallback takes its place.
         timeout_multiplier: stretches the 30 s of engine time that a program may take; 0.01 to 1000.
         redzones: plan memory that no tensor owns around every tensor, and watch it in every run.
@@ -723,6 +724,7 @@ class OpenTarget:
         program: Program,
         inputs: tuple[Any, ...] | list[Any] | None = None,
         *,
+        method: str = "",
         quantize_inputs: bool = False,
     ) -> Localization:
         """Step a program on the target to find the operator that departs first from the references, and those at fault.
@@ -730,6 +732,7 @@ class OpenTarget:
         Args:
             program: from `lower`; one that came from the cache is lowered once more for its graph.
             inputs: as `run` takes them. None: the program's example inputs.
+            method: as in `run`; what `lower` makes has one method.
             quantize_inputs: as in `run`.
 
         Returns:
@@ -737,12 +740,12 @@ class OpenTarget:
             graph" or "quantisation is coarse here". `lines()` is both as text.
 
         Raises:
-            ConfigError: the program has no references, or the inputs do not fit it.
+            ConfigError: the program has no references, the inputs do not fit it, or there is no such method.
             HarnessError: the errors of `run` too; a fault and a hang have the name of their operator.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            quantizer = flow.InputQuantizer(quantize_inputs)
+            program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             found = localize(self.dut, program, None if inputs is None else _host(program, inputs, quantizer))
             return replace(found, saturated=quantizer.share)
 

@@ -313,7 +313,7 @@ KNOWN: Mapping[tuple[str, Way], tuple[int | str, ...]] = {
     **_of(
         Way.FLOAT,
         "mlp ecg gru transformer embedding argmax lstm rnn layer_norm attention softplus top_of_rows "
-        "cumsum einsum where masked standardised rms_norm split distances lookup stack gated",
+        "cumsum einsum where masked standardised rms_norm split distances lookup stack gated rolled",
         _LINEAR,
     ),
     **_of(Way.FLOAT, "leaky_relu group_norm pad_reflect pad_replicate pad_constant", 36),

@@ -22,7 +22,7 @@ Span<const int32_t> span_of(const flatbuffers::Vector<int32_t>* vector) {
 
 bool Loader::load(const char* method) {
   return choose_plan(method) && refuse_delegates() && find_operators() && plan_memory() &&
-         load_values() && check_lists() && load_ends() && load_instructions();
+         load_values() && check_lists() && load_ends() && place_unplanned() && load_instructions();
 }
 
 template <typename T>
@@ -277,14 +277,9 @@ bool Loader::find_data(uint32_t index, const schema::Tensor& source, Tensor* ten
     tensor->data = const_cast<uint8_t*>(data);  // `writable` stays false
     return true;
   }
-  if (tensor->nbytes == 0) {
-    tensor->data = nothing;
-    tensor->writable = true;
-    return true;
-  }
-  return reject_value(index, "tensor ", *tensor,
-                      " has neither constant data nor planned memory (lowered with "
-                      "alloc_graph_input or alloc_graph_output off?)");
+  tensor->data = tensor->nbytes == 0 ? nothing : nullptr;  // see place_unplanned()
+  tensor->writable = true;
+  return true;
 }
 
 bool Loader::find_planned(uint32_t index, const schema::AllocationDetails& place, Tensor* tensor) {
@@ -327,6 +322,24 @@ bool Loader::load_ends() {
       return reject(failure_, "input ", i, " is value ", method_->inputs.data[i], ", a constant");
     }
     value.is_input = true;
+  }
+  return true;
+}
+
+// Inputs and outputs that the program leaves to its caller (alloc_graph_input, alloc_graph_output).
+bool Loader::place_unplanned() {
+  for (const Span<const int32_t>& ends : {method_->inputs, method_->outputs}) {
+    for (size_t i = 0; i < ends.size; ++i) {
+      const Value& value = method_->values.data[ends.data[i]];
+      if (value.type != ValueType::kTensor || value.tensor->data != nullptr) continue;
+      value.tensor->data = arenas_->add_unplanned(value.tensor->nbytes);
+    }
+  }
+  if (!arenas_->complete(failure_)) return false;
+  for (uint32_t i = 0; i < method_->values.size; ++i) {
+    const Value& value = method_->values.data[i];
+    if (value.type != ValueType::kTensor || value.tensor->data != nullptr) continue;
+    return reject_value(i, "tensor ", *value.tensor, " has neither constant data nor memory");
   }
   return true;
 }

@@ -57,7 +57,8 @@ class InPlaceLoader final : public DataLoader {
 
 class ExecutorchRuntime final : public Runtime {
  public:
-  void init(hil::Span<const Bank> banks, hil::Span<uint8_t> method) override;
+  void init(hil::Span<const Bank> banks, hil::Span<uint8_t> method,
+            hil::Span<uint8_t> temp) override;
 
   const char* name() const override { return "executorch"; }
   const char* version() const override { return HIL_EXECUTORCH_VERSION; }
@@ -92,7 +93,7 @@ class ExecutorchRuntime final : public Runtime {
   }
 
   size_t method_used() const override { return method_ ? pool_->low_used() : 0; }
-  size_t temp_used() const override { return method_ ? pool_->high_peak() : 0; }
+  size_t temp_used() const override { return method_ ? temp_->high_peak() : 0; }
   const Failure& failure() const override { return failure_; }
 
  private:
@@ -103,14 +104,19 @@ class ExecutorchRuntime final : public Runtime {
   bool load_method();
   bool place_inputs();
   bool set_scalars();
+  bool place_unplanned(uint32_t index);
   bool check_input(uint32_t number, const EValue& value);
   int64_t* cell_of(uint32_t index);
   void view_tensor(const Tensor& tensor, ValueView* out);
   void view_scalar(Kind kind, uint32_t index, int64_t bits, ValueView* out);
+  bool refused() const { return pool_->refused() != 0 || temp_->refused() != 0; }
+  bool report_refused(const char* shared);
   bool explain(Code code, const char* what, Error error);
 
   Arenas arenas_;
   std::optional<Pool> pool_;
+  std::optional<Pool> own_temp_;
+  Pool* temp_ = nullptr;  // own_temp_, or pool_ where the board has none
   std::optional<MethodAllocator> method_allocator_;
   std::optional<TempAllocator> temp_allocator_;
   std::optional<HierarchicalAllocator> planned_memory_;
@@ -147,11 +153,14 @@ bool is_number(const EValue& value) { return value.isInt() || value.isBool() || 
 
 // Loading
 
-void ExecutorchRuntime::init(hil::Span<const Bank> banks, hil::Span<uint8_t> method) {
+void ExecutorchRuntime::init(hil::Span<const Bank> banks, hil::Span<uint8_t> method,
+                             hil::Span<uint8_t> temp) {
   arenas_.init(banks);
   pool_.emplace(method);
+  own_temp_.emplace(temp);
+  temp_ = temp.size > 0 ? &*own_temp_ : &*pool_;
   method_allocator_.emplace(&*pool_);
-  temp_allocator_.emplace(&*pool_);
+  temp_allocator_.emplace(temp_);
   open_log();
   executorch::runtime::runtime_init();
 }
@@ -180,6 +189,7 @@ void ExecutorchRuntime::unload() {
   arenas_.clear();
   cells_ = nullptr;
   if (pool_) pool_->reset();
+  if (own_temp_) own_temp_->reset();
 }
 
 // Its own check of the bytes, as strict as the prefix was built to make it.
@@ -234,10 +244,16 @@ bool ExecutorchRuntime::load_method() {
     method_.emplace(std::move(method.get()));
     return true;
   }
-  if (pool_->refused() != 0) {
-    return builtin::out_of_memory(&failure_, "method", pool_->refused(), pool_->size());
-  }
+  if (refused()) return report_refused("method");
   return explain(Code::kProgramRejected, "Program::load_method", method.error());
+}
+
+// What a pool refused; `shared` is the name of one that both allocators have.
+bool ExecutorchRuntime::report_refused(const char* shared) {
+  const bool is_temp = temp_->refused() != 0;
+  const char* name = temp_ == &*pool_ ? shared : is_temp ? "temp" : "method";
+  const Pool& pool = is_temp ? *temp_ : *pool_;
+  return builtin::out_of_memory(&failure_, name, pool.refused(), pool.size());
 }
 
 // Every input must be something that the host can write.
@@ -262,9 +278,25 @@ bool ExecutorchRuntime::place_inputs() {
     }
     const EValue& value = method_values(*method_)[index];
     cells_[i] = bits_of(value);
-    if (!check_input(i, value)) return false;
+    if (!place_unplanned(index) || !check_input(i, value)) return false;
+  }
+  for (uint32_t i = 0; i < plan_.outputs(); ++i) {
+    if (!place_unplanned(static_cast<uint32_t>(plan_.output(i)))) return false;
   }
   return true;
+}
+
+// Inputs and outputs that the program leaves to its caller (alloc_graph_input, alloc_graph_output).
+bool ExecutorchRuntime::place_unplanned(uint32_t index) {
+  const EValue& value = method_values(*method_)[index];
+  if (!value.isTensor()) return true;
+  const Tensor& tensor = value.toTensor();
+  const size_t size = tensor.nbytes();
+  if (tensor.const_data_ptr() != nullptr || size == 0) return true;
+  uint8_t* place = arenas_.add_unplanned(size);
+  if (place == nullptr) return arenas_.complete(&failure_);
+  const Error error = executorch::runtime::internal::set_tensor_data(tensor, place, size);
+  return error == Error::Ok || explain(Code::kProgramRejected, "set_tensor_data", error);
 }
 
 bool ExecutorchRuntime::check_input(uint32_t number, const EValue& value) {
@@ -273,8 +305,7 @@ bool ExecutorchRuntime::check_input(uint32_t number, const EValue& value) {
   const auto* data = static_cast<const uint8_t*>(tensor.const_data_ptr());
   const bool planned = arenas_.contains(data);
   if (planned || tensor.nbytes() == 0) return true;
-  return report(&failure_, Code::kProgramRejected, "input ", number,
-                " has no planned memory: lower the program with alloc_graph_input");
+  return report(&failure_, Code::kProgramRejected, "input ", number, " is a constant");
 }
 
 ProgramShape ExecutorchRuntime::shape() const {
@@ -379,9 +410,8 @@ bool ExecutorchRuntime::step(bool* done) {
   if (instruction == 0 && !set_scalars()) return false;
   const Error error = method_->step();
   if (error != Error::Ok) {
-    const bool full = pool_->refused() != 0;
     explain(Code::kKernelFailed, "Method::step", error);
-    if (full) builtin::out_of_memory(&failure_, "temp", pool_->refused(), pool_->size());
+    if (refused()) report_refused("temp");
     failure_.instruction = static_cast<int32_t>(instruction);
     builtin::Text(failure_.op).add(plan_.instruction_operator(instruction));
     return false;

@@ -106,7 +106,7 @@ _ROWS: Final[Mapping[str, Signature]] = {
         "0 self any, 6 out =self, 7 indices int64",
         orders.known_orders,
         orders.indices_as_out,
-        arguments.every_window_has_a_pixel,
+        arguments.every_window_has_a_pixel("height", "width"),
     ),
     "aten::mean.out": signature(f"0 self any default, -1 out {_FLOATS} default"),
     "aten::native_layer_norm.out": _same_batches("2 weight? =input, 3 bias? =input"),

@@ -23,7 +23,7 @@ from cortex_m_hil.runner.memory_files import memory_files, write_memory_files
 from cortex_m_hil.targets.connection import NOTES, Elf
 from cortex_m_hil.targets.cpu import HOST, cpus
 from cortex_m_hil.targets.memory import Memory
-from cortex_m_hil.targets.resolve import check_runtime
+from cortex_m_hil.targets.runtimes import check_runtime
 from cortex_m_hil.targets.target import Target
 
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
@@ -160,7 +160,7 @@ class _Recipe:
         return Elf(folder / RUNNER, self.build_id, self.target.config, counts=counts)
 
     def build(self, folder: Path) -> None:
-        """Build it beside `folder`, then rename the result, so that a killed build never looks complete."""
+        """Build the runner in a folder next to `folder`, and rename it last: a killed build never looks complete."""
         with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
             self.copy(work)
             self.run(self.configure(work), work)
@@ -323,8 +323,11 @@ class BuildTree:
     def build(self, changed: Mapping[str, str]) -> Elf:
         """Build the runner with changed files, and return it; the ELF is valid until the next build.
 
-        `changed` are texts by the paths of their files below `firmware`; other files are as they were. Raises
-        BuildError.
+        Args:
+            changed: new contents by the paths of files below `firmware`; all other files are as they were.
+
+        Raises:
+            BuildError: the build fails.
         """
         firmware = self._recipe.firmware
         copy = self._recipe.copies(self._folder)[firmware]

@@ -36,6 +36,7 @@ class Identity:
     max_payload: int
     program_pool: int
     method_pool: int
+    temp_pool: int
     banks: tuple[int, ...]
     tick_source: str
     tick_hz: int
@@ -97,8 +98,8 @@ STATISTICS: Final = (
     Statistic("method", "bytes", lambda identity: identity.method_pool),
     # `beyond` is the page below it, where neither an MPU nor a stack limit guards that.
     Statistic("stack", "bytes", beyond=4096),
-    # Allocated in the method pool and freed again, by an instruction or while loading.
-    Statistic("temp", "bytes", lambda identity: identity.method_pool),
+    # Allocated and freed again, by an instruction or while loading; in the method pool where it has none of its own.
+    Statistic("temp", "bytes", lambda identity: identity.temp_pool or identity.method_pool),
 )
 
 

@@ -293,9 +293,9 @@ def test_an_operator_on_quantised_integers_is_not_looked_for_in_another_runtime(
     ("operator", "says"),
     [
         ("aten::topk.values", "run it on an ExecuTorch that has the operator"),
-        ("aten::hardswish.out", "no runtime runs it: write x * torch.nn.functional.relu6(x + 3) / 6"),
-        ("aten::hardsigmoid.out", "no runtime runs it: write torch.nn.functional.relu6(x + 3) / 6"),
-        ("aten::adaptive_max_pool2d.out", "no runtime runs it: write max_pool2d, with the sizes"),
+        ("aten::hardswish.out", "portable kernels lack it: write x * torch.nn.functional.relu6(x + 3) / 6"),
+        ("aten::hardsigmoid.out", "portable kernels lack it: write torch.nn.functional.relu6(x + 3) / 6"),
+        ("aten::adaptive_max_pool2d.out", "portable kernels lack it: write max_pool2d, with the sizes"),
         ("aten::nobodys.out", "lack it too, so no runtime runs it: write the same with other operators of torch"),
     ],
 )
@@ -425,7 +425,13 @@ def same_size(number: int) -> list[int]:
     return [other for other, name in DTYPES.items() if other != number and np.dtype(name).itemsize == size]
 
 
-NOT_PORTABLE = ("aten::linear.out", "aten::silu.out")  # ExecuTorch has them in other libraries
+NOT_PORTABLE = (
+    *("aten::linear.out", "aten::silu.out"),  # ExecuTorch has them in other libraries
+    *("aten::hardsigmoid.out", "aten::hardswish.out", "aten::adaptive_max_pool2d.out"),  # and these nowhere
+    *("aten::_embedding_bag.out", "aten::_embedding_bag_forward_only.out"),
+    *("aten::_adaptive_avg_pool3d.out", "aten::avg_pool3d.out"),
+    *("aten::adaptive_max_pool3d.out", "aten::max_pool3d_with_indices.out"),
+)
 
 
 def test_every_operator_of_the_builtin_runtime_has_a_signature(native: Dut) -> None:

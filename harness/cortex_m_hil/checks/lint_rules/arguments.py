@@ -114,7 +114,7 @@ def _activation_apart(file: PteFile, layer: Instruction) -> str:
 
 
 def _reader(file: PteFile, instruction: Instruction) -> Instruction | None:
-    """Return the first instruction that reads what another writes; None where none does."""
+    """Return the first later instruction that reads a result of this one; None where there is none."""
     data = file.dataflow
     values = set(data.written[instruction.index])
     later = file.instructions[instruction.index + 1 :]

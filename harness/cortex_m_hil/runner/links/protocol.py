@@ -266,6 +266,7 @@ def hello(reader: PayloadReader) -> Identity:
         max_payload=reader.number("max_payload", "I", MIN_PAYLOAD, MAX_PAYLOAD),
         program_pool=reader.number("program_pool", "I"),
         method_pool=reader.number("method_pool", "I"),
+        temp_pool=reader.number("temp_pool", "I"),
         banks=tuple(reader.number(f"bank {n}", "I") for n in range(reader.number("banks", "B", 1, MAX_BANKS))),
         tick_source=reader.name("tick_source", TICK_SOURCES),
         tick_hz=reader.number("tick_hz", "I"),
@@ -287,6 +288,7 @@ def check_pools(identity: Identity, memory: Memory) -> None:
     for field, told, wanted in (
         ("program_pool", identity.program_pool, memory.program.size),
         ("method_pool", identity.method_pool, memory.method.size),
+        ("temp_pool", identity.temp_pool, memory.temp.size if memory.temp is not None else 0),
         *(
             (f"bank {n}", told, bank.size)
             for n, (told, bank) in enumerate(zip(identity.banks, memory.banks, strict=True))
@@ -343,7 +345,7 @@ def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memor
         reader.expect("instructions", "I", len(file.instructions), why),
         tuple(
             _arena(reader, memory, n, nbytes, rooms[n])
-            for n, nbytes in enumerate(memory.buffers_of_banks(file.planned_sizes)[: len(rooms)])
+            for n, nbytes in enumerate(file.bytes_in_banks(memory)[: len(rooms)])
         ),
     )  # fmt: skip
 

@@ -119,7 +119,7 @@ class Session:
         self.reset()
         self._events.begin()
         self._events.instructions = len(pte) if file is None else len(file.instructions)
-        first = memory.buffers_of_banks(file.planned_sizes)[0] if file is not None else planned
+        first = file.bytes_in_banks(memory)[0] if file is not None else planned
         if memory.keeps_in_flash(len(pte), first):
             self._store_in_flash(pte)
         elif self._process.lossless or not self._has_program(MemoryRegion.PROGRAM, pte):
@@ -191,20 +191,30 @@ class Session:
         """Yield bank, offset and length of each piece of the loaded program's arena, in ascending order.
 
         Args:
-            begin: the first byte, of the arenas of all banks one after another, as in `PteFile.planned_bases`.
+            begin: the first byte, of the planned buffers of all banks one after another, as in
+                `PteFile.planned_bases`.
             end: behind the last byte.
         """
         base = 0
-        for number, arena in enumerate(self.arenas):
-            first, last = max(begin - base, 0), min(end - base, arena.nbytes)
+        sizes = [arena.nbytes for arena in self.arenas]
+        if self.file is not None:
+            sizes = self.target.board.memory.buffers_of_banks(self.file.planned_sizes)
+        for number, nbytes in enumerate(sizes):
+            first, last = max(begin - base, 0), min(end - base, nbytes)
             if first < last:
                 yield number, first, last - first
-            base += arena.nbytes
+            base += nbytes
 
-    def fill_planned(self, pattern: int, begin: int = 0, end: int = TO_THE_END) -> None:
-        """Fill the loaded program's arena, or a part of it, as `in_banks` counts."""
+    def fill_planned(self, pattern: int, begin: int, end: int) -> None:
+        """Fill a part of the loaded program's planned buffers, as `in_banks` counts."""
         for bank, offset, length in self.in_banks(begin, end):
             self.fill(MemoryRegion.PLANNED, bank, pattern, offset=offset, length=length)
+
+    def fill_arenas(self, pattern: int) -> None:
+        """Fill all that the loaded program has in the banks: planned buffers, inputs and outputs without a plan."""
+        for bank, arena in enumerate(self.arenas):
+            if arena.nbytes:
+                self.fill(MemoryRegion.PLANNED, bank, pattern)
 
     def digest(self, region: MemoryRegion, index: int, *, offset: int = 0, length: int = TO_THE_END) -> int:
         """Return the CRC-32 of the bytes, computed on the target."""

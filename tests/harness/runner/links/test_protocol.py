@@ -67,7 +67,7 @@ def hello(**changes: bytes) -> bytes:
         "build_id": text(ELF.build_id), "config": text(ELF.config), "cpuid": u32(0), "isa": text(TARGET.isa.value),
         "architecture": text(TARGET.architecture), "runtime": text("builtin"), "runtime_version": text("3"),
         "max_payload": u32(4096), "program_pool": u32(MEMORY.program.size), "method_pool": u32(MEMORY.method.size),
-        "banks": b"\1", "bank 0": u32(MEMORY.planned),
+        "temp_pool": u32(0), "banks": b"\1", "bank 0": u32(MEMORY.planned),
         "tick_source": text("CLOCK_MONOTONIC"), "tick_hz": u32(1000000000),
     }  # fmt: skip
     assert set(changes) <= set(fields)
@@ -241,6 +241,7 @@ FIELDS = [
     (Request.HELLO, hello(tick_hz=u32(0)), "tick_hz is 0"),
     *((Request.HELLO, hello(**{name: u32(size)}), f"{name} is {size}")
       for name in ("program_pool", "bank 0", "method_pool") for size in (0, 0xFFFFFFFF)),
+    (Request.HELLO, hello(temp_pool=u32(64)), "temp_pool is 64, expected 0, which the board has"),
     (Request.HELLO, hello(banks=b"\0"), "banks is 0, expected 1 to 8"),
     (Request.HELLO, hello(banks=b"\2", **{"bank 0": u32(16, 16)}), "banks is 2, expected 1, which the board has"),
     (Request.HELLO, hello() + b"x", "1 bytes too many"),
