@@ -302,3 +302,29 @@ MODELS = {
     ),
 }
 """By name."""
+
+
+def _of(way: Way, names: str, *known: int | str) -> dict[tuple[str, Way], tuple[int | str, ...]]:
+    return {(name, way): known for name in names.split()}
+
+
+_LINEAR, _SILU = "aten::linear.out", "aten::silu.out"
+KNOWN: Mapping[tuple[str, Way], tuple[int | str, ...]] = {
+    **_of(
+        Way.FLOAT,
+        "mlp ecg gru transformer embedding argmax lstm rnn layer_norm attention softplus top_of_rows "
+        "cumsum einsum where masked standardised rms_norm split distances lookup stack gated rolled",
+        _LINEAR,
+    ),
+    **_of(Way.FLOAT, "leaky_relu group_norm pad_reflect pad_replicate pad_constant", 36),
+    **_of(Way.FLOAT, "squeeze_excite", 42, _LINEAR),
+    **_of(Way.FLOAT, "silu", _SILU),
+    **_of(Way.FLOAT, "prelu", 42),
+    **_of(Way.FLOAT, "depthwise", 43, _LINEAR),
+    **_of(Way.FLOAT, "unet", 22),
+    **_of(Way.QUANTIZED, "gru lstm rnn", _LINEAR),
+    **_of(Way.QUANTIZED, "group_norm pad_reflect pad_replicate", 36),
+    **_of(Way.QUANTIZED, "prelu", 42),
+    **_of(Way.QUANTIZED, "unet", 22),
+}
+"""What ExecuTorch would refuse or compute wrongly of MODELS: known bugs by number, and operators that it lacks."""

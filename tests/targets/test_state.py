@@ -42,7 +42,7 @@ def unrolled(module: Listener, frames: Any, quantize: bool) -> Unrolled:
     return Unrolled(step, quantised)
 
 
-FLOAT_LISTENER = pytest.param(False, marks=pytest.mark.hil_known("aten::linear.out", 43), id="float")
+FLOAT_LISTENER = pytest.param(False, marks=pytest.mark.hil_known("aten::linear.out", 42), id="float")
 FLOAT_ATTENTION = pytest.param(False, marks=pytest.mark.hil_known("aten::linear.out"), id="float")
 QUANTIZED = pytest.param(True, id="quantized")
 

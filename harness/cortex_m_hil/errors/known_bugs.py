@@ -161,7 +161,7 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
         "clamp of integers without their zero point",
         "a relu, relu6 or hard tanh behind anything but a layer or an addition clamps at 0 or ±1 without a scale",
         "executorch 1.5.1: no pass takes it",
-        "`x.clamp(min=0)` for a relu behind another activation",
+        "`torch.maximum(x, self.zero)`, with a registered buffer of one zero (`torch.minimum` for an upper bound)",
     ),
     17: KnownBug(
         "a pool without a stride does not lower",

@@ -90,6 +90,19 @@ class Least(nn.Module):
         return torch.minimum(x, self.bound)
 
 
+class Positive(nn.Module):
+    """A module that returns what is above zero, by a constant of its own."""
+
+    zero: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("zero", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        return torch.maximum(x, self.zero)
+
+
 def _hardswish() -> nn.Module:
     layer = nn.Linear(8, 8, bias=False)
     with torch.no_grad():
@@ -158,8 +171,7 @@ STEPS: Final[Mapping[str, Step]] = {
     ),
     "known bug 13 minimum": Step("keep it in a registered buffer", module(Least, (2, 3))),
     "known bug 16 relu": Step(
-        "x.clamp(min=0)",
-        module(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Apply(lambda x: x.clamp(min=0))), (3, 8)),
+        "torch.maximum(x, self.zero)", module(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Positive()), (3, 8))
     ),
     "known bug 20 quantized_mul": Step("x * torch.nn.functional.relu6(x + 3) / 6", module(_hardswish, (3, 8))),
     "known bug 22 cat": Step(
