@@ -6,6 +6,7 @@ By ExecuTorch's runtime too, on targets for whose CPU one is installed (`hil exe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -14,7 +15,7 @@ from cortex_m_hil.diagnose.memory_fit import Fitting, Region
 from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from installed import skip_without_executorch
+from installed import installed_executorch
 
 TARGETS = load_targets()
 
@@ -30,9 +31,8 @@ CORES = ("m4-qemu", "m55-qemu", "m0-qemu")
 def fitting(request: pytest.FixtureRequest) -> Iterator[tuple[str, Fitting]]:
     name, runtime = request.param
     resolved = resolve(name, TARGETS, runtime=runtime)
-    if runtime == "executorch":
-        skip_without_executorch(resolved.target)
-    with Fitting(resolved) as opened:
+    found = installed_executorch(resolved.target) if runtime == "executorch" else nullcontext()
+    with found, Fitting(resolved) as opened:
         yield name, opened
 
 

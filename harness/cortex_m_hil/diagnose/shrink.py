@@ -84,6 +84,7 @@ class Judge:
     tolerance: Tolerance
     linted: bool = True
     guards: Guards | None = None
+    known: tuple[int | str, ...] = ()
 
     def __call__(self, part: Any) -> tuple[Symptom, ...]:
         """Return how a part fails, empty where it passes; a Mismatch has a symptom for each operator at fault.
@@ -95,6 +96,8 @@ class Judge:
         program = lowering.lower(part.module(), part.arguments(), isa=self.isa, options=self.options)
         try:
             flow.verify(self.dut, program, tolerance=self.tolerance, linted=self.linted, guards=self.guards)
+            if self.linted:
+                flow.judge_on_executorch(self.dut, program, self.known)
         except VerdictError as error:
             return tuple(dict.fromkeys(symptoms(self.dut, program, error)))
         return ()

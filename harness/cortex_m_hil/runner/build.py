@@ -23,7 +23,7 @@ from cortex_m_hil.runner.memory_files import memory_files, write_memory_files
 from cortex_m_hil.targets.connection import NOTES, Elf
 from cortex_m_hil.targets.cpu import HOST, cpus
 from cortex_m_hil.targets.memory import Memory
-from cortex_m_hil.targets.resolve import check_runtime
+from cortex_m_hil.targets.runtimes import check_runtime
 from cortex_m_hil.targets.target import Target
 
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"

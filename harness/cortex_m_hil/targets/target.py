@@ -19,6 +19,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, RunningProcess
 from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.memory import Memory
+from cortex_m_hil.targets.runtimes import AUTO
 from cortex_m_hil.targets.tool_commands import Procedure
 
 DEFAULT_LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
@@ -262,6 +263,7 @@ class Target:
     fallback: str | None
     origin: str  # "targets.yaml:12"; for a default target "cortex_m_hil/targets.yaml:12"
     executorch: ExecutorchInstall | None = None  # the same for all targets of a file
+    runtime: str = AUTO  # what the entry says, else its file for all targets
     fpu: bool = True  # False: compiled for a core without one, though its CPU can have one
     entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # the entry as it is in the file
     alternatives: tuple[Target, ...] = field(default=(), compare=False, repr=False)  # all other targets

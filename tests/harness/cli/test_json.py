@@ -19,7 +19,7 @@ from cortex_m_hil.lowering.disk_cache import DiskCache
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.targets.runtimes import RUNTIMES
 
 # What these print is not ours: pytest's output, and that of a program with a command line of its own.
 OTHERS = {"dev upstream", "board virtual"}

@@ -19,7 +19,7 @@ from cortex_m_hil.diagnose.compare_runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.targets.runtimes import RUNTIMES
 
 
 @app.command(

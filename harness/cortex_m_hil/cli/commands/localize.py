@@ -26,6 +26,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.runtimes import ONE
 
 _FAILED: Final = ("FAIL", "XPASS")
 _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engine", "program")
@@ -72,7 +73,7 @@ def localize_command(
     target: SeveralTargets,
     on: MultiplierOptions,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help="builtin or executorch [default: builtin, or what ran the bundle]")
+        str | None, typer.Option("--runtime", help=f"{ONE} [default: auto, or what ran the bundle]")
     ] = None,
 ) -> None:
     """Show which operators differ from the references. The one that introduces the error is named.
@@ -86,7 +87,7 @@ def localize_command(
         on = replace(on, runtime=runtime or bundle.description.machine.runtime)
         on.choose(target).answer_each(lambda resolved: _of_bundle(bundle, resolved, on.timeout_multiplier))
     named_tests([what])
-    on = replace(on, runtime=runtime or "builtin")
+    on = replace(on, runtime=runtime or on.runtime)
     raise typer.Exit(_of_tests(what, on.for_pytest(on.choose(target).names)))
 
 
@@ -110,6 +111,8 @@ def _of_bundle(bundle: Bundle, resolved: Resolved, multiplier: float) -> Answer:
             boot(dut)
             _require_fit(bundle, dut)
             found, ran = localize(dut, program), dut.ran()
+            if bundle.task.linted and not found.is_wrong:
+                flow.judge_on_executorch(dut, program, bundle.task.known, bundle.task.expected)
     told = (bundle.description.test, resolved.name, ran.target, ran.runtime, ran.runtime_version, ran.engine)
     head = dict(zip(_TOLD, (*told, program.name), strict=True))
     lines = [*(f"notice: {notice}" for notice in opened.notices), *found.lines(), "", *found.plot()]

@@ -89,7 +89,7 @@ class _Order:
         yield f"bundle    {self.path}: {self.bundle.description.test}"
         yield f"was       {self.bundle.description.verdict}"
         yield f"is        {found.now or 'pass'}"
-        reason = f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""
+        reason = f"; {resolved.reasons}" if resolved.reasons else ""
         yield f"ran       {resolved.label} on {ran.engine}{reason}"
         runner = "the bundle's own" if opened.bundled else "built here"
         yield f"runner    {runner}, build id {opened.dut.elf.build_id}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.targets.runtimes import RUNTIMES
 from cortex_m_hil.targets.target import Target
 
 

@@ -105,6 +105,7 @@ class Options:
             "refusals": (
                 "the number of networks by reason; reasons that differ only in names and numbers count as the first one"
             ),
+            "would_fail_on_executorch": "likewise, of those right on builtin, why they would fail on ExecuTorch",
             "departed": "the number of networks that are further from fake-quant than rounding explains",
             "relations": (
                 "for each relation between a network and a changed one, how often it holds, fails, or was not checked: "

@@ -29,6 +29,7 @@ from cortex_m_hil.errors import (
     OutOfTargetMemory,
     UnsupportedOperator,
     VerdictError,
+    WouldFailOnExecuTorch,
 )
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Exported, Layout, LoweringOptions
@@ -106,6 +107,7 @@ class NetworkJudgement:
     Attributes:
         passed: places where it ran and was right.
         refused: why it was not run, by place.
+        would_fail: by place on builtin, where it was right, why it would fail on ExecuTorch.
         departed: deviations from fake-quant that rounding does not explain, by place. They are no verdict: what eight
             disturbed runs explain is an estimate, and a steep table or a division makes more of one quantum.
         relation: the result of the relation by place: `holds`, `fails`, or why it was not checked.
@@ -115,6 +117,7 @@ class NetworkJudgement:
 
     passed: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    would_fail: dict[str, str] = field(default_factory=dict)
     departed: dict[str, str] = field(default_factory=dict)
     failures: list[Disagreement] = field(default_factory=list)
     relation: dict[str, str] = field(default_factory=dict)
@@ -131,6 +134,7 @@ class NetworkAttempt:
     """The result of one run of a program, or the verdict that it ended with.
 
     Attributes:
+        error: of a run that was right the verdict on what ExecuTorch would make of it, if it is a bad one.
         kind: the kind of the first finding of the comparison, "" for none.
         departed: a deviation from fake-quant that is no verdict, as in `NetworkJudgement`.
     """
@@ -147,6 +151,9 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> NetworkAttempt:
     seen: list[flow.Checked] = []
     try:
         flow.verify(dut, program, tolerance=checks.tolerance, guards=guards, observe=seen.append)
+        flow.judge_on_executorch(dut, program)
+    except WouldFailOnExecuTorch as error:
+        return NetworkAttempt(seen[0].result, error)
     except VerdictError as error:
         kinds = [one.kind for one in seen[0].comparison.errors] if seen else []
         if checks.quantize and kinds and set(kinds) == {FindingKind.QUANTIZED}:
@@ -218,9 +225,10 @@ class ModelJudge:
             tried = attempt(dut, program, checks)
             if isinstance(tried.error, REFUSALS):
                 judged.refused[place_of(dut)] = reason(tried.error)
-            elif tried.error is not None:
+            elif tried.error is not None and tried.result is None:
                 judged.failures.append(_failure(dut, program, tried))
             elif tried.result is not None:
+                judged.would_fail |= {place_of(dut): reason(tried.error)} if tried.error is not None else {}
                 judged.passed.append(place_of(dut))
                 judged.departed |= {place_of(dut): tried.departed} if tried.departed else {}
                 yield dut, tried.result
@@ -355,7 +363,7 @@ class Relation:
             return ""
         program = self._lowered_for(dut)
         tried = attempt(dut, program, replace(self._checks, redzones=False))
-        return _failure(dut, program, tried).operator if tried.error is not None else ""
+        return _failure(dut, program, tried).operator if tried.error is not None and tried.result is None else ""
 
     def _batch(self, dut: Dut, program: Program) -> str:
         """Compare a run of a batch of two with two runs of its items.

@@ -665,6 +665,7 @@ def test_this_repositorys_plan_is_one() -> None:
         and plan.coverage
         and plan.pytest == ["--hil-localize"]
         and plan.upstream is True
+        and plan.runtimes == ["builtin", "auto"]
     )
 
 
