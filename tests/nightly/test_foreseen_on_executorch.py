@@ -12,7 +12,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
-from cortex_m_hil.errors import InfraError, UnsupportedOperator, VerdictError
+from cortex_m_hil.errors import ConfigError, ToolchainError, UnsupportedOperator, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.targets.resolve import resolve
 from known_bugs.bugs import Shown
@@ -33,7 +33,7 @@ def installed() -> Iterator[Callable[[str], Dut]]:
             try:
                 resolved = resolve(name, TARGETS, runtime="executorch")
                 return stack.enter_context(flow.open_dut(resolved))
-            except InfraError as error:
+            except (ConfigError, ToolchainError) as error:
                 pytest.skip(f"no ExecuTorch for {name}: {error.message}")
 
         yield opened
