@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ import pytest
 
 from command_lines import CHECKOUTS, IN_A_CHECKOUT, IN_A_USERS_FOLDER, NOT_EXECUTED, TUTORIALS, WITH_CHECKOUTS
 from documented import Shell, environment_of, shell, write
+from installed import executorch_of_this_machine
 from paths import REPOSITORY
 from prepared_pages import PREPARE
 from shown import blocks, text_of
@@ -105,10 +107,12 @@ def test_the_commands_of_a_page_run(page: str, prepared: Path, user_path: str, t
     lines = commands_of(page)
     if set(lines) <= NOT_EXECUTED:
         pytest.skip("HIL_TEST_CHECKOUTS names no folder with ExecuTorch's and CMSIS-NN's")
-    with shell(folder, environment_of(user_path, tmp_path), DEADLINE) as opened:
+    installs = bool(CHECKOUTS) and not WITH_CHECKOUTS.isdisjoint(lines)
+    found = executorch_of_this_machine() if installs else nullcontext()
+    with found, shell(folder, environment_of(user_path, tmp_path), DEADLINE) as opened:
         if page in PREPARE:
             PREPARE[page](opened)
-        if CHECKOUTS and not WITH_CHECKOUTS.isdisjoint(lines):
+        if installs:
             _with_executorch(opened)
         _execute(opened, lines)
 

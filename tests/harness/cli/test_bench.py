@@ -51,7 +51,7 @@ def test_kernels_counts_instructions_by_operator(hil: Hil, files: Files) -> None
     assert sum(one["share"] for one in row["operators"]) == pytest.approx(1)
     assert (row["reference_instructions"], row["ratio"], row["cycles"]) == (None, None, None)
     assert {(one["reference_instructions"], one["ratio"]) for one in row["operators"]} == {(None, None)}
-    assert "no ExecuTorch is installed for it" in counted["no_reference"] and counted["reference_version"] == ""
+    assert "no ExecuTorch is installed for cortex-m4" in counted["no_reference"] and counted["reference_version"] == ""
     shown = hil("inspect", "instructions", files.pte, "-t", "m4-qemu").out
     assert f" {row['instructions']} " in shown and "no reference: no ExecuTorch is installed" in shown
 

@@ -273,7 +273,7 @@ def test_boards_and_fvps_are_refused(name: str) -> None:
 def test_executorch_needs_a_prefix_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("HIL_EXECUTORCH_PREFIX", raising=False)
-    with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed for it") as caught:
+    with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed for cortex-m4") as caught:
         check(Resolved(TARGETS["m4-qemu"], TARGETS["m4-qemu"], "executorch"))
     assert "hil executorch install --cpu cortex-m4 --coverage" in caught.value.hint
     with pytest.raises(ConfigError, match="on the host count no coverage"):
