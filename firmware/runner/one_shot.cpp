@@ -93,7 +93,7 @@ bool print_failure() {
 
 bool load(const Options& options) {
   size_t size = 0;
-  const hil_memory room = hil_target_used->program;
+  const hil_memory room = hil_used_target()->program;
   if (!read_file(options.program, room, &size)) return false;
   return hil_load_program(room.data, size, options.method) || print_failure();
 }

@@ -5,7 +5,7 @@
 
 enum { MAX_EVENT = HIL_TARGET_MAX_PAYLOAD < 1024 ? HIL_TARGET_MAX_PAYLOAD : 1024 };
 
-const hil_target* hil_target_used = NULL;
+static const hil_target* in_use = NULL;
 
 static const hil_texts* texts = NULL;
 static bool is_ready = false;
@@ -25,21 +25,21 @@ static volatile uint32_t tail = 0;
 static size_t in_ring(void) {
   const size_t from = tail;
   const size_t to = head;
-  return to >= from ? to - from : to + 2 * hil_target_used->ring.size - from;
+  return to >= from ? to - from : to + 2 * in_use->ring.size - from;
 }
 
 static volatile uint8_t* ring_at(size_t place) {
-  const hil_memory ring = hil_target_used->ring;
+  const hil_memory ring = in_use->ring;
   return ring.data + (place < ring.size ? place : place - ring.size);
 }
 
 static uint32_t after(size_t place) {
-  return (uint32_t)(place + 1 == 2 * hil_target_used->ring.size ? 0 : place + 1);
+  return (uint32_t)(place + 1 == 2 * in_use->ring.size ? 0 : place + 1);
 }
 
 void hil_target_received(const uint8_t* bytes, size_t size) {
-  if (hil_target_used == NULL) return;
-  for (size_t i = 0; i < size && in_ring() < hil_target_used->ring.size; ++i) {
+  if (in_use == NULL) return;
+  for (size_t i = 0; i < size && in_ring() < in_use->ring.size; ++i) {
     *ring_at(head) = bytes[i];
     head = after(head);
   }
@@ -48,10 +48,10 @@ void hil_target_received(const uint8_t* bytes, size_t size) {
 bool hil_target_has_received(void) { return in_ring() != 0; }
 
 int hil_receive(uint8_t* bytes, size_t room, uint32_t milliseconds) {
-  if (hil_target_used->read != NULL) return hil_target_used->read(bytes, room, milliseconds);
+  if (in_use->read != NULL) return in_use->read(bytes, room, milliseconds);
   while (in_ring() == 0) {
     if (milliseconds == 0) return 0;
-    if (hil_target_used->wait != NULL) hil_target_used->wait();
+    if (in_use->wait != NULL) in_use->wait();
   }
   int count = 0;
   while ((size_t)count < room && in_ring() != 0) {
@@ -62,12 +62,14 @@ int hil_receive(uint8_t* bytes, size_t room, uint32_t milliseconds) {
 }
 
 void hil_send(const uint8_t* frame, size_t size) {
-  if (!hil_target_used->write(frame, size)) is_gone = true;
+  if (!in_use->write(frame, size)) is_gone = true;
 }
 
 bool hil_host_is_gone(void) { return is_gone; }
 
-void hil_use_target(const hil_target* target) { hil_target_used = target; }
+void hil_use_target(const hil_target* target) { in_use = target; }
+
+const hil_target* hil_used_target(void) { return in_use; }
 
 void hil_use_texts(const hil_texts* used) { texts = used; }
 
@@ -88,7 +90,7 @@ static void send(hil_event type, const hil_writer* event) {
 void hil_send_ready(void) {
   is_ready = true;
   hil_writer event = body();
-  hil_put_str(&event, hil_target_used->build_id);
+  hil_put_str(&event, in_use->build_id);
   send(HIL_EVENT_READY, &event);
 }
 
@@ -153,12 +155,12 @@ static void tell_again_and_again(int status) {
 }
 
 static HIL_NORETURN void end(int status) {
-  if (hil_target_used->end != NULL) hil_target_used->end(status);
+  if (in_use->end != NULL) in_use->end(status);
   for (;;) tell_again_and_again(status);
 }
 
 void hil_target_fatal(const char* what) {
-  if (hil_target_used == NULL) {
+  if (in_use == NULL) {
     for (;;) {  // nobody to tell
     }
   }

@@ -11,7 +11,7 @@ extern "C" {
 #define HIL_FOREVER UINT32_MAX
 
 // The target in use; NULL before hil_use_target().
-extern const hil_target* hil_target_used;
+const hil_target* hil_used_target(void);
 
 // What hil_target_start() begins with: from here on hil_target_fatal() and hil_target_fault() work.
 void hil_use_target(const hil_target* target);

@@ -70,7 +70,7 @@ static uint32_t cpuid(void) {
 static void hello(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
   if (!complete(request, reply)) return;
-  const hil_target* target = hil_target_used;
+  const hil_target* target = hil_used_target();
   hil_put_str(reply, target->build_id);
   hil_put_str(reply, target->configuration);
   hil_put_u32(reply, cpuid());
@@ -199,7 +199,7 @@ static bool holds(const uint8_t* memory, size_t room, uint32_t size, uint32_t cr
 
 // Where a program lies; NULL after the reason was put into `reply`.
 static const uint8_t* find_program(uint32_t size, uint32_t crc, hil_writer* reply) {
-  const hil_target* target = hil_target_used;
+  const hil_target* target = hil_used_target();
   if (size > target->program.size && size > target->resident_size) {
     hil_fail_room(reply, HIL_STATUS_OUT_OF_MEMORY, "program pool", size, target->program.size);
     return NULL;
@@ -344,7 +344,7 @@ static const entry table[] = {
 };
 
 static bool offers(uint8_t type) {
-  return type >= 32 || (hil_target_used->without & UINT32_C(1) << type) == 0;
+  return type >= 32 || (hil_used_target()->without & UINT32_C(1) << type) == 0;
 }
 
 void hil_handle_request(uint8_t type, uint16_t seq, hil_reader request, hil_writer* reply) {

@@ -11,7 +11,7 @@ static const uint32_t largest_frame =
 static uint32_t* word_at(uintptr_t address) { return (uint32_t*)((address + 3) & ~(uintptr_t)3); }
 
 static uint32_t* lowest(void) {
-  return word_at((uintptr_t)hil_target_used->stack.data - hil_target_used->stack_guard);
+  return word_at((uintptr_t)hil_used_target()->stack.data - hil_used_target()->stack_guard);
 }
 
 static void fill(uint32_t* from, const uint32_t* to) {
@@ -20,7 +20,7 @@ static void fill(uint32_t* from, const uint32_t* to) {
 
 // Out of line, so that its own frame, the lowest in use, is above the stack pointer that it reads.
 __attribute__((noinline)) void hil_fill_stack(bool with_guard) {
-  const hil_memory stack = hil_target_used->stack;
+  const hil_memory stack = hil_used_target()->stack;
   if (stack.size == 0) return;
   uintptr_t stack_pointer;
   __asm volatile("mov %0, sp" : "=r"(stack_pointer));
@@ -31,7 +31,7 @@ __attribute__((noinline)) void hil_fill_stack(bool with_guard) {
 }
 
 size_t hil_stack_used(void) {
-  const hil_memory stack = hil_target_used->stack;
+  const hil_memory stack = hil_used_target()->stack;
   if (stack.size == 0) return 0;
   const uint32_t* top = word_at((uintptr_t)stack.data + stack.size - 3);
   const uint32_t* mark = lowest();

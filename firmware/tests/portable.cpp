@@ -546,8 +546,8 @@ TEST_CASE("an average of volumes counts padding, or not, or divides by what is g
        {std::tuple{true, 0, 8.0f}, {false, 0, 1.0f}, {true, 2, 2.0f}}) {
     Call corners = average({2}, 1, counts, divisor, {1, 1, 2, 2, 2});
     REQUIRE(corners.run() == "");
-    std::vector<float> expected;
-    for (const float item : items) expected.push_back(item / by);
+    std::vector<float> expected = items;
+    for (float& item : expected) item /= by;
     CHECK(corners.result<float>() == expected);
   }
   Call padding = average({1}, 1, true, 0, {1, 1, 4, 4, 4});

@@ -47,13 +47,13 @@ void et_pal_init(void) {}
 }
 
 et_timestamp_t et_pal_current_ticks(void) {
-  const hil_target* target = hil_target_used;
+  const hil_target* target = hil_used_target();
   if (target == nullptr || target->now == nullptr) return 0;
   return target->since != nullptr ? target->since(0) : target->now();
 }
 
 et_tick_ratio_t et_pal_ticks_to_ns_multiplier(void) {
-  const uint32_t hz = hil_target_used != nullptr ? hil_target_used->tick_hz : 0;
+  const uint32_t hz = hil_used_target() != nullptr ? hil_used_target()->tick_hz : 0;
   return {1000000000, hz == 0 ? 1 : hz};
 }
 
