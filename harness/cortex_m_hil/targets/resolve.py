@@ -59,7 +59,9 @@ class Resolved:
     @property
     def label(self) -> str:
         """Return a description of what runs, for headers, tables and reports."""
-        return f"{self.display_name} · {self.runtime} ({executes(self.runtime, self.target)})"
+        own = self.target.firmware
+        firmware = f"own firmware {own.elf.name}, " if own is not None else ""
+        return f"{self.display_name} · {firmware}{self.runtime} ({executes(self.runtime, self.target)})"
 
 
 def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
@@ -133,6 +135,8 @@ def _automatic(target: Target, counts: bool) -> _Runtime:
     """
     if target.cpu == HOST.name or prefixes.is_unwanted():  # the host's ExecuTorch has no Cortex-M operators
         return _Runtime("builtin")
+    if target.firmware is not None:  # it has the one that its entry names
+        return _Runtime("builtin")
     install = prefixes.find_install(target, counts)
     if install is None:
         missing = prefixes.not_found(target, counts)
@@ -143,7 +147,8 @@ def _automatic(target: Target, counts: bool) -> _Runtime:
     except HarnessError as error:
         hint = error.hint.removesuffix(f"; {prefixes.DOCS}")
         where = "" if error.message.startswith(install.origin) else f"{install.origin}: "
-        return _Runtime("builtin", "; ".join(filter(None, (where + error.message, hint))), has_misfit=True)
+        why = "; ".join(filter(None, (where + error.message, hint)))
+        return _Runtime("builtin", why, has_misfit=not prefixes.is_for_other_cpus(install, target.cpu))
     return _Runtime("executorch")
 
 
