@@ -130,7 +130,7 @@ def open(
     name: str,
     *,
     targets: Mapping[str, Target] | None = None,
-    runtime: str = "builtin",
+    runtime: str = "auto",
     require_fvp: bool = False,
     timeout_multiplier: float = 1.0,
     redzones: bool = False,
@@ -142,7 +142,8 @@ def open(
     Args:
         name: of a target, such as `m4-qemu`.
         targets: the targets to choose from, by name; None: `load_targets()`.
-        runtime: what executes programs: `builtin`, or `executorch` (an ExecuTorch that you installed for the CPU).
+        runtime: what executes programs: `builtin`, `executorch` (one installed for the CPU), or `auto`: what the
+            target's entry says, else ExecuTorch where one is installed and fits, else `builtin`.
         require_fvp: an FVP that is not installed is a ToolchainError; else the target's fallback takes its place.
         timeout_multiplier: stretches the 30 s of engine time that a program may take; 0.01 to 1000.
         redzones: plan memory that no tensor owns around every tensor, and watch it in every run.
@@ -578,6 +579,13 @@ class OpenTarget:
         if task.linted:
             self._occurred(flow.judge_on_executorch(self.dut, task.program, task.known, task.expected))
 
+    def _note_acceptance(self, task: BundleTask, error: VerdictError) -> None:
+        """Note where the caller accepts all that the lint refuses: then the verdict is an expected one."""
+        if error.causes and {*error.causes} <= {*task.known}:
+            names = ", ".join(known_bug(one) if isinstance(one, int) else f"no {one}" for one in error.causes)
+            error.accepted = f"accepted: {names}"
+            self._occurred(frozenset(error.causes))
+
     def _judge_budget(self, task: BundleTask, result: RunResult, what: str = "") -> None:
         self._unjudged = False
         if task.budget is not None:
@@ -686,9 +694,13 @@ class OpenTarget:
             program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             given = [_host(program, _frame(number, inputs), quantizer) for number, inputs in enumerate(frames)]
             task = self._task(program, program.inputs, lint=lint, known=known)
-            streamed = flow.stream_frames(
-                self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
-            )
+            try:
+                streamed = flow.stream_frames(
+                    self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
+                )
+            except VerdictError as error:
+                self._note_acceptance(task, error)
+                raise
             streamed = replace(streamed, saturated=quantizer.share)
             self._ran(program, streamed.as_run())
             self._judge_stream(task, given, streamed)
@@ -712,6 +724,7 @@ class OpenTarget:
         program: Program,
         inputs: tuple[Any, ...] | list[Any] | None = None,
         *,
+        method: str = "",
         quantize_inputs: bool = False,
     ) -> Localization:
         """Step a program on the target to find the operator that departs first from the references, and those at fault.
@@ -719,6 +732,7 @@ class OpenTarget:
         Args:
             program: from `lower`; one that came from the cache is lowered once more for its graph.
             inputs: as `run` takes them. None: the program's example inputs.
+            method: as in `run`; what `lower` makes has one method.
             quantize_inputs: as in `run`.
 
         Returns:
@@ -726,12 +740,12 @@ class OpenTarget:
             graph" or "quantisation is coarse here". `lines()` is both as text.
 
         Raises:
-            ConfigError: the program has no references, or the inputs do not fit it.
+            ConfigError: the program has no references, the inputs do not fit it, or there is no such method.
             HarnessError: the errors of `run` too; a fault and a hang have the name of their operator.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            quantizer = flow.InputQuantizer(quantize_inputs)
+            program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             found = localize(self.dut, program, None if inputs is None else _host(program, inputs, quantizer))
             return replace(found, saturated=quantizer.share)
 
@@ -798,19 +812,12 @@ class _Attempt:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, VerdictError):
-            self._note_acceptance(error)
+            self._target._note_acceptance(self._task, error)
             self._target._failed(self._task, error, self._checked)
         elif error is None:
             self._target._passed(self._task, self._checked)
             if not self._task.linted:
                 self._target._tell_what_lint_refuses(self._task.program)
-
-    def _note_acceptance(self, error: VerdictError) -> None:
-        """Note where the caller accepts all that the lint refuses: then the verdict is an expected one."""
-        if error.causes and {*error.causes} <= {*self._task.known}:
-            names = ", ".join(known_bug(one) if isinstance(one, int) else f"no {one}" for one in error.causes)
-            error.accepted = f"accepted: {names}"
-            self._target._occurred(frozenset(error.causes))
 
 
 def _chosen(program: Program, method: str) -> Program:

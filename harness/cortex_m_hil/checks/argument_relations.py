@@ -151,23 +151,25 @@ def neighbouring_indices(call: OperatorCall) -> str:
     return ""
 
 
-@of_bug(35)
-def every_window_has_a_pixel(call: OperatorCall) -> str:
-    """Check that no window of a dilated pool lies in the padding alone.
+def every_window_has_a_pixel(*dimensions: str) -> Relation:
+    """Return a relation by which no window of a dilated max pool over these last dimensions lies in the padding alone.
 
     Such a window has no largest pixel, and each runtime gives another number for it.
     """
-    lists = [call.ints(at) for at in (1, 2, 3, 4)]
-    if any(one is not None and len(one) not in (0, 1, 2) for one in lists):
-        return ""  # the runner says what is wrong with it
-    kernel, stride, padding, dilation = (tuple(one or ()) for one in lists)
-    windows = (kernel, stride or kernel, padding or (0,), dilation or (1,))
-    for dim, name in enumerate(("height", "width")):
-        size, steps, step, edge, spread = (
-            call["self"].shape[2 + dim], *(one[dim] if len(one) == 2 else one[0] for one in windows)
-        )  # fmt: skip
-        for at in range(call["out"].shape[2 + dim]):
-            first = at * step - edge
-            if not any(0 <= first + spread * one < size for one in range(steps)):
-                return f"a window lies in the padding alone ({name}: the one at {first}), and has no largest pixel"
-    return ""
+
+    @of_bug(35)
+    def relation(call: OperatorCall) -> str:
+        lists = [tuple(call.ints(at) or ()) for at in (1, 2, 3, 4)]
+        kernel, stride, padding, dilation = lists
+        if not kernel or any(len(one) not in (0, 1, len(dimensions)) for one in lists):
+            return ""  # the runner says what is wrong with it
+        given = (kernel, stride or kernel, padding or (0,), dilation or (1,))
+        windows = [one * (len(dimensions) // len(one)) for one in given]
+        shapes = [call[name].shape[-len(dimensions) :] for name in ("self", "out")]
+        for name, size, count, steps, step, edge, spread in zip(dimensions, *shapes, *windows, strict=False):
+            for first in (at * step - edge for at in range(count)):
+                if not any(0 <= first + spread * one < size for one in range(steps)):
+                    return f"a window lies in the padding alone ({name}: the one at {first}), and has no largest pixel"
+        return ""
+
+    return relation

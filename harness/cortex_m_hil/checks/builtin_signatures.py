@@ -120,9 +120,11 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     ),
     "aten::linear.out": signature("0 input float32 rows, 1 weight float32 rows, 2 bias? float32, -1 out float32 rows"),
     "aten::max_pool2d_with_indices.out": signature(
-        "0 self int8|float32, 6 out =self, 7 indices int64", arguments.every_window_has_a_pixel
+        "0 self int8|float32, 6 out =self, 7 indices int64", arguments.every_window_has_a_pixel("height", "width")
     ),
-    "aten::max_pool3d_with_indices.out": signature("0 self float32, 6 out =self, 7 indices int64"),
+    "aten::max_pool3d_with_indices.out": signature(
+        "0 self float32, 6 out =self, 7 indices int64", arguments.every_window_has_a_pixel("depth", "height", "width")
+    ),
     "aten::native_layer_norm.out": _normalises("2 weight? float32, 3 bias? float32", "rows"),
     "aten::remainder.Scalar_out": signature(f"0 self {_NUMBERS}, -1 out =self", arguments.number_is_of("self", 1)),
     "aten::scalar_tensor.out": signature(f"-1 out {_ITEMS}", arguments.number_is_of("out", 0)),

@@ -30,7 +30,7 @@ def accepted_causes(causes: Collection[int | str]) -> tuple[int | str, ...]:
         ConfigError: one is neither.
     """
     for one in causes:
-        is_number = isinstance(one, int) and one in KNOWN_BUGS
+        is_number = type(one) is int and one in KNOWN_BUGS
         if not is_number and not (isinstance(one, str) and "::" in one):
             hint = "the number of a row of hil docs known_bugs, or the name of an operator such as aten::linear.out"
             raise ConfigError(f"known: {shown(one)} is no known bug of ExecuTorch", hint=hint)

@@ -15,13 +15,11 @@ _INSTEAD: Final = {
     "hardswish": "x * torch.nn.functional.relu6(x + 3) / 6",
     "hardsigmoid": "torch.nn.functional.relu6(x + 3) / 6",
     "adaptive_max_pool2d": "max_pool2d, with the sizes of its window and stride",
-}
-"""Expressions that compute the same with supported operators, by the operator's name in ATen."""
-ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
-_ONLY_IN_BUILTIN: Final = {
     "linear": "x @ layer.weight.T + layer.bias, or quantise it",
     "silu": "x * torch.sigmoid(x), or quantise it",
 }
+"""Expressions that compute the same with supported operators, by the operator's name in ATen."""
+ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
 _IN_BUILTIN: Final = "the runtime builtin has it; so may another ExecuTorch (hil docs runtimes)"
 _OTHERS: Final = "the same with other operators of torch"
 _ON_SIZES: Final = frozenset({"aten::sym_size.int", "executorch_prim::et_view.default"})
@@ -33,15 +31,15 @@ def hint(operator: str, runtime: str = "builtin") -> str:
     """Return the next step where that runtime's runner lacks an operator."""
     if operator in _ON_SIZES:
         return _FIXED
-    name = operator.partition("::")[2].partition(".")[0]
+    instead = _INSTEAD.get(operator.partition("::")[2].partition(".")[0])
     in_builtin = signature_of(operator, "builtin") is not None
-    if runtime != "builtin" and in_builtin and name not in _INSTEAD:
-        return f"write {_ONLY_IN_BUILTIN[name]}; {_IN_BUILTIN}" if name in _ONLY_IN_BUILTIN else _IN_BUILTIN
+    if runtime != "builtin" and in_builtin:
+        return f"write {instead}; {_IN_BUILTIN}" if instead else _IN_BUILTIN
     known = executorch_portable_operators()
     if not operator.startswith("aten::") or not known or operator in known:
         return ELSEWHERE
     lacking = "lack it" if in_builtin else "lack it too, so no runtime runs it"
-    return f"ExecuTorch's portable kernels {lacking}: write {_INSTEAD.get(name, _OTHERS)}"
+    return f"ExecuTorch's portable kernels {lacking}: write {instead or _OTHERS}"
 
 
 def executorch_lacks(operator: str) -> bool:

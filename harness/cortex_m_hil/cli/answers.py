@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import typer
 
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError, WouldFailOnExecuTorch
 
 SCHEMA_VERSION: Final = 1  # version of the JSON objects: raised when a field is removed, renamed, or redefined
 _ACCEPTING: Final = re.compile(r"known=\[([^\]]*)\]")  # of `checks.executorch_verdict`
 _CAUSE: Final = re.compile(r"[\w:.]+")
-OK, NO, CANNOT_TELL, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 
 
 def json_fields(fields: Mapping[str, str], *, each: str = "") -> str:

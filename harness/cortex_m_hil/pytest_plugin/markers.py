@@ -20,6 +20,7 @@ from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.memory import parse_size
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.runtimes import RUNTIMES
 
 DESCRIPTIONS: Final = (
     'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',
@@ -221,7 +222,8 @@ def hil_budget(
 
     def limited(resolved: Resolved) -> Budget | None:
         known = [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]
-        if not fnmatch.filter(known, pattern):  # else a misspelt name would be a budget that nobody judges
+        every = [*known, *(f"{name}-{runtime}" for name in known for runtime in RUNTIMES)]
+        if not fnmatch.filter(every, pattern):  # else a misspelt name would be a budget that nobody judges
             what = f"hil_budget({shown(pattern)}): no target has such a name"
             raise ConfigError(what, hint=did_you_mean(pattern, {*known}))
         return limits if matches(resolved) else None
@@ -254,7 +256,12 @@ def _matching(pattern: str) -> Callable[[Resolved], bool]:
     """
     if not isinstance(pattern, str):
         raise TypeError(f"a target's name or a pattern, not {shown(pattern)}")
-    return lambda resolved: any(fnmatch.fnmatch(name, pattern) for name in (resolved.name, resolved.target.name))
+    return lambda resolved: bool(fnmatch.filter(_names(resolved), pattern))
+
+
+def _names(resolved: Resolved) -> list[str]:
+    """Return what a pattern may match: the target that was asked for, with and without the runtime, or that runs."""
+    return [resolved.name, resolved.target.name, resolved.name_with_runtime]
 
 
 _EXAMPLES: Final[Mapping[str, str]] = {

@@ -83,7 +83,7 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     written: dict[str, str] = {}
     try:
         found = shrink(
-            origin.part, judge, budget=budget, calibrated=origin.calibrated,
+            origin.part, judge, budget=budget, calibrated=origin.calibrated, had_io=origin.had_io,
             told=lambda line: _tell(item, {"test": item.nodeid, "progress": line, **written}),
             kept=lambda found: written.update(_write(item, failure, origin.options, found)),
         )  # fmt: skip

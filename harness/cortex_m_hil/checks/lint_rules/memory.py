@@ -77,7 +77,7 @@ def banks(subject: LintSubject) -> Iterator[LintFinding]:
     """Yield the banks that are smaller than what the memory plan puts there, and planned buffers without a bank."""
     file, target, memory = subject.file, subject.target, subject.target.board.memory
     names, rooms = [bank.region for bank in memory.banks], memory.bank_rooms(file.size)
-    for number, nbytes in enumerate(memory.buffers_of_banks(file.planned_sizes)):
+    for number, nbytes in enumerate(file.bytes_in_banks(memory)):
         if number >= len(names):
             if nbytes:
                 yield _without_bank(subject, number + 1, nbytes)
@@ -86,7 +86,8 @@ def banks(subject: LintSubject) -> Iterator[LintFinding]:
         if nbytes <= room:
             continue
         bank = names[number] if several else ""
-        what = f"{_named(file)}: planned buffer {number + 1} needs" if several else "the tensors need"
+        more = " with inputs and outputs" if file.unplanned and number == memory.unplanned_bank else ""
+        what = f"{_named(file)}: planned buffer {number + 1}{more} needs" if several else "the tensors need"
         there = f"bank {bank} of {target.name}" if several else target.name
         shortage = Shortage("planned", nbytes, room, target, file, subject.program.named, bank)
         problem, hint = f"{nbytes - room} too many", shortage.hint()

@@ -16,6 +16,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
     EvaluationPlan,
     Job,
     ModelTask,
+    count_saturation,
     jobs_of,
     task_of,
 )
@@ -29,8 +30,8 @@ from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
 from cortex_m_hil.cli.options import (
+    EvaluatedOptions,
     Known,
-    MethodOption,
     NoLint,
     QuantizeInputs,
     SeveralTargets,
@@ -45,6 +46,7 @@ from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted, shown
 from cortex_m_hil.flow import judge_on_executorch
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -108,7 +110,10 @@ class SampleOptions:
             "model, method, data": "the arguments of the call; method is empty if none was named",
             "task": "classes or anomaly",
             "input_note": "a note if integers of the data were converted to floats without a scale; else empty",
-            "saturated": "with --quantize-inputs, the share of the quantised values that saturated; else null",
+            "saturated": (
+                "with --quantize-inputs, or of a module with --io int8, the share of the quantised values that "
+                "saturated; else null"
+            ),
             "outcome, samples, left": (
                 "complete, under way, or ended early by an error; how many samples are done, and left"
             ),
@@ -146,7 +151,7 @@ def evaluate(
     wanted: ThresholdOptions,
     on: TargetOptions,
     led: CampaignOptions,
-    of: MethodOption,
+    of: EvaluatedOptions,
     layout: Annotated[
         str, typer.Option("--layout", help="Memory layout to lower a module for: channels_last or explicit")
     ] = "",
@@ -164,7 +169,7 @@ def evaluate(
     choice, accepted = on.choose(target), accepted_on_command_line(known)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with led.store() as kept:
-        found = EvaluatedModel(model, layout, of.method)
+        found = EvaluatedModel(model, layout, of.method, of.io_of(model))
         raw = given.meaning
         samples = read_data_set(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
@@ -174,9 +179,7 @@ def evaluate(
         plan = EvaluationPlan(
             model, str(given.data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
         )
-        say(_heading(found, samples, raw))
-        if found.has_references and (told := left_in_float(first, layout)):
-            say(told)
+        _announce(found, layout, first, samples, raw)
         fields = plan.as_fields()
         campaign = Campaign.go_on(kept, KIND, fields, lambda one: one.plan == fields)
         with campaign.folder(), Evaluation(jobs, samples, task) as evaluation:
@@ -187,6 +190,15 @@ def evaluate(
     asked_of = {"model": model, "method": of.method, "data": given.data}
     asked_of |= {"input_note": samples.input_note, "saturated": raw.quantizer.share}
     raise typer.Exit(_print_answers(reports, resolved, asked_of, lint))
+
+
+def _announce(model: EvaluatedModel, layout: str, program: Program, samples: DataSet, raw: Raw) -> None:
+    """Print what is evaluated; of a module also what its quantisation left in float."""
+    if model.has_references:
+        count_saturation(program, samples, raw.quantizer)
+    say(_heading(model, samples, raw))
+    if model.has_references and (told := left_in_float(program, layout)):
+        say(told)
 
 
 def _on_executorch(job: Job, known: Sequence[int | str]) -> str:

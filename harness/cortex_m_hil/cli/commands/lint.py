@@ -8,8 +8,9 @@ from typing import Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
-from cortex_m_hil.cli.answers import NO, OK, Answer, hint_for_commands, json_fields, log_of_errors
+from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import Known, MethodOption, Pte, RuntimeOptions, SeveralTargets, accepted_on_command_line
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target
 from cortex_m_hil.errors import ToolchainError
@@ -111,8 +112,8 @@ def _finding(finding: LintFinding) -> str:
 def _planned(file: PteFile, memory: Memory) -> str:
     """Return the planned bytes and those there are, of each bank where there are several."""
     if len(memory.banks) == 1:
-        return f"{file.planned_bytes} of {memory.planned} planned bytes"
-    taken = zip(memory.buffers_of_banks(file.planned_sizes), memory.banks, strict=True)
+        return f"{file.bytes_in_banks(memory)[0]} of {memory.planned} planned bytes"
+    taken = zip(file.bytes_in_banks(memory), memory.banks, strict=True)
     return ", ".join(f"{nbytes} of {bank.size} planned bytes in bank {bank.region}" for nbytes, bank in taken)
 
 

@@ -140,9 +140,7 @@ def run(
     if qtol is not None:
         programs = [(in_quanta(program), source) for program, source in programs]
     check_outputs(loaded, outputs or [])
-    if outputs and len(choice.names) * len(programs) > 1:
-        what = "target" if len(choice.names) > 1 else "test case"
-        raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
+    _check_one_run(outputs, len(choice.names), len(programs))
     orders = [
         _Order(
             pte, program, source, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or (),
@@ -160,6 +158,13 @@ def run(
         if loaded.cases:
             answer_each_case(choice.names, len(orders), ask)
         answer_each(choice.names, ask)
+
+
+def _check_one_run(outputs: Sequence[Path] | None, targets: int, cases: int) -> None:
+    """Check that outputs are written by a single run. Raises ConfigError."""
+    if outputs and targets * cases > 1:
+        what = "target" if targets > 1 else "test case"
+        raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
 
 
 def _expects(program: Program) -> bool:

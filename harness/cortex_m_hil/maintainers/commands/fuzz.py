@@ -10,8 +10,9 @@ from typing import Annotated, Final
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import NO, OK, Answer, end, json_fields, say
+from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import StoreFile, leading
+from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, Method, TargetOptions, Targets, folder_to_write, within
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.errors import ConfigError

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign
-from cortex_m_hil.cli.options import TargetOptions, runtimes_of
+from cortex_m_hil.cli.options import TargetOptions
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
@@ -32,6 +32,7 @@ from cortex_m_hil.maintainers.networks.network_campaign import (
 )
 from cortex_m_hil.maintainers.networks.network_judge import kind_of_reason
 from cortex_m_hil.maintainers.networks.network_worker import NetworkOutcome, unpacked
+from cortex_m_hil.targets.runtimes import select_runtimes
 from cortex_m_hil.targets.target import HardwareLauncher
 
 KIND: Final = "fuzz models"
@@ -45,7 +46,7 @@ def network_plan(target: str, runtime: str, count: int, seed: int, file: Path | 
         ConfigError: a target or runtime does not exist, or a target is a board.
         ToolchainError: a target cannot be run here.
     """
-    runtimes = tuple(runtimes_of([runtime]))
+    runtimes = tuple(select_runtimes([runtime]))
     for one in runtimes:
         choice = TargetOptions(runtime=one, targets_file=file).choose([target])
         for name in choice.names:
