@@ -482,7 +482,7 @@ def opened() -> Iterator[dict[str, api.OpenTarget]]:
     known = load_targets(Path(__file__).with_name("models_targets.yaml"))
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(api.open(name, targets=known, timeout_multiplier=LONGER))
+            name: stack.enter_context(api.open(name, targets=known, runtime="builtin", timeout_multiplier=LONGER))
             for name in (*TARGETS, LARGER)
         }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import unittest
 
 import pytest
-import torch
 
 import models_table as made
 from cortex_m_hil.checks.comparison_result import Comparison, Figures, Finding, FindingKind
@@ -139,6 +138,8 @@ def test_an_obstacle_has_an_owner(error: HarnessError, owner: str) -> None:
 
 
 def test_smaller_inputs_have_half_the_batch_and_then_half_the_height_and_width() -> None:
+    import torch
+
     made_smaller, inputs = [], (torch.zeros(3, 3, 64, 80), torch.zeros(3, 1, 64, 64))
     while (smaller := made.halved(inputs)) is not None:
         inputs = smaller

@@ -38,7 +38,7 @@ class Family:
     """``exact``: ExecuTorch's kernels give the same bits; where not, their libm or order of a sum differs.
 
     ``layout``: images stay contiguous, as ExecuTorch's kernels need them, unless the lowering refuses that.
-    ``in_executorch``: its portable library has them all, which leaves linear and silu to other libraries.
+    ``in_executorch``: its portable library has them all.
 
     ``known``: bugs of ExecuTorch that it shows in that layout, and operators that ExecuTorch lacks.
 
@@ -355,6 +355,12 @@ def _states(rank: int) -> tuple[nn.Module, Tensors]:
     return Sum(x), (x,)
 
 
+# Operators that ExecuTorch's portable library has not.
+_OF_LAYERS = ("aten::hardsigmoid.out", "aten::hardswish.out", "aten::linear.out", "aten::silu.out")
+_OF_VOLUMES = ("aten::_adaptive_avg_pool3d.out", "aten::adaptive_max_pool2d.out", "aten::adaptive_max_pool3d.out",
+               "aten::avg_pool3d.out", "aten::max_pool3d_with_indices.out")  # fmt: skip
+_BAGS = ("aten::_embedding_bag.out", "aten::_embedding_bag_forward_only.out")
+
 FAMILIES = {
     "numbers": Family(_numbers),
     "roundings": Family(_roundings),
@@ -371,11 +377,11 @@ FAMILIES = {
     "products": Family(_products, exact=False),
     "layers": Family(_layers, exact=False),
     "channels": Family(_channels),
-    "dense": Family(_dense, exact=False, in_executorch=False, known=("aten::linear.out", "aten::silu.out")),
+    "dense": Family(_dense, exact=False, in_executorch=False, known=_OF_LAYERS),
     "convolutions": Family(_convolutions, layout="channels_last", known=(43,)),
     "pools": Family(_pools, layout="channels_last"),
-    "volumes": Family(_volumes, in_executorch=False),
-    "bags": Family(_bags, in_executorch=False),
+    "volumes": Family(_volumes, in_executorch=False, known=_OF_VOLUMES),
+    "bags": Family(_bags, in_executorch=False, known=_BAGS),
     "enlargements": Family(_enlargements),
     "fills": Family(_fills),
     "states": Family(_states),
@@ -407,7 +413,6 @@ ULPS = 8 * float(np.finfo(np.float32).eps)
 
 
 _FEW_DIMENSIONS = ("aten::arange.start_out", "aten::scalar_tensor.out")
-_BAGS = ("aten::_embedding_bag.out", "aten::_embedding_bag_forward_only.out")
 _TWO_OR_THREE = (*_FEW_DIMENSIONS, *_BAGS, "aten::addmm.out", "aten::as_strided_copy.out", "aten::bmm.out",
                  "aten::embedding.out", "aten::mm.out")  # fmt: skip
 _VIEWS = ("aten::squeeze_copy.dims_out", "aten::unsqueeze_copy.out")

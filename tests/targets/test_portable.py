@@ -24,7 +24,7 @@ def exported(family: str) -> Exported:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family(hil: Hil, family: str) -> None:
     if hil.dut.resolved.runtime == "executorch" and not FAMILIES[family].in_executorch:
-        pytest.skip("ExecuTorch's portable library has neither linear nor silu")
+        pytest.skip("ExecuTorch's portable library lacks some of these")
     program = hil.lower(exported(family), quantize=False)
     hil.verify(program, Tolerance(atol=1e-6, rtol=1e-5, eager_sqnr=100.0), known=FAMILIES[family].known)
 
