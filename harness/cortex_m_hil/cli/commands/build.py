@@ -53,7 +53,7 @@ def build(
     """Build the runner for each target. What was built before is found in the cache."""
     if library is not None:
         write_target_library(library)
-        text = f"library   {library}\nnext      the README in {library / Path(MAKEFILE).parent}"
+        text = f"library   {library}\nnext      README and hil_target.h in {library / Path(MAKEFILE).parent}"
         end(Answer(text, {"library": library}))
 
     def ask(resolved: Resolved) -> Answer:
