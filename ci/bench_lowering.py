@@ -114,11 +114,11 @@ def _one_process(modules: Sequence[str]) -> dict[str, Any]:
             load_torch()
         with stage_of("executorch"):
             executorch_api()
-    found = {name: {"first": _once(name), "again": _once(name), "cpu": _cpu_seconds(name)} for name in modules}
+    found = {name: {"first": _once(name), "again": _once(name), "cpu": cpu_seconds(name)} for name in modules}
     return {"imports": imports, "modules": found}
 
 
-def _cpu_seconds(name: str) -> dict[str, float]:
+def cpu_seconds(name: str) -> dict[str, float]:
     """Return the CPU seconds of lowering a module for every ISA class, here and ExecuTorch's way; both did it before.
 
     Other processes on this machine change these less than seconds of a clock.

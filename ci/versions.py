@@ -5,9 +5,9 @@
     make versions VERSIONS=newest                # what pip installs today
 
 Each has an environment of its own for as long as it takes, some gigabytes, in which run: `hil doctor`, the README's
-first test, the quick tests, a sample of tests/targets on three targets, whose programs are compared with those of the
-versions in constraints.txt, and the lowering of a network, against ExecuTorch's own way. Each row goes into the docs as
-it comes; logs and programs stay in build/versions. The exit status is 1 if anything failed.
+first test, the quick tests, a sample of tests/targets on three targets, and `ci/lowered_programs.py`, whose programs
+are compared with those of the versions in constraints.txt, and its costs with ExecuTorch's own way. Each row goes into
+the docs as it comes; logs and programs stay in build/versions. The exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BUILD: Final = ROOT / "build" / "versions"
 PAGE: Final = ROOT / "docs" / "runtimes.md"
 TARGETS: Final = "m55-qemu,m4-qemu,m0-qemu"
-NETWORK: Final = "ds_cnn"  # whose lowering is timed
 SAMPLE: Final = "test_linear or test_network or test_channels_last or test_mixed or depthwise or pool or lstm or frames"
 DEADLINE: Final = 3600.0  # seconds for one step
 COLUMNS: Final = (
@@ -133,20 +132,12 @@ class Trial:
         (self.folder / "test_head.py").write_text(head[1])
         yield self._tests("first", f"--target={TARGETS}", str(self.folder / "test_head.py"))
         yield self._tests("quick", "-n", self._jobs, *self._quick)
-        shutil.rmtree(self._programs, ignore_errors=True)
-        kept = ("--keep-programs", str(self._programs), "-k", self._sample)
-        yield self._tests("targets", "-n", self._jobs, f"--target={TARGETS}", "tests/targets", *kept)
-        yield self._same_programs()
-        yield self._lowering()
-
-    @property
-    def _programs(self) -> Path:
-        return self.folder / "programs"
+        yield self._tests("targets", "-n", self._jobs, f"--target={TARGETS}", "tests/targets", "-k", self._sample)
+        yield from self.lowered()
 
     def _installed(self, package: str) -> str:
-        done = self._run(f"version-{package}", self.python, "-m", "pip", "show", package)
-        found = re.search(r"^Version: ([^+\s]+)", done, re.MULTILINE)
-        return found[1] if found else "none"
+        tell = f"from importlib.metadata import version; print(version({package!r}).partition('+')[0])"
+        return _last(self._run(f"version-{package}", self.python, "-c", tell))
 
     def _doctor(self) -> Result:
         said = self._run("doctor", self.python, "-m", "cortex_m_hil.cli", "doctor", "--json")
@@ -162,25 +153,18 @@ class Trial:
         said = self._run(step, self.python, "-m", "pytest", "-q", "--disable-warnings", *arguments)
         return counted(_last(said))
 
-    def _same_programs(self) -> Result:
-        """Compare the programs with those of the pinned versions, and say in what they differ."""
-        pinned = {path.name: path for path in sorted((BUILD / PINNED.name / "programs").glob("*.pte"))}
-        both = [path for path in sorted(self._programs.glob("*.pte")) if path.name in pinned]
-        told = {path.name: difference(path.read_bytes(), pinned[path.name].read_bytes()) for path in both}
-        (self.folder / "differences").write_text("".join(f"{name}: {what}\n" for name, what in told.items() if what))
-        found = Counter(told.values())
-        same = found.pop("", 0)
-        others = ", ".join(f"{number} {what}" for what, number in found.most_common())
-        return Result(f"{same} of {len(both)}" + (f"; {others}" if others else ""), fine=bool(both))
-
-    def _lowering(self) -> Result:
-        command = (self.python, str(ROOT / "ci" / "bench.py"), "lowering", NETWORK, "--runs", "1", "--json")
-        said = self._run("lowering", *command)
+    def lowered(self) -> Iterator[Result]:
+        """Yield in what programs differ from those of the pinned versions, and the cost of a lowering."""
+        folder = self.folder / "lowered"
+        shutil.rmtree(folder, ignore_errors=True)
+        said = self._run("lowered", self.python, str(ROOT / "ci" / "lowered_programs.py"), str(folder))
         try:
-            (found,) = json.loads(said)["modules"]
-        except (ValueError, KeyError):
-            return Result(_last(said), fine=False)
-        return Result(f"{found['cpu'] / found['upstream_cpu']:.2f}", fine=True)
+            cost = json.loads(said)
+        except ValueError:
+            yield from (Result(_last(said), fine=False), Result("-", fine=False))
+            return
+        yield compared(folder, BUILD / PINNED.name / "lowered")
+        yield Result(f"{cost['here'] / cost['upstream']:.2f}", fine=True)
 
     def _run(self, step: str, *command: str) -> str:
         """Return what a command says, whatever its exit status; it and its errors stay in a log."""
@@ -217,6 +201,17 @@ def counted(line: str) -> Result:
 
 
 # --- programs ------------------------------------------------------------------------------------------------
+
+
+def compared(folder: Path, pinned: Path) -> Result:
+    """Return how many programs are the same as the pinned versions', and what the others differ in, by kind."""
+    found = Counter[str]()
+    for path in sorted(pinned.glob("*.pte")):
+        other = folder / path.name
+        found[difference(other.read_bytes(), path.read_bytes()) if other.exists() else "refused"] += 1
+    count, same = found.total(), found.pop("", 0)
+    others = "".join(f"; {number} {what}" for what, number in found.most_common())
+    return Result(f"{same} of {count}{others}", fine=count > 0)
 
 
 def difference(one: bytes, other: bytes) -> str:
@@ -277,7 +272,7 @@ def main() -> None:
     chosen = [one for one in every if any(fnmatch.fnmatchcase(one.name, name) for name in options.names)]
     if not chosen:
         raise SystemExit(f"no such versions; there are {', '.join(one.name for one in every)}")
-    if PINNED not in chosen and not (BUILD / PINNED.name).exists():
+    if PINNED not in chosen and not (BUILD / PINNED.name / "lowered").exists():
         chosen.insert(0, PINNED)
     fine = [_try(one, options) for one in chosen]
     sys.exit(not all(fine))

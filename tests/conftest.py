@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import site
 import subprocess
 import sys
 import venv
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+from cortex_m_hil.errors import ToolchainError
 from installed import hide_executorch
 from paths import REPOSITORY
 from preloaded import __file__ as preloaded_program
@@ -55,6 +58,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("first_only") and name in seen:
             item.add_marker(pytest.mark.slow)
         seen.add(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skip a test on a feature that an older ExecuTorch than the pinned one lacks, with the harness's reason."""
+    try:
+        return (yield)
+    except ToolchainError as error:
+        import wheel  # and torch with it
+
+        if re.match(r"executorch \S+ has no ", error.message) and wheel.is_older():
+            pytest.skip(error.message)
+        raise
 
 
 @pytest.fixture(scope="session")

@@ -8,13 +8,17 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import re
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import torch
+from packaging.version import Version
+
+from paths import REPOSITORY
 
 _NAMESPACE: Final = "cortex_m::"
 
@@ -33,6 +37,20 @@ def require(operators: Iterable[str], *, layout: str = "channels_last", argument
             pytest.skip(f"{installed} has no {name}")
         if argument and argument not in known[name]:
             pytest.skip(f"{installed} has no {name} with {argument}")
+
+
+def needed(module: str, name: str) -> Any:
+    """Return a name of one of executorch's modules; skip the test where it has none."""
+    found = getattr(importlib.import_module(module), name, None)
+    if found is None:
+        pytest.skip(f"executorch {version('executorch')} has no {name}")
+    return found
+
+
+def is_older() -> bool:
+    """Tell whether executorch is an older release than the one in constraints.txt, by which these tests are written."""
+    (pinned,) = re.findall(r"^executorch==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
+    return Version(version("executorch")) < Version(pinned)
 
 
 @functools.cache

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cortex_m_hil.errors import ConfigError, OutOfTargetMemory, ToolchainError
-from cortex_m_hil.lowering.capability import feature
+from cortex_m_hil.errors import OutOfTargetMemory, ToolchainError
+from cortex_m_hil.lowering.capability import feature, lacking
 from cortex_m_hil.targets.memory import Placed
 
 _MODULE: Final = "executorch.exir.banked_memory_planning"
@@ -24,7 +24,7 @@ def planning_algorithm(banks: Sequence[Placed], title: str) -> Any:
         title: the module's name.
 
     Raises:
-        ConfigError: there are several banks, and this ExecuTorch plans for one memory only.
+        ToolchainError: there are several banks, and this ExecuTorch plans for one memory only.
     """
     if len(banks) < 2:
         return feature(*_SUITE)()
@@ -39,11 +39,8 @@ class _BankedPlanner:
             self._module = feature(_MODULE)
         except ToolchainError as error:
             names = ", ".join(bank.region for bank in banks)
-            raise ConfigError(
-                f"{title}: the target has several banks ({names}), and this ExecuTorch plans for one memory",
-                details=[("missing", error.message)],
-                hint="ExecuTorch 1.5.1 or newer; or one bank in memory: of the target",
-            ) from error
+            where = [("module", title), ("banks", f"{names}: one in memory: of the target needs no such planning")]
+            raise lacking("planning for several banks", "1.5.1", where) from error
         rows = [self._module.Bank(bank.region, bank.size, number) for number, bank in enumerate(banks, 1)]
         planner = self._module.BankedGreedy(self._module.TargetMemoryMap(rows))
         self._suite = feature(*_SUITE)(algo_list=[planner])

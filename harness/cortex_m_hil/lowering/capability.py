@@ -11,10 +11,11 @@ import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any, Final
 
 from cortex_m_hil.errors import ToolchainError
@@ -146,6 +147,12 @@ def feature(module: str, attribute: str = "") -> Any:
             f"lowering needs {wanted}, and {lacking} is missing or too old: {str(error).splitlines()[0]}",
             hint=INSTALL,
         ) from error
+
+
+def lacking(what: str, since: str, details: Iterable[tuple[str, str]] = ()) -> ToolchainError:
+    """Return the error of a feature that the installed ExecuTorch does not have, and the release that has it."""
+    hint = f"pip install 'executorch[ethos-u]>={since}'"
+    return ToolchainError(f"executorch {version('executorch')} has no {what}", hint=hint, details=details)
 
 
 def require_sizes(cmsis_nn: Any) -> None:

@@ -24,7 +24,7 @@ from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering import ancestry
 from cortex_m_hil.lowering.bank_planning import planning_algorithm
 from cortex_m_hil.lowering.cache_keys import Lru, key_or_reason
-from cortex_m_hil.lowering.capability import INSTALL, executorch_api, isolated, load_torch
+from cortex_m_hil.lowering.capability import executorch_api, isolated, lacking, load_torch
 from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.dynamic_shapes import SizeWatch, dimensions_of, expanded_shapes, shapes_for
@@ -409,7 +409,7 @@ def _prepare(source: _Source) -> _Shared:
     """Run the lowering up to the edge program."""
     api = executorch_api()
     if source.options.layout == "explicit" and not api.explicit_layout:
-        raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
+        raise lacking("explicit layout", "1.5.1")
     hint = _hint(source.options)
     # A copy: what was exported may be lowered again, and is the float reference.
     exported = copy.deepcopy(source.exported.program)

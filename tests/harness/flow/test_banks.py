@@ -21,7 +21,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.diagnose.bank_orders import bank_orders
 from cortex_m_hil.diagnose.memory_fit import Fitting
 from cortex_m_hil.diagnose.redzones import RedZones
-from cortex_m_hil.errors import ConfigError, OutOfTargetMemory, ProgramRejected, RedzoneViolation
+from cortex_m_hil.errors import OutOfTargetMemory, ProgramRejected, RedzoneViolation, ToolchainError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import bank_planning, quiet
 from cortex_m_hil.program.program import Program
@@ -233,13 +233,12 @@ def test_what_no_bank_can_hold_is_told_with_what_each_lacks() -> None:
         lowered(Isa.DSP, Placed("a", 1024), Placed("b", 1024))
 
 
-def test_an_executorch_without_banked_planning_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executorch_without_banked_planning_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bank_planning, "_MODULE", "executorch.exir.no_banked_memory_planning")
-    with pytest.raises(
-        ConfigError, match=r"several banks \(a, b\), and this ExecuTorch plans for one memory"
-    ) as caught:
+    with pytest.raises(ToolchainError, match=r"^executorch \d[.\d]+ has no planning for several banks") as caught:
         bank_planning.planning_algorithm((Placed("a", 1024), Placed("b", 1024)), "Net")
-    assert "1.5.1" in caught.value.hint
+    assert caught.value.hint == "pip install 'executorch[ethos-u]>=1.5.1'"
+    assert caught.value.details[0] == ("module", "Net")
 
 
 def test_banks_are_part_of_a_programs_key() -> None:
