@@ -229,7 +229,9 @@ bool ExecutorchRuntime::place_buffers() {
     }
     const auto number = static_cast<uint32_t>(i + 1);
     const uint32_t start = arenas_.add(number, static_cast<uint64_t>(size.get()));
-    buffers[i] = Buffer(arenas_.at(number, start), static_cast<size_t>(size.get()));
+    // A buffer without room has no address; ExecuTorch aborts at one that has bytes all the same.
+    uint8_t* const address = arenas_.at(number, start);
+    buffers[i] = Buffer(address, address == nullptr ? 0 : static_cast<size_t>(size.get()));
   }
   if (!arenas_.complete(&failure_)) return false;
   planned_memory_.emplace(executorch::runtime::Span<Buffer>(buffers, count));

@@ -84,6 +84,11 @@ def directory_of(install: ExecutorchInstall, cpu: str) -> Path:
     return other if os.path.lexists(other) and not own.is_dir() else own
 
 
+def is_for_other_cpus(install: ExecutorchInstall, cpu: str) -> bool:
+    """Tell whether a prefix has a folder for each CPU, and none for this one."""
+    return "{cpu}" in install.prefix and not os.path.lexists(directory_of(install, cpu))
+
+
 # --- whether it fits -----------------------------------------------------------------------------------------
 
 
@@ -121,7 +126,11 @@ def _check_content(directory: Path, target: Target, is_ours: bool) -> None:
             f"build it with -DTARGET_CPU={target.cpu}",
         )
     identifier = _identifier()
-    if identifier not in (library / CORE).read_bytes():
+    try:
+        content = (library / CORE).read_bytes()
+    except OSError as error:
+        raise refuse(f"cannot read {CORE}: {error.strerror}", "make it readable, or build it again") from error
+    if identifier not in content:
         raise refuse(
             f"it reads programs of another schema than {identifier.decode()}, which the installed executorch writes",
             "install the executorch package and the prefix from versions that share a schema",

@@ -147,7 +147,8 @@ def _automatic(target: Target, counts: bool) -> _Runtime:
     except HarnessError as error:
         hint = error.hint.removesuffix(f"; {prefixes.DOCS}")
         where = "" if error.message.startswith(install.origin) else f"{install.origin}: "
-        return _Runtime("builtin", "; ".join(filter(None, (where + error.message, hint))), has_misfit=True)
+        why = "; ".join(filter(None, (where + error.message, hint)))
+        return _Runtime("builtin", why, has_misfit=not prefixes.is_for_other_cpus(install, target.cpu))
     return _Runtime("executorch")
 
 

@@ -41,7 +41,7 @@ def fit(request: pytest.FixtureRequest) -> Iterator[tuple[str, Fit]]:
 def test_each_region_fails_one_step_below(fit: tuple[str, Fit]) -> None:
     name, found = fit
     program = known(TARGETS[name].isa)
-    assert [need.region for need in found.needs] == list(Region)
+    assert [need.region for need in found.needs] == [one for one in Region if one is not Region.TEMP]
     assert all(need.size % need.step == 0 and need.step == step_of(need.region) for need in found.needs)
     assert all(
         need.size - need.step < need.reported_peak <= need.size for need in found.needs if need.region != Region.STACK

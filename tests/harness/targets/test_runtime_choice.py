@@ -58,6 +58,9 @@ def test_what_is_named_or_installed_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert "hil executorch install --cpu cortex-m4 --coverage" in counting.runtime_reason
     monkeypatch.setenv(VARIABLE, f"{tmp_path}/{{cpu}}")
     assert auto(prefix="/nowhere").runtime == "executorch"
+    other = auto("m55-qemu")
+    assert (other.runtime, other.has_misfit) == ("builtin", False)  # a folder for each CPU, and none for this one
+    assert other.runtime_reason.startswith(f"{VARIABLE}: {tmp_path}/cortex-m55: no ExecuTorch is installed there")
     monkeypatch.setenv(VARIABLE, "")
     assert (auto().runtime, auto().reasons) == ("builtin", "")
     with pytest.raises(ConfigError, match="unknown runtime 'tflm'"):
