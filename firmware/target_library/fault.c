@@ -27,7 +27,7 @@ static bool lies_in(uintptr_t frame, hil_memory stack) {
 }
 
 static bool is_on_a_stack(uintptr_t frame) {
-  const hil_target* target = hil_target_used;
+  const hil_target* target = hil_used_target();
   if (target->stack.size == 0) return true;  // nobody has said where stacks are
   return lies_in(frame, target->stack) || lies_in(frame, target->handler_stack);
 }
@@ -56,7 +56,7 @@ static void read_frame(hil_fault_record* fault, const uint32_t* frame, uint32_t 
 }
 
 void hil_target_fault(const uint32_t* frame, uint32_t exc_return) {
-  if (hil_target_used == NULL) {
+  if (hil_used_target() == NULL) {
     for (;;) {  // nobody to tell
     }
   }

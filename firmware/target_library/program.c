@@ -13,7 +13,7 @@ static volatile int32_t running_instruction = -1;
 static const char* volatile running_operator = "";
 
 hil_memory hil_bank_beside(size_t number, size_t program) {
-  const hil_target* target = hil_target_used;
+  const hil_target* target = hil_used_target();
   hil_memory bank = target->banks[number].memory;
   const uintptr_t begin = (uintptr_t)target->program.data;
   const uintptr_t end = begin + (program + alignment - 1) / alignment * alignment;
@@ -27,7 +27,7 @@ hil_memory hil_bank_beside(size_t number, size_t program) {
 
 static void init_beside(size_t program) {
   hil_bank banks[HIL_MAX_BANKS];
-  const hil_target* target = hil_target_used;
+  const hil_target* target = hil_used_target();
   for (size_t i = 0; i < target->bank_count; ++i) {
     banks[i].region = target->banks[i].region;
     banks[i].memory = hil_bank_beside(i, program);
@@ -38,7 +38,7 @@ static void init_beside(size_t program) {
 bool hil_load_program(const uint8_t* program, size_t size, const char* method) {
   hil_unload_program();
   hil_fill_stack(false);  // its peak is the program's own, whatever ran before
-  init_beside(program == hil_target_used->program.data ? size : 0);
+  init_beside(program == hil_used_target()->program.data ? size : 0);
   if (!hil_runtime_load(program, size, method)) return false;
   loaded_size = size;
   return true;
@@ -53,7 +53,7 @@ size_t hil_program_used(void) { return loaded_size; }
 
 // Out of line, so that what measuring costs is the same whatever is called.
 __attribute__((noinline)) static uint64_t ticks_of(bool (*call)(bool*), bool* done, bool* good) {
-  const hil_target* target = hil_target_used;
+  const hil_target* target = hil_used_target();
   if (target->now == NULL) {
     *good = call(done);
     return 0;

@@ -8,13 +8,13 @@
 static size_t coverage_size = 0;  // bytes at the start of the memory for programs
 
 static hil_memory counts(void) {
-  const hil_memory memory = {hil_target_used->program.data, coverage_size};
+  const hil_memory memory = {hil_used_target()->program.data, coverage_size};
   return memory;
 }
 
 // Writes the coverage counts anew, and gives them as a vector of bytes.
 static bool find_coverage(hil_value* value, hil_writer* reply) {
-  const hil_target* target = hil_target_used;
+  const hil_target* target = hil_used_target();
   if (target->coverage == NULL) {
     return hil_fail(reply, HIL_STATUS_BAD_REQUEST, "this runner counts nothing");
   }
@@ -65,10 +65,10 @@ static bool find_bank(uint8_t region, uint32_t index, hil_region* found, hil_wri
 
 // Of the regions of which there is one.
 static hil_memory single(uint8_t region) {
-  if (region == HIL_MEMORY_PROGRAM) return hil_target_used->program;
+  if (region == HIL_MEMORY_PROGRAM) return hil_used_target()->program;
   if (region == HIL_MEMORY_COVERAGE) return counts();
-  const hil_memory resident = {(uint8_t*)(uintptr_t)hil_target_used->resident,
-                               hil_target_used->resident_size};
+  const hil_memory resident = {(uint8_t*)(uintptr_t)hil_used_target()->resident,
+                               hil_used_target()->resident_size};
   return resident;
 }
 
