@@ -53,7 +53,7 @@ uint8_t* Arenas::add_unplanned(uint64_t size) {
 
 bool Arenas::complete(Failure* failure) const {
   if (missing_ != 0) {
-    builtin::report(failure, Code::kOutOfMemory, "planned buffer ", missing_,
+    builtin::report(failure, HIL_STATUS_OUT_OF_MEMORY, "planned buffer ", missing_,
                     " has no bank: the target has ", count_);
     failure->requested = missing_size_;
     return false;

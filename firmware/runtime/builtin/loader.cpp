@@ -57,7 +57,7 @@ bool Loader::refuse_delegates() {
   const uint32_t count = count_of(plan_->delegates());
   if (count == 0) return true;
   const char* id = text_of(plan_->delegates()->Get(0)->id());
-  report(failure_, Code::kUnsupportedDelegate, "the program has ", count,
+  report(failure_, HIL_STATUS_UNSUPPORTED_DELEGATE, "the program has ", count,
          " delegated parts, the first for \"", id,
          "\"; this runner has no delegates: lower the program without a partitioner");
   Text(failure_->op).add(id);
@@ -372,7 +372,7 @@ class MissingOperators {
     constexpr size_t kRoomForTheRest = sizeof("\nand 4294967295 more");
     if (count_++ == 0) {
       clear(failure_);
-      failure_->code = Code::kUnsupportedOperator;
+      failure_->code = HIL_STATUS_UNSUPPORTED_OPERATOR;
       Text op(failure_->op);
       append_name(op, op_name, overload);
     }

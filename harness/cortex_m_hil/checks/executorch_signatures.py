@@ -92,7 +92,7 @@ _ROWS: Final[Mapping[str, Signature]] = {
     "aten::cat.out": signature("0 tensors any, -1 out any", orders.inputs_joined_as_stored, orders.same_order),
     "aten::constant_pad_nd.out": signature(f"0 self {_FLOATS}|int32|int64|bool default, -1 out =self default"),
     "aten::convolution.out": signature(
-        f"0 input {_FLOATS}, 1 weight =input, -1 out =input", orders.input_and_out_in_order
+        f"0 input {_FLOATS}, 1 weight =input, -1 out =input", orders.input_and_out_in_order, orders.weight_in_order
     ),
     "aten::copy.out": signature(f"{_IN_PLACE}, -1 out =self", orders.same_order, orders.copy_keeps_storage_order),
     "aten::copy_": signature(_IN_PLACE, orders.same_order),

@@ -169,7 +169,8 @@ class RedZones:
         Without any zone, it says that no write outside a tensor was looked for.
         """
         if not self.zones:
-            return "its memory plan leaves no byte free, so no write outside a tensor was looked for"
+            told = "its memory plan leaves no byte free, so no write outside a tensor was looked for"
+            return f"{told}, except behind the plan"
         plain = (
             ""
             if self.program.size_without_redzones is not None

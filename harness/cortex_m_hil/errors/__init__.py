@@ -132,6 +132,12 @@ class IdentityError(InfraError):
     """The runner that answered was not built for this target, or a module comes from another checkout."""
 
 
+class NotOffered(InfraError):
+    """The target's firmware does not answer requests that this needs, and says so. A pytest test of it is skipped."""
+
+    default_hint = "a target whose firmware answers them"
+
+
 class VerdictError(HarnessError):
     """Something is wrong with the program, its lowering, or the code that ran it.
 

@@ -161,7 +161,7 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
         "clamp of integers without their zero point",
         "a relu, relu6 or hard tanh behind anything but a layer or an addition clamps at 0 or ±1 without a scale",
         "executorch 1.5.1: no pass takes it",
-        "`x.clamp(min=0)` for a relu behind another activation",
+        "`torch.maximum(x, self.zero)`, with a registered buffer of one zero (`torch.minimum` for an upper bound)",
     ),
     17: KnownBug(
         "a pool without a stride does not lower",
@@ -342,5 +342,11 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
         "ExecuTorch `tensor_util_portable.cpp:112–136`",
         "`x.contiguous()` before the operator; for a hardswish `x * (relu6(x + three) * sixth)`, with buffers of shape "
         "(1, channels, 1, 1) for the numbers",
+    ),
+    43: KnownBug(
+        "a float convolution of one channel a group is refused",
+        "the exporter plans its weight in dim order 0, 2, 1, 3, and the kernel takes two orders alone",
+        "ExecuTorch `kernels/portable/cpu/util/kernel_ops_util.cpp:388–391`",
+        "quantise it, or `groups=1` with a kernel that is zero for the other channels",
     ),
 }

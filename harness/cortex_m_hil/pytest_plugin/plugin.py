@@ -15,7 +15,16 @@ import pytest
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
 from cortex_m_hil.checks.advice import LOCALIZE
-from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch, PortNotFound, VerdictError
+from cortex_m_hil.errors import (
+    ConfigError,
+    HarnessError,
+    HilWarning,
+    InfraError,
+    Mismatch,
+    NotOffered,
+    PortNotFound,
+    VerdictError,
+)
 from cortex_m_hil.errors.text import counted, printable, printable_lines
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
@@ -313,6 +322,9 @@ def pytest_runtest_makereport(
         report.longrepr = f"{file}:{(line or 0) + 1}: {error.describe()}"
     if isinstance(error, HarnessError):
         _without_word_on_frames(report)
+    if isinstance(error, NotOffered):  # skipped like a test whose marker `requires` what a target lacks
+        file, line, _ = item.location
+        report.outcome, report.longrepr = "skipped", (file, line or 0, f"Skipped: {error.message}")
     if resolved_of(item) is None:
         if report.failed and (lacks_target(item.config, error) or error is item.stash.get(BAD_TEST, _NO_ERROR)):
             records.record_missing_target(report)

@@ -23,7 +23,8 @@ class Identity:
     """The contents of a runner's handshake.
 
     Pools and banks are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the
-    runner was compiled for, by the compiler's predefined macros.
+    runner was compiled for, by the compiler's predefined macros. `firmware` is the name and version of firmware that is
+    no runner, `without` the requests that it does not answer, as bits `1 << Request.STEP`.
     """
 
     build_id: str
@@ -41,6 +42,8 @@ class Identity:
     tick_source: str
     tick_hz: int
     operators: tuple[str, ...] = field(repr=False)
+    firmware: str = ""
+    without: int = 0
 
     @property
     def planned_pool(self) -> int:
@@ -77,8 +80,8 @@ class Usage:
 class Statistic:
     """A quantity that a runner measures besides ticks.
 
-    It is a row here, and one of this name in `firmware/runner/statistics.cpp`. It appears in `RunResult.stats`, in `hil
-    run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
+    It is a row here, and one of this name in `firmware/target_library/statistics.c`. It appears in `RunResult.stats`,
+    in `hil run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
     """
 
     name: str
@@ -113,6 +116,7 @@ class Ran:
         engine: the simulator and its version, or the board.
         runtime, runtime_version: `builtin` or `executorch`, with its version.
         clock: the clock that the target's ticks follow.
+        firmware: the name and version of firmware of the user's; "" for a runner.
     """
 
     display_name: str
@@ -121,10 +125,12 @@ class Ran:
     runtime: str
     runtime_version: str
     clock: Clock
+    firmware: str = ""
 
     @property
     def label(self) -> str:
-        return f"{self.display_name} · {self.runtime} {self.runtime_version} on {self.engine}"
+        firmware = f"own firmware {self.firmware}, " if self.firmware else ""
+        return f"{self.display_name} · {firmware}{self.runtime} {self.runtime_version} on {self.engine}"
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,18 @@ from cortex_m_hil.targets import launcher as launchers
 from cortex_m_hil.targets.cpu import Isa, cpu_name, cpus
 from cortex_m_hil.targets.memory_keys import EXAMPLES, MemoryKeysReader, in_new_keys
 from cortex_m_hil.targets.runtimes import AUTO, check_choice
-from cortex_m_hil.targets.target import Board, ExecutorchInstall, Launcher, Strict, Target
+from cortex_m_hil.targets.target import Board, ExecutorchInstall, Launcher, OwnFirmware, Strict, Target
 
 
 class _RawBoard(Strict):
     memory: dict[str, Any]
     console: Literal["semihosting", "native", "uart"] = "semihosting"
     portable: bool = True
+
+
+class _RawFirmware(Strict):
+    elf: str
+    build: str = ""
 
 
 class _RawTarget(Strict):
@@ -38,6 +43,7 @@ class _RawTarget(Strict):
     isa: str | None = None
     fpu: bool | None = None
     fallback: str | None = None
+    firmware: _RawFirmware | None = None
     memory: dict[str, Any] | None = None
     runtime: str | None = None
 
@@ -197,8 +203,17 @@ def _check_target(name: str, raw: _RawTarget, tree: CommentedMap, path: Path, or
         origin=origin,
         runtime=_check_runtime(raw.runtime or AUTO, f"{origin}: {name}"),
         fpu=_check_fpu(raw, f"{origin}: {name}"),
+        firmware=_firmware(raw.firmware, path.parent, origin),
         entry=raw.model_dump(exclude_none=True),
     )
+
+
+def _firmware(raw: _RawFirmware | None, base: Path, origin: str) -> OwnFirmware | None:
+    """Return the user's firmware; its paths are relative to the folder `base`."""
+    if raw is None:
+        return None
+    base = base.absolute()
+    return OwnFirmware(base / Path(raw.elf).expanduser(), raw.build, base, origin)
 
 
 def _check_fpu(raw: _RawTarget, where: str) -> bool:

@@ -59,7 +59,9 @@ class Resolved:
     @property
     def label(self) -> str:
         """Return a description of what runs, for headers, tables and reports."""
-        return f"{self.display_name} · {self.runtime} ({executes(self.runtime, self.target)})"
+        own = self.target.firmware
+        firmware = f"own firmware {own.elf.name}, " if own is not None else ""
+        return f"{self.display_name} · {firmware}{self.runtime} ({executes(self.runtime, self.target)})"
 
 
 def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
@@ -132,6 +134,8 @@ def _automatic(target: Target, counts: bool) -> _Runtime:
     A prefix fits if a runner can be linked with it, and if it is of the installed executorch's release.
     """
     if target.cpu == HOST.name or prefixes.is_unwanted():  # the host's ExecuTorch has no Cortex-M operators
+        return _Runtime("builtin")
+    if target.firmware is not None:  # it has the one that its entry names
         return _Runtime("builtin")
     install = prefixes.find_install(target, counts)
     if install is None:

@@ -26,7 +26,7 @@ from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.input_checks import input_misfits, require_fit
 from cortex_m_hil.checks.lint import lint, raise_findings
 from cortex_m_hil.checks.lint_rules.arguments import COMPUTED_BY_BUILTIN
-from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule
+from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule, next_step
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
@@ -915,5 +915,5 @@ def test_calls_that_a_runtime_does_not_take(
     program = lower(module, (torch.randn(2, 3, 2), torch.randn(1)), isa=Isa.DSP, options=options)
     for runtime in ("builtin", "executorch"):
         found = [one for one in lint(program, target(Isa.DSP), operators=None, runtime=runtime) if not one.is_note]
-        said = [f"{one.message} {one.hint}" for one in found]
+        said = [f"{one.message} {next_step(one)}" for one in found]
         assert any(message in one for one in said) if message and runtime in runtimes else not said

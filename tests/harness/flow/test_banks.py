@@ -6,6 +6,7 @@ import functools
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.memory import Placed
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.target import Target
+from installed import installed_executorch
 from paths import REPOSITORY
 from several_methods import edited
 
@@ -52,13 +54,18 @@ targets:
     board: mps2-an500
     launcher: {qemu: mps2-an500}
     memory: {banks: [{region: ram, size: 2K}, {region: psram, size: 64K}]}
+  m4-banks:
+    cpu: cortex-m4
+    board: mps2-an386
+    launcher: {qemu: mps2-an386}
+    memory: {banks: [{region: ram, size: 2K}, {region: psram, size: 64K}]}
   m55-banks:
     cpu: cortex-m55
     board: mps3-sse300
     launcher: {qemu: mps3-an547}
     memory: {banks: [{region: dtcm, size: 2K}, {region: isram, size: 64K}]}
 """
-ONE_BANK = {"native-banks": "native", "m7-banks": "m7-qemu", "m55-banks": "m55-qemu"}
+ONE_BANK = {"native-banks": "native", "m7-banks": "m7-qemu", "m4-banks": "m4-qemu", "m55-banks": "m55-qemu"}
 INPUTS = (torch.arange(3 * 12 * 12, dtype=torch.float32).reshape(1, 3, 12, 12) / 200 - 1,)
 
 
@@ -69,12 +76,19 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
     return load_targets(path)
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("m7-banks", "m55-banks")]
+SLOW = ("m7-banks", "builtin"), ("m55-banks", "builtin"), ("m4-banks", "executorch"), ("m55-banks", "executorch")
 
 
-@pytest.fixture(scope="module", params=["native-banks", *SLOW])
+@pytest.fixture(
+    scope="module",
+    params=[("native-banks", "builtin"), *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)],
+    ids="-".join,
+)
 def dut(request: pytest.FixtureRequest, targets: dict[str, Target]) -> Iterator[Dut]:
-    with flow.open_dut(resolve(request.param, targets)) as opened:
+    name, runtime = request.param
+    resolved = resolve(name, targets, runtime=runtime)
+    found = installed_executorch(resolved.target) if runtime == "executorch" else nullcontext()
+    with found, flow.open_dut(resolved) as opened:
         yield opened
 
 
@@ -110,7 +124,7 @@ def test_both_plans_give_the_same_bits_and_each_arena_lies_in_its_bank(dut: Dut,
         assert arena.address % 16 == 0
         assert memory.region(arena.region).contains(arena.address, arena.nbytes)
         assert not memory.region(arena.region).address or arena.address > 0x2000_0000
-    with flow.open_dut(resolve(ONE_BANK[dut.target.name], targets)) as other:
+    with flow.open_dut(resolve(ONE_BANK[dut.target.name], targets, runtime=dut.resolved.runtime)) as other:
         assert flow.run(other, greedy).outputs == found.outputs
 
 
@@ -304,8 +318,15 @@ def test_executorchs_own_runtime_places_buffers_likewise(targets: dict[str, Targ
             ran = flow.run(dut, program)
             assert [arena.nbytes for arena in ran.arenas] == program.file.bytes_in_banks(memory)
             assert [one.array().tolist() for one in ran.outputs] == [one.tolist() for one in Halves()(*GIVEN)]
+        three = lower(banks=(Placed("a", 512), Placed("b", 1024), Placed("c", 64 << 10)))
+        assert len(three.file.planned_sizes) == 4 and three.file.planned_sizes[3]
+        with pytest.raises(OutOfTargetMemory, match=r"planned buffer 3\b.* has no bank: .*\b2\b"):
+            flow.run(dut, three, linted=False)
     with flow.open_dut(resolve("native", targets, runtime="executorch")) as one:
         assert flow.run(one, greedy).outputs == found.outputs
+        room = one.target.board.memory.banks[0].size
+        with pytest.raises(OutOfTargetMemory, match=f"the planned pool is too small.*{room}"):
+            flow.run(one, resized(banked, 0, room + 16, banked.file.planned_sizes[2]), banked.inputs, linted=False)
 
 
 @pytest.mark.slow

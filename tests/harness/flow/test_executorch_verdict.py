@@ -22,6 +22,7 @@ from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import replay
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
+from cortex_m_hil.maintainers.networks.network_judge import Checks, attempt
 from known_bugs.modules import behind_a_sigmoid
 from known_bugs.next_steps import Hardswish
 from networks import Apply
@@ -154,9 +155,9 @@ def test_a_bundle_replays_with_what_was_accepted(native: hil.OpenTarget, tmp_pat
     for known in ([], [36, 7]):
         with pytest.raises(errors.VerdictError):
             target.verify(program, known=known)
-    for attempt, verdict in zip(failed, ("WouldFailOnExecuTorch", "KnownBugAbsent"), strict=True):
+    for one, verdict in zip(failed, ("WouldFailOnExecuTorch", "KnownBugAbsent"), strict=True):
         path = tmp_path / f"{verdict}.hil.zip"
-        write_bundle(attempt.bundle("test"), path)
+        write_bundle(one.bundle("test"), path)
         found = replay(read_bundle(path), native.dut)
         assert found.now is not None and found.now.type == verdict and found.reproduced
 
@@ -176,6 +177,12 @@ def test_the_commands_have_the_verdict_and_an_option(
     assert done.status == NO
     assert [(one["known_bug"], one["runtime"]) for one in told["findings"]] == [(36, "executorch")] * 2
     assert call(capsys, "lint", pte, "-t", "native", "--known", 36).status == OK
+
+
+def test_a_generated_network_that_would_fail_has_its_result_and_the_reason(native: hil.OpenTarget) -> None:
+    program = native.lower(Apply(mirrored), (torch.randn(IMAGE),), quantize=False)
+    tried = attempt(native.dut, program, Checks(quantize=False))
+    assert tried.result is not None and isinstance(tried.error, errors.WouldFailOnExecuTorch)
 
 
 def test_what_only_executorch_takes_is_a_note_there(native: hil.OpenTarget) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.runner.launchers.fvp import FvpLauncher
 from cortex_m_hil.runner.launchers.native import NativeLauncher
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
@@ -360,6 +361,15 @@ def test_a_target_overrides_the_memory_of_its_board_key_by_key(tmp_path: Path) -
     assert (places["method"], places["program"], places["regions.fast"]) == (
         "targets.yaml:8", "board.yaml:9", "targets.yaml:7"
     )  # fmt: skip
+
+
+def test_with_a_small_memory_for_programs_larger_ones_are_executed_from_flash() -> None:
+    """As in a product, whose program is part of its image; the self-test's fits."""
+    memory = load_board(BOARDS / "stm32f4").memory
+    small = memory.resized(program=4 << 10)
+    assert not memory.keeps_in_flash(8000, 1000) and small.keeps_in_flash(8000, 1000)
+    assert (small.bank_rooms(8000), small.program_room) == ([small.planned], 256 << 10)
+    assert all(not small.keeps_in_flash(len(known_answer(isa).program), 0) for isa in Isa)
 
 
 @pytest.mark.parametrize(

@@ -960,6 +960,18 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
+        *numbered(43),
+        "its weight has one channel, whose dim order the exporter derives as 0, 2, 1, 3",
+        (
+            Shown(
+                How.FORESEEN, "of one group, and of one for each channel",
+                module(lambda: nn.Conv2d(2, 4, 2), (2, 2, 4, 6), quantize=False),
+                module(lambda: nn.Conv2d(2, 4, 2, groups=2), (2, 2, 4, 6), quantize=False),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "convolution"),
+            ),
+        ),
+    ),
+    KnownBug(
         *numbered(23),
         "inputs of a `.bpte` are written contiguous, and the runtime copies their bytes into channels-last inputs",
         (),

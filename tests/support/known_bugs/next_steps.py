@@ -65,6 +65,17 @@ def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
     return made
 
 
+def _dense(given: nn.Conv2d) -> nn.Module:
+    """Return a convolution of one group that computes what one of a channel a group does."""
+    made = nn.Conv2d(given.in_channels, given.out_channels, 2)
+    with torch.no_grad():
+        made.weight.zero_()
+        for number, kernel in enumerate(given.weight):
+            made.weight[number, number * given.groups // given.out_channels] = kernel[0]
+        made.bias.copy_(given.bias)  # type: ignore[union-attr, arg-type]
+    return made
+
+
 class Least(nn.Module):
     """A module that returns the smaller of the input and a constant of its own."""
 
@@ -77,6 +88,19 @@ class Least(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return torch.minimum(x, self.bound)
+
+
+class Positive(nn.Module):
+    """A module that returns what is above zero, by a constant of its own."""
+
+    zero: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("zero", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        return torch.maximum(x, self.zero)
 
 
 def _hardswish() -> nn.Module:
@@ -147,8 +171,7 @@ STEPS: Final[Mapping[str, Step]] = {
     ),
     "known bug 13 minimum": Step("keep it in a registered buffer", module(Least, (2, 3))),
     "known bug 16 relu": Step(
-        "x.clamp(min=0)",
-        module(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Apply(lambda x: x.clamp(min=0))), (3, 8)),
+        "torch.maximum(x, self.zero)", module(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Positive()), (3, 8))
     ),
     "known bug 20 quantized_mul": Step("x * torch.nn.functional.relu6(x + 3) / 6", module(_hardswish, (3, 8))),
     "known bug 22 cat": Step(
@@ -197,5 +220,9 @@ STEPS: Final[Mapping[str, Step]] = {
     "known bug 42 minimum": Step(
         "x * (relu6(x + three) * sixth)",
         replace(FILE_ONLY, network=sample(lambda: behind_a_sigmoid(Hardswish), (1, 3, 8, 8))),
+    ),
+    "known bug 43 convolution": Step(
+        "groups=1 with a kernel that is zero for the other channels",
+        module(lambda: _dense(nn.Conv2d(2, 4, 2, groups=2)), (2, 2, 4, 6), quantize=False),
     ),
 }

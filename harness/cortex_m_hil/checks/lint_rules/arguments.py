@@ -15,6 +15,11 @@ from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction
 
 COMPUTED_BY_BUILTIN: Final = ("builtin", "computes it: it is ExecuTorch alone that does not")
+_ONE_QUANTISATION: Final = 12  # known bugs
+_CONSTANT_IN_FLOAT: Final = 13
+_CLAMP: Final = 16
+_COPY_INTO_FLOAT: Final = 31
+_BRANCH: Final = 41
 _ACTIVATIONS: Final = ("aten::clamp.out", "aten::hardtanh.out", "aten::relu.out")
 _OF_ONE_QUANTISATION: Final = ("aten::cat.out", "cortex_m::minimum.out", "cortex_m::maximum.out")
 
@@ -71,13 +76,6 @@ def _of_dtype(file: PteFile, instruction: Instruction, misfit: Misfit) -> tuple[
         return problem, misfit.hint, bug
     is_users = dtype not in ("int8", "int16", "") and not instruction.operator.startswith("cortex_m::")
     return problem, "convert it before the operator: x.to(torch.float32)" if is_users else IN_FLOAT, None
-
-
-_ONE_QUANTISATION: Final = 12  # known bugs
-_CONSTANT_IN_FLOAT: Final = 13
-_CLAMP: Final = 16
-_COPY_INTO_FLOAT: Final = 31
-_BRANCH: Final = 41
 
 
 def _bug_of_dtype(file: PteFile, instruction: Instruction, dtype: str) -> int | None:

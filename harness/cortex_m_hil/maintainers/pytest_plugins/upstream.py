@@ -205,8 +205,8 @@ def _own_errors() -> Iterator[None]:
 class _OwnPlans(Hil):
     """The fixture `hil` for the suite's programs, which keep their own memory plans with `--redzones`.
 
-    The bytes that these plans leave free or dead are watched. What ExecuTorch makes of a program upstream's test
-    expects.
+    The bytes that these plans leave free or dead are watched. The test itself expects what ExecuTorch makes of a
+    program.
     """
 
     def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:

@@ -14,6 +14,7 @@ from cortex_m_hil.errors import (
     HarnessError,
     IdentityError,
     LinkError,
+    NotOffered,
     OutOfTargetMemory,
     ProgramRejected,
     ProtocolError,
@@ -86,7 +87,7 @@ class Session:
         self._offered: PteFile | None = None  # the program that the last LOAD was for
         self.broken = False
         with self._broken_on_error():
-            self.identity = self._hello()
+            self.identity: Identity = self._hello()
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -312,9 +313,13 @@ class Session:
         identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE_TIMEOUT)
         self._events.greeted = True
         self._exchange.max_payload = identity.max_payload
+        own = self._elf.is_own
+        if own and not self._elf.has_id(identity.build_id):
+            what = f"the build id of the firmware that answers, {identity.build_id!r}, is no text in {self._elf.path}"
+            raise IdentityError(what, target=self.target.name, hint="flash it, or does it not set hil_target.build_id?")
         expected = {
-            "build id": (self._elf.build_id, identity.build_id),
-            "config": (self._elf.config, identity.config),
+            "build id": (identity.build_id if own else self._elf.build_id, identity.build_id),
+            "config": (self._elf.config or identity.config, identity.config),
             "ISA class": (self.target.isa.value, identity.isa),
             "architecture": (self.target.architecture, identity.architecture),
         }
@@ -326,7 +331,11 @@ class Session:
             if wanted != got:
                 problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
                 raise IdentityError(problem, target=self.target.name, hint=hint)
+        if own != bool(identity.firmware):
+            what = "no name of it" if own else f"the name {identity.firmware!r}, as no runner does"
+            raise IdentityError(f"the firmware that answers gives {what}", target=self.target.name, hint=hint)
         protocol.check_pools(identity, self.target.board.memory)
+        self.identity = identity
         return replace(identity, operators=self._operator_names())
 
     def _operator_names(self) -> tuple[str, ...]:
@@ -385,6 +394,9 @@ class Session:
             ResponseTimeout: no response within `seconds`.
             HarnessError: the one that stands for a response's bad status, or for the runner's end.
         """
+        if request is not Request.HELLO and self.identity.without >> request & 1:
+            who = self.identity.firmware
+            raise NotOffered(f"the firmware {who} does not answer {request.name}", target=self.target.name)
         self._events.executing = -1
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
