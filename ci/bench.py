@@ -122,7 +122,7 @@ def bench_matrix(
             "--upstream has its own tests, and its own command to compare with", hint="leave the rest out"
         )
     names = TargetOptions(targets_file=targets_file).choose(target).names
-    options = [] if targets_file is None else [f"--targets-file={targets_file}"]
+    options = ["--runtime=builtin", *([] if targets_file is None else [f"--targets-file={targets_file}"])]
     theirs: matrix.Command | None = None
     with TemporaryFolder() as folder:
         if upstream:

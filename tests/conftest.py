@@ -17,6 +17,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from cortex_m_hil.errors import ToolchainError
+from installed import hide_executorch
 from paths import REPOSITORY
 from preloaded import __file__ as preloaded_program
 from preloaded import write_interpreter
@@ -40,6 +41,12 @@ WITHOUT_OTHER_PLUGINS = " ".join(
     f"-p no:{name}" for name in ("anyio", "hydra_pytest", "hypothesispytest", "kgb", "platformdirs", "pytest_cov")
 )
 os.environ["PYTEST_ADDOPTS"] = WITHOUT_OTHER_PLUGINS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide the ExecuTorch of this machine, unless a runtime is named: what tests show must not depend on it."""
+    if config.getoption("hil_runtime") is None:
+        hide_executorch()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -225,7 +225,7 @@ def test_the_workflow_to_copy_runs_tests_and_tells_what_changed(
     installs = {
         step["run"]
         for step in steps(workflow_to_copy)
-        if step.get("name") in ("Compilers and simulators", "Python packages")
+        if step.get("name") in ("Compilers and simulators", "Python packages", "ExecuTorch")
     }
     for command in installs:
         subprocess.run(["bash", "-n", "-c", command], check=True)

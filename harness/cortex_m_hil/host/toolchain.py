@@ -233,14 +233,24 @@ def flatbuffers() -> FlatBuffers:
     Raises:
         ToolchainError: there is no such pair.
     """
-    found = [Path(folder).absolute() / "flatc" for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
-    tools = [Tool("flatc", path, _banner(str(path))) for path in found if path.is_file() and os.access(path, os.X_OK)]
+    tools = _flatcs()
     for tool in tools:
         for prefix in (tool.path.parent.parent, Path("/usr"), Path("/usr/local")):
             if _header_version(prefix / "include") == tool.version:
                 return FlatBuffers(tool, prefix / "include")
     seen = ", ".join(f"{tool.path} {tool.version}" for tool in tools) or "no flatc on PATH"
     raise ToolchainError(f"no flatc with headers of its own version ({seen})", hint=install_hint("flatc"))
+
+
+def flatc_for(include: Path) -> Tool | None:
+    """Return the first flatc on PATH of the version of these headers, None where there is none."""
+    version = _header_version(include)
+    return next((tool for tool in _flatcs() if tool.version == version), None)
+
+
+def _flatcs() -> list[Tool]:
+    found = [Path(folder).absolute() / "flatc" for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    return [Tool("flatc", path, _banner(str(path))) for path in found if path.is_file() and os.access(path, os.X_OK)]
 
 
 def _header_version(include: Path) -> str:

@@ -26,11 +26,13 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner.executorch_checkout import pinned_cmsis_nn
+from cortex_m_hil.targets import executorch_prefix as prefixes
 from cortex_m_hil.targets.connection import NOTES
 from cortex_m_hil.targets.cpu import HOST, cpus
 
 PRESET: Final = "arm-baremetal"
-DESCRIPTION: Final = executorch_install.DESCRIPTION
+DESCRIPTION: Final = prefixes.DESCRIPTION
 _TIMEOUT: Final = executorch_install.BUILD_TIMEOUT
 _UNFINISHED: Final = ".unfinished"
 _TAIL: Final = 4096  # bytes of a log that are read for the progress of a build
@@ -114,11 +116,11 @@ def install_prefix(
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(request, directory, report)
-            ours = executorch_install.selected_link(cache_directory(), request.cpu, request.coverage)
+            ours = prefixes.selected_link(cache_directory(), request.cpu, request.coverage)
             _link(ours if link is None else link, directory)
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
-    version = executorch_install.installed_version(directory)
+    version = prefixes.installed_version(directory)
     return InstalledPrefix(directory, request.cpu, version, built, request.coverage)
 
 
@@ -162,13 +164,13 @@ def _counting() -> tuple[Path, ...]:
 
 
 def _build(request: BuildRequest, directory: Path, report: Callable[[str], None]) -> None:
-    """Build and install beside `directory`, then rename the prefix, so that one that exists is always complete."""
+    """Build and install in a folder next to `directory`, and rename it last: a prefix that exists is complete."""
     log, work = directory.with_suffix(".log"), directory.with_suffix(_UNFINISHED)
     log.unlink(missing_ok=True)
     _Stages(request, work, log, report).run()
     prefix = work / "prefix"
-    if not (prefix / "lib" / executorch_install.CORE).is_file():
-        raise BuildError(f"the preset {PRESET} of {request.source} installs no {executorch_install.CORE}")
+    if not (prefix / "lib" / prefixes.CORE).is_file():
+        raise BuildError(f"the preset {PRESET} of {request.source} installs no {prefixes.CORE}")
     if request.coverage:
         _keep_notes(request, work / "build", prefix / NOTES)
     description = {"version": _version(request), "order": asdict(request)}
@@ -272,6 +274,8 @@ def _commands(request: BuildRequest, work: Path) -> tuple[list[str], list[str], 
     given = [f"-DTARGET_CPU={request.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
     if request.cmsis_nn is not None:
         given.append(f"-DCMSIS_NN_LOCAL_PATH={request.cmsis_nn.absolute()}")
+    if flatc := toolchain.flatc_for(request.source / "third-party" / "flatbuffers" / "include"):
+        given.append(f"-DFLATC_EXECUTABLE={flatc.path}")  # else each build begins with compiling flatc, on one core
     if request.coverage:
         given += [f"-DCMAKE_PROJECT_INCLUDE={_counting()[0]}", f"-DHIL_COUNTED_SOURCES={request.source.absolute()}"]
     configure = [cmake, "-S", str(request.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]
@@ -289,8 +293,9 @@ def _failure(request: BuildRequest, log: Path, status: int) -> BuildError:
     first = executorch_install.first_error(text) or f"status {status}"
     steps = [missing.command]
     needs_kernels = request.cmsis_nn is None and not any("CMSIS" in option for option in request.options)
-    if request.cmsis_nn is None and ("cmsis" in text[-4000:].lower() or (missing.words and needs_kernels)):
-        steps.append("--cmsis-nn PATH, a checkout of CMSIS-NN, which ExecuTorch would fetch")
+    if request.cmsis_nn is None and ("cmsis" in f"{first}{text[-4000:]}".lower() or (missing.words and needs_kernels)):
+        pinned = pinned_cmsis_nn(request.source)[:12]
+        steps.append(f"--cmsis-nn PATH, a checkout of {f'CMSIS-NN {pinned}'.strip()}, which ExecuTorch would fetch")
     steps.append(f"the whole log is {log}")
     return BuildError(
         f"{request.source} {missing.words}" if missing.words else f"{request.source} for {request.cpu}: {first}",
@@ -312,9 +317,9 @@ def selected_prefixes() -> tuple[InstalledPrefix, ...]:
     """Return the selected installations: for each CPU at most one, and one that counts coverage."""
     found = []
     for cpu, coverage in itertools.product(cpus(), (False, True)):
-        link = executorch_install.selected_link(cache_directory(), cpu, coverage)
+        link = prefixes.selected_link(cache_directory(), cpu, coverage)
         if (link / DESCRIPTION).is_file():
             directory = link.resolve()
-            version = executorch_install.installed_version(directory)
+            version = prefixes.installed_version(directory)
             found.append(InstalledPrefix(directory, cpu, version, built=False, coverage=coverage))
     return tuple(found)

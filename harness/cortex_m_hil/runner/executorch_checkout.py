@@ -21,7 +21,8 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.files import file_name_for
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory
-from cortex_m_hil.runner.executorch_install import NEEDED_SUBMODULES, VERSION_FILE, version_fields
+from cortex_m_hil.runner.executorch_install import NEEDED_SUBMODULES
+from cortex_m_hil.targets.executorch_prefix import VERSION_FILE, version_fields
 
 REPOSITORY: Final = "https://github.com/pytorch/executorch"
 CMSIS_NN: Final = "https://github.com/ARM-software/CMSIS-NN"
@@ -40,6 +41,13 @@ class Checkout:
 
     source: Path
     cmsis_nn: Path | None
+
+
+def pinned_cmsis_nn(source: Path) -> str:
+    """Return the commit of CMSIS-NN that a checkout of ExecuTorch pins, "" where it pins none."""
+    path = source / PIN_FILE
+    found = _PIN.search(path.read_text(errors="replace")) if path.is_file() else None
+    return found[1] if found else ""
 
 
 def release_of_wheel() -> str:
@@ -110,29 +118,27 @@ class _Fetch:
         return bool(_RELEASE.fullmatch(self.ref) or _COMMIT.fullmatch(self.ref))
 
     def _fetch_submodules(self) -> None:
-        names = (self.source / ".gitmodules").read_text(errors="replace") if self._has(".gitmodules") else ""
+        listed = self.source / ".gitmodules"
+        names = listed.read_text(errors="replace") if listed.is_file() else ""
         there = set(re.findall(r"^\s*path\s*=\s*(.*\S)\s*$", names, re.MULTILINE))
         if needed := [path for path in NEEDED_SUBMODULES if path in there]:
             update = ["submodule", "update", "--init", "--depth", "1", "--progress", "--", *needed]
             self._git("fetches submodules", self.source, update)
 
     def _fetch_cmsis_nn(self) -> Path:
-        pinned = _PIN.search((self.source / PIN_FILE).read_text(errors="replace")) if self._has(PIN_FILE) else None
-        if pinned is None:
+        pinned = pinned_cmsis_nn(self.source)
+        if not pinned:
             raise BuildError(
                 f"{self.ref} of {self.repository} pins no commit of CMSIS-NN in {PIN_FILE}",
                 hint=f"--source {self.source} --cmsis-nn PATH, a checkout of CMSIS-NN",
             )
-        folder = self.home / f"CMSIS-NN-{pinned[1][:12]}"
+        folder = self.home / f"CMSIS-NN-{pinned[:12]}"
         complete = self.home / f"{folder.name}.complete"
         with build_lock(self.home / f"{folder.name}.lock", 2 * _TIMEOUT):
             if not complete.is_file():
-                self._fetch(folder, CMSIS_NN, pinned[1])
+                self._fetch(folder, CMSIS_NN, pinned)
                 complete.touch()
         return folder
-
-    def _has(self, path: str) -> bool:
-        return (self.source / path).is_file()
 
     def _fetch(self, folder: Path, repository: str, ref: str) -> None:
         """Check out a tag, branch or commit of a repository in `folder`, which is made, or left as an earlier one."""

@@ -15,8 +15,9 @@ import pytest
 from command_line import answers, running, spawn
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner import executorch_checkout, executorch_install
 from cortex_m_hil.runner.executorch_build import BuildRequest, install_prefix, selected_prefixes
+from cortex_m_hil.targets import executorch_prefix
 from cortex_m_hil.targets.load import load_targets
 
 CMAKE = """
@@ -39,7 +40,9 @@ endif()
 if(CMSIS_NN_LOCAL_PATH)
   add_subdirectory(${CMSIS_NN_LOCAL_PATH} cmsis)
 elseif(NEEDS_CMSIS_NN)
-  message(FATAL_ERROR "there is no CMSIS-NN")
+  install(TARGETS of-cmsis-nn)
+  string(REPEAT "-- an option\\n" 400 options)
+  message(STATUS "${options}")
 endif()
 if(NEEDS_JSON)
   add_subdirectory(third-party/json)
@@ -77,7 +80,7 @@ def git(folder: Path, *words: str) -> str:
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With `third-party/json`, a submodule that is not initialised."""
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv(executorch_install.VARIABLE, raising=False)
+    monkeypatch.delenv(executorch_prefix.VARIABLE, raising=False)
     library = tmp_path / "json"
     library.mkdir()
     (library / "CMakeLists.txt").write_text("")
@@ -108,7 +111,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:
+    with pytest.raises(ConfigError, match="no ExecuTorch is installed for cortex-m0") as caught:
         executorch_install.find_prefix(M0, tmp_path / "cache")
     assert "hil executorch install --cpu cortex-m0plus" in caught.value.hint
     told: list[str] = []
@@ -131,7 +134,7 @@ def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     other = install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=link)
     assert link.resolve() == other.directory != used.directory
     assert [one.directory for one in selected_prefixes()] == [used.directory]
-    monkeypatch.setenv(executorch_install.VARIABLE, str(link))
+    monkeypatch.setenv(executorch_prefix.VARIABLE, str(link))
     assert executorch_install.find_prefix(M0, tmp_path / "cache").directory.resolve() == other.directory
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is there, and is no link"):
@@ -179,7 +182,7 @@ def test_a_prefix_of_the_other_kind_that_is_named_is_refused(
     counts: bool, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = install_prefix(BuildRequest(checkout, "cortex-m0plus", coverage=not counts))
-    monkeypatch.setenv(executorch_install.VARIABLE, str(named.directory))
+    monkeypatch.setenv(executorch_prefix.VARIABLE, str(named.directory))
     with pytest.raises(ConfigError, match=r"its kernels count (no )?coverage") as caught:
         executorch_install.find_prefix(M0, tmp_path / "cache", counts)
     assert ("--cpu cortex-m0plus --coverage;" in caught.value.hint) == counts
@@ -200,6 +203,10 @@ def missing_submodule(checkout: Path) -> BuildRequest:
 
 
 def missing_cmsis_nn(checkout: Path) -> BuildRequest:
+    """As ExecuTorch without a network: it goes on, installs what is not there, and lists its options."""
+    pins = checkout / executorch_checkout.PIN_FILE
+    pins.parent.mkdir(parents=True)
+    pins.write_text(f'set(CMSIS_NN_VERSION "{"0123456789" * 4}" CACHE STRING "")\n')
     return BuildRequest(checkout, "cortex-m4", None, ("-DNEEDS_CMSIS_NN=ON",))
 
 
@@ -210,7 +217,7 @@ def error_of_the_compiler(checkout: Path) -> BuildRequest:
 
 FAILURES: list[tuple[Callable[[Path], BuildRequest], str, str]] = [
     (missing_submodule, "lacks 1 submodule: third-party/json", "update --init --depth 1 third-party/json; --cmsis-nn "),
-    (missing_cmsis_nn, r"CMake Error at CMakeLists.txt:\d+", "--cmsis-nn PATH, a checkout of CMSIS-NN"),
+    (missing_cmsis_nn, r"CMake Error at CMakeLists.txt:\d+", "--cmsis-nn PATH, a checkout of CMSIS-NN 012345678901, "),
     (error_of_the_compiler, r"core.cpp:2:20: error: 'nothing' was not declared", "the whole log is "),
 ]
 
@@ -274,6 +281,25 @@ def test_a_build_that_was_interrupted_goes_on(number: int, checkout: Path, tmp_p
     log = found.directory.with_suffix(".log").read_text()
     assert "waited.cpp" in log and "nn.cpp" not in log and "Configuring done" not in log
     assert [one.name for one in home.glob("*/") if not one.is_symlink()] == [found.directory.name]
+
+
+@pytest.mark.parametrize("version", ["24.3.25", "24.3.26"])
+def test_a_flatc_of_the_checkouts_own_version_is_not_compiled(
+    version: str, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = checkout / "third-party" / "flatbuffers" / "include" / "flatbuffers"
+    headers.mkdir(parents=True)
+    parts = zip(("MAJOR", "MINOR", "REVISION"), version.split("."), strict=True)
+    (headers / "base.h").write_text("".join(f"#define FLATBUFFERS_VERSION_{name} {part}\n" for name, part in parts))
+    flatc = tmp_path / "bin" / "flatc"
+    flatc.parent.mkdir()
+    flatc.write_text("#!/bin/sh\necho flatc version 24.3.25\n")
+    flatc.chmod(0o755)
+    monkeypatch.setenv("PATH", str(flatc.parent), prepend=os.pathsep)
+    (checkout / "CMakeLists.txt").write_text(f'{CMAKE}message(STATUS "flatc: ${{FLATC_EXECUTABLE}}")\n')
+    found = install_prefix(BuildRequest(checkout, "cortex-m0plus"))
+    used = f"flatc: {flatc}\n" in found.directory.with_suffix(".log").read_text()
+    assert used == (version == "24.3.25")
 
 
 def test_what_is_left_of_other_content_is_removed(checkout: Path, tmp_path: Path) -> None:
