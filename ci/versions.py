@@ -215,7 +215,7 @@ def compared(folder: Path, pinned: Path) -> Result:
 
 
 def difference(one: bytes, other: bytes) -> str:
-    """Return what two programs differ in first: operators, their arguments, constants, memory plan; "" if in none."""
+    """Return what two programs differ in first: operators, their arguments, values, memory plan; "" if in none."""
     if one == other:
         return ""
     files = parse_pte(one, "one"), parse_pte(other, "other")
@@ -233,6 +233,7 @@ def _constants(file: PteFile) -> list[Any]:
 
 _PARTS: Final[dict[str, Callable[[PteFile], Any]]] = {
     "in operators": lambda file: [one.operator for one in file.instructions],
+    "in arguments": lambda file: [len(one.args) for one in file.instructions],
     "in numbers": lambda file: [value.scalar for value in file.values],
     "in constants": _constants,
     "in the memory plan": lambda file: file.planned_sizes,
