@@ -5,7 +5,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick coverage matrix nightly docs lint lint-types lint-firmware lint-rest install system clean
+.PHONY: help demo test quick coverage matrix versions nightly docs lint lint-types lint-firmware lint-rest install system clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -43,6 +43,9 @@ coverage: install ## all own tests, also the slow ones, and the lines of harness
 
 matrix: install ## the own tests on Python 3.10 to 3.13, as far as they are installed
 	$(BIN)/tox run --skip-missing-interpreters true
+
+versions: install ## releases of ExecuTorch and torch on each Python, with a row for each in docs/runtimes.md; VERSIONS=newest tries what pip installs today
+	$(BIN)/python ci/versions.py --jobs $(JOBS) --quick '$(QUICK) tests/harness/lowering/test_torch_shortcuts.py' $(VERSIONS)
 
 nightly: install ## what takes too long for make test, or needs a package index: hil nightly on six targets with ExecuTorch's suite, tests/targets with red zones, coverage of kernels, all known bugs, goodput, a soak, 60 kills, 10,000 mutated programs
 	$(BIN)/hil nightly --plan ci/nightly.yaml -j $(JOBS) --report build/nightly

@@ -41,7 +41,10 @@ Runs = Annotated[int, typer.Option("--runs", "-n", min=1, help="How often; media
         {
             "runs": "how many processes; seconds are medians of theirs",
             "imports": "seconds of torch and executorch",
-            "modules": "a list of module, stages: a list of stage, first, again, seconds",
+            "modules": (
+                "a list of module, cpu and upstream_cpu (CPU seconds of a second lowering, here and by ExecuTorch's "
+                "tester), stages: a list of stage, first, again, seconds"
+            ),
         }
     ),
 )
@@ -51,7 +54,10 @@ def bench_lowering(
     ] = None,
     runs: Runs = 3,
 ) -> None:
-    """Measure the seconds of each stage of the lowering. Each run is a process of its own."""
+    """Measure the seconds of each stage of the lowering, and those of ExecuTorch's own way to the same programs.
+
+    Each run is a process of its own.
+    """
     chosen = models or list(NETWORKS)
     for model in chosen:
         check_name(model)
@@ -61,6 +67,8 @@ def bench_lowering(
         stages = [(row.stage, f"{row.first:.3f}", f"{row.again:.3f}") for row in one.stages]
         sums = ("all", *(f"{sum(getattr(row, which) for row in one.stages):.3f}" for which in ("first", "again")))
         blocks.append(table((one.module, "first", "again"), [*stages, sums]))
+        ratio = one.cpu / one.upstream_cpu
+        blocks.append(f"CPU seconds: {one.cpu:.2f}; by ExecuTorch's tester {one.upstream_cpu:.2f}, ratio {ratio:.2f}")
     end(Answer("\n\n".join(blocks), {"runs": runs, "imports": found.imports, "modules": found.modules}))
 
 
@@ -114,7 +122,7 @@ def bench_matrix(
             "--upstream has its own tests, and its own command to compare with", hint="leave the rest out"
         )
     names = TargetOptions(targets_file=targets_file).choose(target).names
-    options = [] if targets_file is None else [f"--targets-file={targets_file}"]
+    options = ["--runtime=builtin", *([] if targets_file is None else [f"--targets-file={targets_file}"])]
     theirs: matrix.Command | None = None
     with TemporaryFolder() as folder:
         if upstream:

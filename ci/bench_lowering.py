@@ -1,10 +1,14 @@
-"""Measure each stage of the lowering, in seconds. Each repetition is a new process, which imports everything again."""
+"""Measure each stage of the lowering, in seconds. Each repetition is a new process, which imports everything again.
+
+Against it stands ExecuTorch's own way to a program, as its Cortex-M tests go it (backends/cortex_m/test/tester.py).
+"""
 
 from __future__ import annotations
 
 import json
 import statistics
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +19,10 @@ from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering import clear_cache, executorch_api, lower
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.capability import feature, load_torch, quiet
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.lowering.named_modules import load_named_module
+from cortex_m_hil.lowering.pipeline import CPU_OF
 from cortex_m_hil.lowering.stages import seconds_by_stage, stage_of
 from cortex_m_hil.targets.cpu import Isa
 
@@ -40,8 +45,19 @@ class StageSeconds:
 
 @dataclass(frozen=True)
 class ModuleSeconds:
+    """What a module's lowering for all ISA classes takes.
+
+    Attributes:
+        module: its name.
+        stages: seconds of each.
+        cpu: CPU seconds of the second lowering here, without references.
+        upstream_cpu: CPU seconds of ExecuTorch's own way, for the second time too.
+    """
+
     module: str
     stages: tuple[StageSeconds, ...]
+    cpu: float
+    upstream_cpu: float
 
 
 @dataclass(frozen=True)
@@ -76,7 +92,8 @@ def _medians(module: str, runs: Sequence[Mapping[str, Mapping[str, float]]]) -> 
         return statistics.median(run[which].get(stage, 0.0) for run in runs)
 
     stages = [StageSeconds(stage, median("first", stage), median("again", stage)) for stage in runs[0]["first"]]
-    return ModuleSeconds(module, tuple(stages))
+    here, upstream = (statistics.median(run["cpu"][side] for run in runs) for side in ("here", "upstream"))
+    return ModuleSeconds(module, tuple(stages), here, upstream)
 
 
 def _in_a_process(modules: Sequence[str]) -> dict[str, Any]:
@@ -97,7 +114,38 @@ def _one_process(modules: Sequence[str]) -> dict[str, Any]:
             load_torch()
         with stage_of("executorch"):
             executorch_api()
-    return {"imports": imports, "modules": {name: {"first": _once(name), "again": _once(name)} for name in modules}}
+    found = {name: {"first": _once(name), "again": _once(name), "cpu": _cpu_seconds(name)} for name in modules}
+    return {"imports": imports, "modules": found}
+
+
+def _cpu_seconds(name: str) -> dict[str, float]:
+    """Return the CPU seconds of lowering a module for every ISA class, here and ExecuTorch's way; both did it before.
+
+    Other processes on this machine change these less than seconds of a clock.
+    """
+    module, inputs = load_named_module(name)
+    seconds = {}
+    with quiet():
+        _upstream(module, inputs)
+        for side, lowered in (("here", _here), ("upstream", _upstream)):
+            clear_cache()
+            began = time.process_time()
+            lowered(module, inputs)
+            seconds[side] = time.process_time() - began
+    return seconds
+
+
+def _here(module: Any, inputs: tuple[Any, ...]) -> None:
+    for isa in Isa:
+        lower(module, inputs, isa=isa)
+
+
+def _upstream(module: Any, inputs: tuple[Any, ...]) -> None:
+    tester = feature("executorch.backends.cortex_m.test.tester", "CortexMTester")
+    for isa in Isa:
+        one = tester(module, inputs, executorch_api().target_config.from_target_string(CPU_OF[isa]))
+        for stage in (one.quantize, one.export, one.to_edge, one.run_passes, one.to_executorch):
+            stage()
 
 
 def _once(name: str) -> Counter[str]:

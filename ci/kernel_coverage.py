@@ -106,6 +106,10 @@ def pairs(**places: int) -> dict[str, Read]:
     return found
 
 
+def oblongs(**places: int) -> dict[str, Read]:
+    return {f"{name} oblong": is_oblong(at) for name, at in places.items()}
+
+
 def weights(offsets: int) -> dict[str, Read]:
     return {
         "kernel height": shape(1, 1),
@@ -128,6 +132,9 @@ BROADCAST: Final = {"self broadcast": is_broadcast(0), "other broadcast": is_bro
 BOTH: Final = {"dtype": dtype(0)}
 
 ATTRIBUTES: Final[Mapping[str, Mapping[str, Read]]] = {
+    "aten::_embedding_bag_forward_only.out": {
+        "mode": scalar(4), "per_sample_weights": is_none(6), "include_last_offset": scalar(7), "padding_idx": scalar(8),
+    },
     "aten::_log_softmax.out": {"dim": scalar(1)},
     "aten::_softmax.out": {"dim": scalar(1), "rank": rank(0)},
     "aten::abs.out": BOTH,
@@ -139,6 +146,10 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, Read]]] = {
     "aten::argmin.out": {"dim": scalar(1), **BOTH},
     "aten::avg_pool2d.out": {
         **pairs(kernel=1, stride=2, padding=3), "ceil_mode": scalar(4), "count_include_pad": scalar(5),
+        "divisor_override": is_none(6),
+    },
+    "aten::avg_pool3d.out": {
+        **oblongs(kernel=1, stride=2, padding=3), "ceil_mode": scalar(4), "count_include_pad": scalar(5),
         "divisor_override": is_none(6),
     },
     "aten::bitwise_and.Tensor_out": {"other broadcast": is_broadcast(1), **BOTH},
@@ -163,6 +174,9 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, Read]]] = {
     "aten::max.dim_max": {"dim": scalar(1), "keepdim": scalar(2)},
     "aten::max_pool2d_with_indices.out": {
         **pairs(kernel=1, stride=2, padding=3, dilation=4), "ceil_mode": scalar(5), **BOTH,
+    },
+    "aten::max_pool3d_with_indices.out": {
+        **oblongs(kernel=1, stride=2, padding=3, dilation=4), "ceil_mode": scalar(5),
     },
     "aten::maximum.out": {"other broadcast": is_broadcast(1), **BOTH},
     "aten::mean.out": {"keepdim": scalar(2)},

@@ -53,7 +53,8 @@ class Run:
     workers: bool
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "pytest", "--hil-target=m4-qemu", *(["-n1"] if self.workers else [])]
+        where = ("--hil-target=m4-qemu", "--hil-runtime=builtin")
+        return [sys.executable, "-m", "pytest", *where, *(["-n1"] if self.workers else [])]
 
     def environment(self, **changes: str) -> dict[str, str]:
         cache = {"HIL_CACHE_DIR": str(self.cache)} if self.cache else {}

@@ -1,4 +1,7 @@
-"""Make the tables in docs/known_bugs.md from tests/support/known_bugs/bugs.py: `python ci/known_bugs_table.py`."""
+"""Make the tables in docs/known_bugs.md from the table of known bugs, and what shows them in tests/support.
+
+python ci/known_bugs_table.py
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 if str(ROOT / "tests" / "support") not in sys.path:
     sys.path.append(str(ROOT / "tests" / "support"))
 
-from known_bugs.bugs import BUGS, How, KnownBug, Shown  # noqa: E402 - found by the line above
-from known_bugs.found_bugs import FOUND_BUGS, UNTRIED  # noqa: E402
+from cortex_m_hil.errors.known_bugs import KNOWN_BUGS  # noqa: E402 - found by the line above
+from known_bugs.bugs import BUGS, How, KnownBug, Shown  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "known_bugs.md"
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -67,8 +70,8 @@ def _numbers(bug: KnownBug) -> list[str]:
 
 
 def _numbered_row(bug: KnownBug, number: int) -> str:
-    found = FOUND_BUGS[number]
-    workaround = f"{found.workaround} (not tried)" if number in UNTRIED else found.workaround
+    found = KNOWN_BUGS[number]
+    workaround = found.workaround if found.tried else f"{found.workaround} (not tried)"
     where = ", ".join(filter(None, (found.where, _links(bug))))
     return _row(str(number), f"**{bug.name}**: {found.what}", where, _caught(bug), workaround)
 

@@ -79,7 +79,7 @@ def outcome(target: hil.OpenTarget, program: hil.Program) -> Outcome:
 def measure(name: str, seeds: Sequence[int], side: int) -> dict[tuple[str, str], list[Outcome]]:
     """Run a network of many seeds, and return by target and layout an outcome for each seed."""
     found: dict[tuple[str, str], list[Outcome]] = {}
-    opened = {target: hil.open(target, timeout_multiplier=DEADLINE) for target in TARGETS}
+    opened = {target: hil.open(target, runtime="builtin", timeout_multiplier=DEADLINE) for target in TARGETS}
     try:
         for seed in seeds:
             exported, samples = network(name, seed, side)

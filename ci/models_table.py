@@ -6,6 +6,10 @@ The models of ExecuTorch's backend suite and of its Cortex-M tests, MLPerf Tiny'
 collections of layers among the Cortex-M tests, and the tests of operators of the backend suite. NAME is a glob:
 `MLPerf Tiny/resnet8`, `backend suite/*`, `layers/*`, `operators/add`. Rows of what it does not match stay as they are.
 All of it takes hours.
+
+Weights are random also where a test would fetch trained ones, and batch norms know the inputs' statistics. A model
+whose file a target does not hold runs on `m55-ddr` besides (ci/models_targets.yaml); one whose tensors it does not hold
+runs with smaller inputs.
 """
 
 from __future__ import annotations
@@ -14,17 +18,19 @@ import ast
 import fnmatch
 import functools
 import importlib
+import importlib.util
 import itertools
 import re
 import sys
 import unittest
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from unittest import mock
 
 import pytest
 
@@ -34,22 +40,26 @@ if str(ROOT / "tests" / "support") not in sys.path:
 
 from cortex_m_hil import Tolerance, api, flow  # noqa: E402 - tests/ is found by the line above
 from cortex_m_hil.campaigns.report.model_table import owner  # noqa: E402
-from cortex_m_hil.errors import HarnessError  # noqa: E402
+from cortex_m_hil.errors import HarnessError, WouldFailOnExecuTorch  # noqa: E402
 from cortex_m_hil.errors.text import percent  # noqa: E402
 from cortex_m_hil.lowering import Exported  # noqa: E402
 from cortex_m_hil.lowering import named_modules as networks  # noqa: E402
 from cortex_m_hil.maintainers import executorch_suites as suite  # noqa: E402
+from cortex_m_hil.program.pte_file import PteFile  # noqa: E402
+from cortex_m_hil.targets.load import load_targets  # noqa: E402
 
 TABLES: Final = ROOT / "tests" / "nightly" / "models.md"
 PAGE: Final = ROOT / "docs" / "runtimes.md"  # the page with the summary
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
+LARGER: Final = "m55-ddr"  # runs what none of TARGETS holds
 LONGER: Final = 40.0  # multiplier of the 30 s for a program; MobileNetV2 on a Cortex-M0 needs it
 NOT_RUN: Final = "not run"  # in place of an obstacle: the model or operator was added to the table and not run yet
+BUILTIN: Final = "builtin"  # in place of "yes": ExecuTorch would refuse the program, or compute it wrongly
 ALL: Final = "all"  # in place of a target, where a row does not depend on one
 OWNERS: Final = ("package", "suite", "model", "exporter", "quantiser", "pass", "kernel", "memory")
 COLUMNS: Final = (
     *("model", "of", "target", "lowers", "operators", "MACs", "runs", "quanta", "SQNR", "planned bytes"),
-    *("instructions", "first obstacle"),
+    *("instructions", "input", "first obstacle"),
 )
 LAYER_COLUMNS: Final = ("collection", "networks", *TARGETS, "first obstacles")
 OPERATOR_COLUMNS: Final = ("operator", "tests", *TARGETS, "first obstacles")
@@ -139,8 +149,46 @@ def _own(name: str) -> Module:
 
 def _only_case(module: str) -> Module:
     """Load the only McuTestCase of a test module of ExecuTorch's."""
-    [case] = importlib.import_module(module).test_cases.values()
-    return _case(case)
+    import torch
+
+    torch.manual_seed(0)
+    with _untrained():
+        [case] = importlib.import_module(module).test_cases.values()
+    return _with_statistics(case.model if case.model is not None else _yolo(), case.get_example_inputs())
+
+
+@contextmanager
+def _untrained() -> Iterator[None]:
+    """Let torchvision's models keep their random weights in the block, where trained ones would be fetched."""
+    if importlib.util.find_spec("torchvision") is None:
+        yield
+        return
+    weights = importlib.import_module("torchvision.models").WeightsEnum
+    with mock.patch.object(weights, "verify", lambda _: None):
+        yield
+
+
+def _yolo() -> Any:
+    """Return the model that a test would load from a file of weights, as its configuration describes it."""
+    return importlib.import_module("ultralytics").YOLO("yolo11n.yaml").model.eval()
+
+
+def _with_statistics(module: Any, inputs: tuple[Any, ...]) -> Module:
+    """Return a model of images and its inputs, with the statistics of two images in its batch norms.
+
+    With those that an untrained norm has, outputs vanish or overflow.
+    """
+    import torch
+
+    norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
+    if all(norm.num_batches_tracked for norm in norms) or any(one.dim() != 4 for one in inputs):
+        return module, inputs
+    for norm in norms:
+        norm.momentum = None  # the mean of all images
+        norm.train()
+    with torch.no_grad():
+        module(*(torch.cat((one, torch.randn_like(one))) for one in inputs))
+    return module.eval(), inputs
 
 
 def _case(case: Any) -> Module:
@@ -168,7 +216,7 @@ def _model_of_test(module: str, name: str) -> Module:
     torch.manual_seed(0)
     function(runner, **{mark.args[0]: mark.args[1][0] for mark in marks})
     assert runner.told is not None, f"{module}.{name} runs no model"
-    return runner.told
+    return _with_statistics(*runner.told)
 
 
 # --- what becomes of one -------------------------------------------------------------------------------------
@@ -187,6 +235,7 @@ class Row:
     sqnr: str = ""
     planned: str = ""
     instructions: str = ""
+    input: str = ""
     obstacle: str = ""
 
     def line(self, model: Model) -> str:
@@ -197,7 +246,10 @@ Open = Mapping[str, api.OpenTarget]
 
 
 def judged(model: Model, targets: Open) -> Iterator[Row]:
-    """Yield a row for each target, or a single one where the model cannot be loaded or exported."""
+    """Yield a row for each target, or a single one where the model cannot be loaded or exported.
+
+    There is a row for LARGER where the first target does not hold the model with the inputs that it is given.
+    """
     try:
         module, inputs = model.load()
     except (ModuleNotFoundError, pytest.skip.Exception) as error:
@@ -207,23 +259,98 @@ def judged(model: Model, targets: Open) -> Iterator[Row]:
     except unittest.SkipTest as error:
         yield Row(ALL, obstacle=_cell(f"suite: skipped: {error}"))
         return
-    try:
-        exported = api.export(module, inputs)
-    except HarnessError as error:
-        yield Row(ALL, "no", obstacle=obstacle(error))
-        return
+    sizes, seen, held = _Sizes(module, inputs), 0, False
     for name, target in targets.items():
-        yield _on_target(name, exported, target)
+        if name == LARGER and held:
+            continue
+        try:
+            row = _too_many_weights(name, module, inputs, target) or _on_target(name, sizes, target)
+        except HarnessError as error:  # of the export, which is none of a target's
+            yield Row(name if seen else ALL, "no", obstacle=obstacle(error))
+            return
+        yield row
+        seen += 1
+        held = held or (row.input == _shapes(inputs) and not row.obstacle.startswith("memory"))
 
 
-def _on_target(name: str, exported: Exported, target: api.OpenTarget) -> Row:
-    try:
-        program = target.lower(exported)
-    except HarnessError as error:
-        return Row(name, "no", obstacle=obstacle(error))
+def _too_many_weights(name: str, module: Any, inputs: tuple[Any, ...], target: api.OpenTarget) -> Row | None:
+    """Return the row of a model that a target cannot hold, whatever it is lowered to; None of any other.
+
+    Weights of layers take a byte each at least.
+    """
+    room = target.dut.target.board.memory.program_room
+    least = sum(one.numel() for one in module.parameters() if one.dim() > 1)
+    if least <= room:
+        return None
+    told = f"{least:,} weights, a byte each at least, and {name} has {room:,} bytes for a program"
+    return Row(name, input=_shapes(inputs), obstacle=f"memory: {told}")
+
+
+class _Sizes:
+    """The exports of a module: for the inputs that it is given, and for smaller ones, made when they are asked for."""
+
+    def __init__(self, module: Any, inputs: tuple[Any, ...]) -> None:
+        self._module = module
+        self._next: tuple[Any, ...] | None = inputs
+        self._made: list[Exported] = []
+
+    def __iter__(self) -> Iterator[Exported]:
+        for number in itertools.count():
+            if number == len(self._made):
+                if self._next is None:
+                    return
+                self._made.append(api.export(self._module, self._next))
+                self._next = halved(self._next)
+            yield self._made[number]
+
+
+_LEAST_IMAGE: Final = 32  # pixels, of height and width
+
+
+def halved(inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return inputs of half as large a batch, or of one image with half its height and width; None for none."""
+    batch = len(inputs[0])
+    if batch > 1 and all(len(one) == batch for one in inputs):
+        return tuple(one[: batch // 2] for one in inputs)
+    if any(one.dim() != 4 or min(one.shape[2:]) < 2 * _LEAST_IMAGE for one in inputs):
+        return None
+    return tuple(one[:, :, : one.shape[2] // 2, : one.shape[3] // 2] for one in inputs)
+
+
+def _shapes(inputs: Sequence[Any]) -> str:
+    return ", ".join("×".join(map(str, one.shape)) for one in inputs)
+
+
+def _on_target(name: str, sizes: _Sizes, target: api.OpenTarget) -> Row:
+    """Return the row of the largest inputs whose tensors the target holds; where it holds none, that of the first.
+
+    Raises:
+        HarnessError: the model does not export.
+    """
+    first: Row | None = None
+    for exported in sizes:
+        row = Row(name, input=_shapes(exported.inputs))
+        try:
+            program = target.lower(exported)
+        except HarnessError as error:
+            return first or replace(row, lowers="no", obstacle=obstacle(error))
+        row = _ran(row, program, target)
+        if not row.obstacle.startswith("memory") or not _tensors_alone_are_too_large(program.file, target):
+            return row
+        first = first or row
+    assert first is not None
+    return first
+
+
+def _tensors_alone_are_too_large(file: PteFile, target: api.OpenTarget) -> bool:
+    memory = target.dut.target.board.memory
+    return file.size <= memory.program_room and file.planned_bytes > sum(memory.bank_rooms(file.size))
+
+
+def _ran(row: Row, program: api.Program, target: api.OpenTarget) -> Row:
     part = program.partition
     nodes, macs = ("–" if one is None else percent(one) for one in (part.cortex_m_operator_share, part.cortex_m_macs))
-    row = Row(name, "yes", nodes, macs, planned=f"{program.file.planned_bytes:,}")
+    row = replace(row, lowers="yes", nodes=nodes, macs=macs, planned=f"{program.file.planned_bytes:,}")
     seen: list[api.Checked] = []
     try:
         flow.verify(target.dut, program, tolerance=Tolerance(), observe=seen.append)
@@ -231,6 +358,10 @@ def _on_target(name: str, exported: Exported, target: api.OpenTarget) -> Row:
         told = obstacle(error)
         row = replace(row, runs="wrong" if seen else "no", obstacle=told)
         return _measured(row, seen[0]) if seen else row
+    try:
+        flow.judge_on_executorch(target.dut, program)
+    except WouldFailOnExecuTorch as error:
+        return _measured(replace(row, runs=BUILTIN, obstacle=obstacle(error)), seen[0])
     return _measured(replace(row, runs="yes"), seen[0])
 
 
@@ -264,9 +395,10 @@ def _cell(text: str) -> str:
 def judged_together(name: str, tests: Sequence[Model], targets: Open) -> str:
     """Return the line of an operator or a collection: how many tests pass on each target, and what stops others."""
     passed, stopped = Counter[str](), Counter[str]()
+    targets = {target: targets[target] for target in TARGETS}
     for test in tests:
         rows = list(judged(test, targets))
-        passed.update(one.target for one in rows if one.runs == "yes")
+        passed.update(one.target for one in rows if one.runs in ("yes", BUILTIN))
         stopped.update([one.obstacle for one in rows if one.obstacle][:1])
     cells = [f"{passed[target]}" for target in targets]
     return f"| {name} | {len(tests)} | {' | '.join(cells)} | {_obstacles(stopped)} |"
@@ -328,20 +460,31 @@ def written(page: str, name: str, columns: Sequence[str], lines: Sequence[str]) 
 
 
 def main(patterns: Sequence[str]) -> None:
-    """Run what the patterns name, and write each row as it comes.
-
-    What is interrupted goes on with the names that are left.
-    """
+    """Run what the patterns name, and write each row as it comes."""
     wanted = patterns or ["*"]
-    with ExitStack() as stack:
-        targets = {name: stack.enter_context(api.open(name, timeout_multiplier=LONGER)) for name in TARGETS}
+    with opened() as targets:
         for model in models():
-            if _is_wanted(f"{model.of}/{model.name}", wanted):
-                _replace("models", COLUMNS, model.name, model.of, [one.line(model) for one in judged(model, targets)])
+            if not _is_wanted(f"{model.of}/{model.name}", wanted):
+                continue
+            lines: list[str] = []
+            for row in judged(model, targets):  # what is interrupted leaves the rows so far
+                lines.append(row.line(model))
+                _replace("models", COLUMNS, model.name, model.of, lines)
         for kind, of in TOGETHER.items():
             for name in of.names():
                 if _is_wanted(f"{kind}/{name}", wanted):
                     _replace(kind, of.columns, name, "", [judged_together(name, of.tests(name), targets)])
+
+
+@contextmanager
+def opened() -> Iterator[dict[str, api.OpenTarget]]:
+    """Open TARGETS and LARGER; each boots when it is first used."""
+    known = load_targets(Path(__file__).with_name("models_targets.yaml"))
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(api.open(name, targets=known, timeout_multiplier=LONGER))
+            for name in (*TARGETS, LARGER)
+        }
 
 
 def _is_wanted(name: str, patterns: Sequence[str]) -> bool:

@@ -47,6 +47,7 @@ def _output(command: str, folder: Path) -> str:
     program, *arguments = shlex.split(command)
     environment = {name: value for name, value in os.environ.items() if name in KEPT}
     environment |= {"LC_ALL": "C.UTF-8", "COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["HIL_EXECUTORCH_PREFIX"] = ""  # whatever is installed here
     done = subprocess.run(
         [str(Path(sys.executable).parent / program), *arguments], cwd=folder, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE, check=False,

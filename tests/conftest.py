@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+from installed import hide_executorch
 from paths import REPOSITORY
 from preloaded import __file__ as preloaded_program
 from preloaded import write_interpreter
@@ -37,6 +38,12 @@ WITHOUT_OTHER_PLUGINS = " ".join(
     f"-p no:{name}" for name in ("anyio", "hydra_pytest", "hypothesispytest", "kgb", "platformdirs", "pytest_cov")
 )
 os.environ["PYTEST_ADDOPTS"] = WITHOUT_OTHER_PLUGINS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide the ExecuTorch of this machine, unless a runtime is named: what tests show must not depend on it."""
+    if config.getoption("hil_runtime") is None:
+        hide_executorch()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -76,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 0) std::memcpy(program, data, size);
   hil::Runtime& runtime = hil::runtime();
   const hil::Bank bank = {"host", {planned_pool, kPlannedPool}};
-  runtime.init({&bank, 1}, {method_pool, kMethodPool});
+  runtime.init({&bank, 1}, {method_pool, kMethodPool}, {});
   for (const char* method : kMethods) {
     if (runtime.load({program, size}, method)) use(runtime);
   }

@@ -1,20 +1,12 @@
 // The byte channel to the host. One implementation is linked, by the board's `console:`.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "platform/protocol.h"
+#include "target_library/hil_target.h"
 
 namespace hil {
 
-void console_open();
-
-// Blocks until at least one byte is there. 0 means end of file.
-size_t console_read(uint8_t* buffer, size_t size);
-
-// false: the host is gone.
-bool console_write(const uint8_t* data, size_t size);
+// Sets how bytes come and go, and how the firmware ends.
+void link_console(hil_target* target);
 
 // Ends the process; without semihosting, waits for a reset.
 [[noreturn]] void system_exit(int status);

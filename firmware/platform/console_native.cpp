@@ -33,12 +33,15 @@ bool write_all(int fd, const uint8_t* data, size_t size) {
 
 namespace hil {
 
-void console_open() {}
-
-size_t console_read(uint8_t* buffer, size_t size) { return read_some(STDIN_FILENO, buffer, size); }
-
-bool console_write(const uint8_t* data, size_t size) {
-  return write_all(STDOUT_FILENO, data, size);
+void link_console(hil_target* target) {
+  target->read = [](uint8_t* bytes, size_t room, uint32_t) {
+    const size_t size = read_some(STDIN_FILENO, bytes, room);
+    return size > 0 ? static_cast<int>(size) : -1;
+  };
+  target->write = [](const uint8_t* bytes, size_t size) {
+    return write_all(STDOUT_FILENO, bytes, size);
+  };
+  target->end = system_exit;
 }
 
 void system_exit(int status) { ::_exit(status); }
@@ -63,7 +66,7 @@ bool file_write(int file, const uint8_t* data, size_t size) { return write_all(f
 void file_close(int file) { ::close(file); }
 
 void print(const char* text) {
-  console_write(reinterpret_cast<const uint8_t*>(text), std::strlen(text));
+  write_all(STDOUT_FILENO, reinterpret_cast<const uint8_t*>(text), std::strlen(text));
 }
 
 }  // namespace hil

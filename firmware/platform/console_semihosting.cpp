@@ -4,12 +4,28 @@
 
 namespace {
 
+namespace semihosting = hil::semihosting;
+
 constexpr char kConsoleName[] = ":tt";  // the host's stdin when opened to read, stdout to write
 constexpr size_t kCommandLineSize = 2048;
 
 int console_in = hil::kNoFile;
 int console_out = hil::kNoFile;
 char command_line[kCommandLineSize];
+
+// The first write is that of READY, or of why the firmware ends.
+bool write(const uint8_t* bytes, size_t size) {
+  if (console_out == hil::kNoFile) {
+    console_in = semihosting::open(kConsoleName, semihosting::kOpenReadBinary);
+    console_out = semihosting::open(kConsoleName, semihosting::kOpenWriteBinary);
+  }
+  return semihosting::write(console_out, bytes, size);
+}
+
+int read(uint8_t* bytes, size_t room, uint32_t) {
+  const size_t size = semihosting::read(console_in, bytes, room);
+  return size > 0 ? static_cast<int>(size) : -1;
+}
 
 int split(char* text, const char** words, int capacity) {
   int count = 0;
@@ -26,17 +42,10 @@ int split(char* text, const char** words, int capacity) {
 
 namespace hil {
 
-void console_open() {
-  console_in = semihosting::open(kConsoleName, semihosting::kOpenReadBinary);
-  console_out = semihosting::open(kConsoleName, semihosting::kOpenWriteBinary);
-}
-
-size_t console_read(uint8_t* buffer, size_t size) {
-  return semihosting::read(console_in, buffer, size);
-}
-
-bool console_write(const uint8_t* data, size_t size) {
-  return semihosting::write(console_out, data, size);
+void link_console(hil_target* target) {
+  target->read = read;
+  target->write = write;
+  target->end = system_exit;
 }
 
 void system_exit(int status) { semihosting::exit(status); }

@@ -3,6 +3,7 @@
 #include "platform/ticks.h"
 
 int main(int argc, char** argv) {
+  hil::prepare_target();
   hil::board_init();
   hil::ticks_init();
   return hil::runner_main(argc, argv);

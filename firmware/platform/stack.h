@@ -1,20 +1,10 @@
-// How much of the thread stack has been used since it was last filled, by its fill pattern:
-// stack_cortex_m.cpp, and stack_native.cpp without a measurement.
+// The stacks of the thread and of handlers: stack_cortex_m.cpp, and stack_native.cpp without any.
 #pragma once
 
-#include <cstdint>
+#include "target_library/hil_target.h"
 
 namespace hil {
 
-struct StackUse {
-  uint32_t used = 0;  // bytes; above `size` after an overflow that nothing caught
-  uint32_t size = 0;  // bytes; 0 where it is not measured
-};
-
-// Fills all of it before thread mode uses it. On Cortex-M only.
-void fill_stack();
-StackUse stack_use();
-// Fills the free part, in thread mode. An earlier overflow stays visible to stack_use().
-void refill_stack();
+void grant_stacks(hil_target* target);
 
 }  // namespace hil

@@ -8,7 +8,6 @@
 #include "platform/host_files.h"
 #include "platform/mpu.h"
 #include "platform/runner_main.h"
-#include "platform/stack.h"
 #include "platform/ticks.h"
 
 extern "C" {
@@ -63,17 +62,16 @@ void run_constructors() {
 
 }  // namespace
 
-// On the main stack: the thread's own is being filled.
 extern "C" void hil_init_memory() {
   const uint32_t* load = __data_load;
   for (uint32_t* p = __data_start; p != __data_end; ++p) *p = *load++;
   for (uint32_t* p = __bss_start; p != __bss_end; ++p) *p = 0;
-  hil::fill_stack();
 }
 
 extern "C" [[noreturn]] void hil_start() {
   enable_faults();
   hil::protect_memory();
+  hil::prepare_target();
   run_constructors();
   hil::board_init();
   hil::ticks_init();

@@ -6,19 +6,9 @@
 namespace hil {
 
 void ticks_init();
-uint64_t ticks_now();  // monotonic
+uint64_t ticks_begin();  // of the clock, for ticks_since()
+uint64_t ticks_since(uint64_t begin);
 uint32_t ticks_hz();
 const char* ticks_source();
-
-// Ticks from the end of the constructor to the call of ticks(), without those of the measuring
-// itself. Exact where the ticks are instructions.
-class TickSpan {
- public:
-  TickSpan();
-  uint64_t ticks() const;
-
- private:
-  uint64_t begin_;
-};
 
 }  // namespace hil

@@ -93,7 +93,6 @@ struct InstructionTime {
 };
 
 InstructionTime instruction_time{1, 1, 0};
-uint64_t cost_of_measuring = 0;
 
 // 40 bits: those of the slow counter, corrected by the fast counter, which was read right before or
 // after it.
@@ -161,36 +160,25 @@ namespace hil {
 void ticks_init() {
   if (time_instructions()) {
     source = Source::kInstructions;
-    cost_of_measuring = TickSpan().ticks();
     return;  // without SysTick, whose interrupt would be counted
   }
   if (start_dwt()) source = Source::kDwt;
   start_systick();
 }
 
-uint64_t ticks_now() {
+// The timer is read last here and first in ticks_since(), and no code between these two reads
+// depends on its value: a span is exact.
+uint64_t ticks_begin() {
   if (source != Source::kInstructions) return clock_now();
   const uint32_t slow = board_timer_slow();
-  return instruction_time.count(timer_ticks(slow, board_timer()));
+  return timer_ticks(slow, board_timer());
 }
 
-// Out of line, so that measuring costs the same wherever it is called. The timer is read last here
-// and first in ticks(), and no code between these two reads depends on its value.
-[[gnu::noinline]] TickSpan::TickSpan() {
-  if (source == Source::kInstructions) {
-    const uint32_t slow = board_timer_slow();
-    begin_ = timer_ticks(slow, board_timer());
-  } else {
-    begin_ = clock_now();
-  }
-}
-
-[[gnu::noinline]] uint64_t TickSpan::ticks() const {
-  if (source != Source::kInstructions) return clock_now() - begin_;
+uint64_t ticks_since(uint64_t begin) {
+  if (source != Source::kInstructions) return clock_now() - begin;
   const uint32_t fast = board_timer();
   const uint64_t end = timer_ticks(board_timer_slow(), fast);
-  const uint64_t all = instruction_time.count((end - begin_) & kTimerMask);
-  return all > cost_of_measuring ? all - cost_of_measuring : 0;
+  return instruction_time.count((end - begin) & kTimerMask);
 }
 
 uint32_t ticks_hz() {

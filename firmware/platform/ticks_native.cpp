@@ -7,15 +7,13 @@ namespace hil {
 
 void ticks_init() {}
 
-uint64_t ticks_now() {
+uint64_t ticks_begin() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-TickSpan::TickSpan() : begin_(ticks_now()) {}
-
-uint64_t TickSpan::ticks() const { return ticks_now() - begin_; }
+uint64_t ticks_since(uint64_t begin) { return ticks_begin() - begin; }
 
 uint32_t ticks_hz() { return board_clock_hz(); }
 

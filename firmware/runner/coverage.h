@@ -2,16 +2,13 @@
 // (HIL_COUNT_KERNELS).
 #pragma once
 
-#include "runner/wire.h"
-#include "runtime/runtime.h"
+#include <cstddef>
+#include <cstdint>
 
 namespace hil {
 
-// Writes the counts into the program pool, and forgets the program: for each object file the name
-// of its .gcda file (str), the size of that file (u32) and its bytes. Returns false after putting
-// the reason into `reply`.
-bool take_coverage(Reply& reply);
-// The counts that were written last; empty if none were written.
-Span<uint8_t> coverage();
+// The function of hil_target; nullptr in a runner that does not count. For each object file it
+// writes the name of its .gcda file (str), the size of that file (u32) and its bytes.
+size_t (*coverage())(uint8_t* room, size_t size);
 
 }  // namespace hil

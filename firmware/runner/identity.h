@@ -1,11 +1,8 @@
 #pragma once
 
-#include <cstdint>
-
 namespace hil {
 
 const char* build_id();
-const char* config();  // "cpu/isa/board"
-uint32_t cpuid();      // SCB->CPUID, 0 on the host
+const char* configuration();  // "cpu/isa/board"
 
 }  // namespace hil

@@ -3,11 +3,10 @@
 #include <cstring>
 
 #include "platform/host_files.h"
-#include "runner/events.h"
-#include "runner/executor.h"
-#include "runner/pools.h"
+#include "runner/plain_text.h"
 #include "runner/text_line.h"
-#include "runtime/runtime.h"
+#include "target_library/link.h"
+#include "target_library/program.h"
 
 namespace hil {
 
@@ -57,7 +56,7 @@ bool parse(int argc, const char* const* argv, Options* options) {
 }
 
 // Reads a whole file; *size is its size. A file larger than `room` is refused.
-bool read_file(const char* path, Span<uint8_t> room, size_t* size) {
+bool read_file(const char* path, hil_memory room, size_t* size) {
   const int file = file_open(path, FileMode::kRead);
   if (file < 0) return complain(TextLine() << "cannot open " << path << "\n");
   uint8_t beyond;
@@ -69,7 +68,7 @@ bool read_file(const char* path, Span<uint8_t> room, size_t* size) {
                              << " bytes\n");
 }
 
-bool write_file(const char* path, Span<const uint8_t> bytes) {
+bool write_file(const char* path, hil_memory bytes) {
   const int file = file_open(path, FileMode::kWrite);
   if (file < 0) return complain(TextLine() << "cannot create " << path << "\n");
   const bool good = file_write(file, bytes.data, bytes.size);
@@ -78,7 +77,7 @@ bool write_file(const char* path, Span<const uint8_t> bytes) {
 }
 
 bool print_failure() {
-  const Failure& failure = runtime().failure();
+  const hil_failure& failure = *hil_runtime_failure();
   TextLine line;
   line << "failed with status " << static_cast<uint32_t>(failure.code);
   if (failure.instruction >= 0) {
@@ -94,13 +93,14 @@ bool print_failure() {
 
 bool load(const Options& options) {
   size_t size = 0;
-  if (!read_file(options.program, program_pool(), &size)) return false;
-  return load_program({program_pool().data, size}, options.method) || print_failure();
+  const hil_memory room = hil_target_used->program;
+  if (!read_file(options.program, room, &size)) return false;
+  return hil_load_program(room.data, size, options.method) || print_failure();
 }
 
 bool set_input(const char* path, uint32_t number) {
-  ValueView view;
-  if (!runtime().input(number, &view) || !view.writable) {
+  hil_value view;
+  if (!hil_runtime_input(number, &view) || !view.writable) {
     return complain(TextLine() << "input " << number << " cannot be set\n");
   }
   size_t size = 0;
@@ -111,7 +111,7 @@ bool set_input(const char* path, uint32_t number) {
 }
 
 bool set_inputs(const Options& options) {
-  const uint32_t wanted = runtime().shape().inputs;
+  const uint32_t wanted = hil_runtime_shape().inputs;
   if (options.input_count != wanted) {
     return complain(TextLine() << "the program has " << wanted << " inputs, " << options.input_count
                                << " were given\n");
@@ -123,27 +123,26 @@ bool set_inputs(const Options& options) {
 }
 
 bool run() {
-  Execution execution;
-  if (!execute(
-          kToTheEnd, [](uint32_t) {}, &execution))
-    return print_failure();
-  print((TextLine() << "executed " << runtime().shape().instructions << " instructions in "
+  hil_execution execution;
+  const auto before = [](uint32_t) {};
+  if (!hil_execute(HIL_TO_THE_END, before, &execution)) return print_failure();
+  print((TextLine() << "executed " << hil_runtime_shape().instructions << " instructions in "
                     << static_cast<uint32_t>(execution.ticks) << " ticks\n")
             .c_str());
   return true;
 }
 
 bool write_output(const char* prefix, uint32_t number) {
-  ValueView view;
-  if (!runtime().output(number, &view)) {
+  hil_value view;
+  if (!hil_runtime_output(number, &view)) {
     return complain(TextLine() << "output " << number << " cannot be read\n");
   }
   const TextLine path = TextLine() << prefix << "-" << number << ".bin";
-  return write_file(path.c_str(), {view.data.data, view.data.size});
+  return write_file(path.c_str(), view.data);
 }
 
 bool write_outputs(const Options& options) {
-  for (uint32_t i = 0; i < runtime().shape().outputs; ++i) {
+  for (uint32_t i = 0; i < hil_runtime_shape().outputs; ++i) {
     if (!write_output(options.output, i)) return false;
   }
   return true;
@@ -160,6 +159,7 @@ bool wants_one_shot(int argc, const char* const* argv) {
 
 int one_shot(int argc, const char* const* argv) {
   use_plain_text();
+  hil_init_runtime();
   Options options;
   const bool good = parse(argc, argv, &options) && load(options) && set_inputs(options) && run() &&
                     write_outputs(options);

@@ -1,6 +1,7 @@
 #include "runner/pools.h"
 
 #include "memory.h"  // made of memory: in board.yaml
+#include "target_library/runtime_interface.h"
 
 #if defined(__arm__)
 // Neither loaded nor cleared: the boot need not touch megabytes.
@@ -26,52 +27,44 @@ HIL_POOL_SECTION("bank_" HIL_FIRST_BANK_NAME) alignas(kAlignment) uint8_t planne
 HIL_FURTHER_BANKS(HIL_BANK)
 #undef HIL_BANK
 HIL_POOL_SECTION("method_pool") alignas(kAlignment) uint8_t method[HIL_METHOD_POOL];
+#if HIL_TEMP_POOL
+HIL_POOL_SECTION("temp_pool") alignas(kAlignment) uint8_t temp[HIL_TEMP_POOL];
+#endif
+
+#if HIL_SHARED_POOL
+constexpr size_t kFirst = (HIL_SHARED_POOL - HIL_FIRST_BANK) / kAlignment * kAlignment;
+constexpr hil_memory kPrograms = {shared, HIL_PROGRAM_POOL};
+constexpr hil_memory kFirstBank = {shared + kFirst, HIL_SHARED_POOL - kFirst};
+#else
+constexpr hil_memory kPrograms = {program, sizeof program};
+constexpr hil_memory kFirstBank = {planned, sizeof planned};
+#endif
 
 #define HIL_BANK(region, size)       \
   , {                                \
 #region, { bank_##region, size } \
   }
-hil::Bank all_banks[] = {{HIL_FIRST_BANK_NAME, {}} HIL_FURTHER_BANKS(HIL_BANK)};
+constexpr hil_bank kBanks[] = {{HIL_FIRST_BANK_NAME, kFirstBank} HIL_FURTHER_BANKS(HIL_BANK)};
 #undef HIL_BANK
-static_assert(sizeof all_banks / sizeof(hil::Bank) <= hil::kMaxBanks);
-
-#if HIL_SHARED_POOL
-
-hil::Span<uint8_t> first_bank(size_t program) {
-  constexpr size_t kFirst = (HIL_SHARED_POOL - HIL_FIRST_BANK) / kAlignment * kAlignment;
-  const size_t end = (program + kAlignment - 1) / kAlignment * kAlignment;
-  const size_t start = end > kFirst ? end : kFirst;
-  return {shared + start, start < HIL_SHARED_POOL ? HIL_SHARED_POOL - start : 0};
-}
-
-#else
-
-hil::Span<uint8_t> first_bank(size_t) { return {planned, sizeof planned}; }
-
-#endif
+constexpr size_t kBankCount = sizeof kBanks / sizeof(hil_bank);
+static_assert(kBankCount <= HIL_MAX_BANKS && HIL_UNPLANNED_BANK < kBankCount);
 
 }  // namespace
 
 namespace hil {
 
-#if HIL_SHARED_POOL
-Span<uint8_t> program_pool() { return {shared, HIL_PROGRAM_POOL}; }
-#else
-Span<uint8_t> program_pool() { return {program, sizeof program}; }
+void grant_pools(hil_target* target) {
+  target->program = kPrograms;
+  target->method = {method, sizeof method};
+  target->banks = kBanks;
+  target->bank_count = kBankCount;
+  target->unplanned_bank = HIL_UNPLANNED_BANK;
+#if HIL_TEMP_POOL
+  target->temp = {temp, sizeof temp};
 #endif
-
-Span<const Bank> banks(size_t program) {
-  all_banks[0].memory = first_bank(program);
-  return {all_banks, sizeof all_banks / sizeof(Bank)};
-}
-
-Span<uint8_t> method_pool() { return {method, sizeof method}; }
-
-Span<const uint8_t> resident_area() {
 #if HIL_RESIDENT_SIZE
-  return {reinterpret_cast<const uint8_t*>(uintptr_t{HIL_RESIDENT_ADDRESS}), HIL_RESIDENT_SIZE};
-#else
-  return {};
+  target->resident = reinterpret_cast<const uint8_t*>(uintptr_t{HIL_RESIDENT_ADDRESS});
+  target->resident_size = HIL_RESIDENT_SIZE;
 #endif
 }
 

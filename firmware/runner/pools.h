@@ -1,18 +1,11 @@
 // The pools of memory, sized by the build.
 #pragma once
 
-#include <cstdint>
-
-#include "runtime/runtime.h"
+#include "target_library/hil_target.h"
 
 namespace hil {
 
-Span<uint8_t> program_pool();
-// The memory for planned buffers beside a program that takes the first `program` bytes of its pool:
-// on boards with little RAM the first bank shares that memory.
-Span<const Bank> banks(size_t program = 0);
-Span<uint8_t> method_pool();
-// Flash beside the runner, which only a flash tool writes. Empty where there is none.
-Span<const uint8_t> resident_area();
+// For programs, planned buffers and the runtime; and flash beside the runner where there is any.
+void grant_pools(hil_target* target);
 
 }  // namespace hil

@@ -31,15 +31,29 @@ uint32_t Arenas::add(uint32_t buffer, uint64_t size) {
     }
     return 0;
   }
+  return static_cast<uint32_t>(take(number, size));
+}
+
+uint64_t Arenas::take(size_t number, uint64_t size) {
   const uint64_t start = used_[number];
   // Sizes near 2^63 must not wrap the sum.
   if (start < kFarTooMuch) used_[number] += (size + kAlignment - 1) / kAlignment * kAlignment;
-  return static_cast<uint32_t>(start);
+  return start;
+}
+
+uint8_t* Arenas::add_unplanned(uint64_t size) {
+  size_t number = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    if (banks_[i].holds_unplanned) number = i;
+  }
+  const uint64_t start = take(number, size);
+  const bool fits = used_[number] <= banks_[number].memory.size;
+  return fits ? banks_[number].memory.data + static_cast<size_t>(start) : nullptr;
 }
 
 bool Arenas::complete(Failure* failure) const {
   if (missing_ != 0) {
-    builtin::report(failure, Code::kOutOfMemory, "planned buffer ", missing_,
+    builtin::report(failure, HIL_STATUS_OUT_OF_MEMORY, "planned buffer ", missing_,
                     " has no bank: the target has ", count_);
     failure->requested = missing_size_;
     return false;

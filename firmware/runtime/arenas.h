@@ -1,5 +1,6 @@
 // Where the planned buffers of a program lie in the banks. With one bank they lie there one after
-// the other; with several, buffer i in bank i - 1 (docs/protocol.md).
+// the other; with several, buffer i in bank i - 1 (docs/protocol.md). Behind them lie the inputs
+// and outputs without a plan, in the bank that holds these.
 #pragma once
 
 #include "runtime/runtime.h"
@@ -14,6 +15,8 @@ class Arenas {
   // Adds a buffer, counted from 1, and returns where it begins in its bank. Whether there is room
   // for all of them `complete` tells.
   uint32_t add(uint32_t buffer, uint64_t size);
+  // Adds an input or output without a plan, and returns it; nullptr where there is no room.
+  uint8_t* add_unplanned(uint64_t size);
   // false after the reason was put into `failure`.
   bool complete(Failure* failure) const;
 
@@ -31,6 +34,7 @@ class Arenas {
 
  private:
   size_t bank_of(uint32_t buffer) const { return count_ == 1 ? 0 : buffer - 1; }
+  uint64_t take(size_t number, uint64_t size);
 
   Bank banks_[kMaxBanks];
   size_t count_ = 0;

@@ -159,7 +159,7 @@ std::string Call::run() {
   KernelContext context(method, 0, &failure);
   op_->kernel(context);
   if (context.ok()) return "";
-  CHECK(failure.code == Code::kKernelFailed);
+  CHECK(failure.code == HIL_STATUS_KERNEL_FAILED);
   CHECK(std::string(failure.op) == op_->name);
   return failure.message;
 }

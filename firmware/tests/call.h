@@ -51,10 +51,10 @@ class Call {
   // "" if the kernel took it, otherwise what it says.
   std::string run();
 
-  // Of the last tensor.
+  // Of the last tensor, or one before it.
   template <typename T = int8_t>
-  std::vector<T> result() const {
-    const Tensor& tensor = tensors_.back()->tensor;
+  std::vector<T> result(size_t before_last = 0) const {
+    const Tensor& tensor = tensors_[tensors_.size() - 1 - before_last]->tensor;
     return std::vector<T>(tensor.as<T>(), tensor.as<T>() + tensor.numel);
   }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "tests/call.h"
 
@@ -519,6 +520,154 @@ TEST_CASE("words and numbers that an operator does not know are refused") {
   Call steps("aten::arange.start_out");
   steps.real(0).real(3).real(0).out({3}, DType::kFloat32);
   CHECK(says(steps, "not of as many items as there are steps"));
+}
+
+// One channel of 2 x 2 x 2 items, 1 to 8 but for what is given in place of the first.
+Call volume(const char* op, float first = 1) {
+  return Call(op).floats({1, 1, 2, 2, 2}, {first, 2, 3, 4, 5, 6, 7, 8});
+}
+
+Call average(const std::vector<int64_t>& kernel, int64_t padding, bool counts_padding,
+             int64_t divisor, const Sizes& out) {
+  Call call = volume("aten::avg_pool3d.out");
+  call.list(kernel).list({}).list({padding}).boolean(false).boolean(counts_padding);
+  return (divisor == 0 ? call.none() : call.integer(divisor)).out(out, DType::kFloat32);
+}
+
+TEST_CASE("an average of volumes counts padding, or not, or divides by what is given") {
+  Call whole = average({2, 2, 2}, 0, true, 0, {1, 1, 1, 1, 1});
+  REQUIRE(whole.run() == "");
+  CHECK(whole.result<float>() == std::vector<float>{4.5});
+  Call oblong = average({1, 2, 1}, 0, true, 0, {1, 1, 2, 1, 2});
+  REQUIRE(oblong.run() == "");
+  CHECK(oblong.result<float>() == std::vector<float>{2, 3, 6, 7});
+  const std::vector<float> items = {1, 2, 3, 4, 5, 6, 7, 8};
+  for (const auto& [counts, divisor, by] :
+       {std::tuple{true, 0, 8.0f}, {false, 0, 1.0f}, {true, 2, 2.0f}}) {
+    Call corners = average({2}, 1, counts, divisor, {1, 1, 2, 2, 2});
+    REQUIRE(corners.run() == "");
+    std::vector<float> expected;
+    for (const float item : items) expected.push_back(item / by);
+    CHECK(corners.result<float>() == expected);
+  }
+  Call padding = average({1}, 1, true, 0, {1, 1, 4, 4, 4});
+  CHECK(says(padding, "padding is more than half of kernel_size"));
+  Call list = average({2, 2}, 0, true, 0, {1, 1, 1, 1, 1});
+  CHECK(says(list, "kernel_size has 2 items, 3 needed"));
+  Call depth = average({2}, 0, true, 0, {1, 1, 2, 1, 1});
+  CHECK(says(depth, "depth: out is 2"));
+  Call rank("aten::avg_pool3d.out");
+  rank.floats({2, 2, 2}, items).list({2}).list({}).list({0}).boolean(false).boolean(true).none();
+  CHECK(says(rank.out({1, 1, 1}, DType::kFloat32), "4 or 5 dimensions needed"));
+}
+
+Call largest(float first, int64_t kernel, int64_t padding, int64_t dilation, const Sizes& out) {
+  Call call = volume("aten::max_pool3d_with_indices.out", first);
+  call.list({kernel}).list({1}).list({padding}).list({dilation}).boolean(false);
+  return call.out(out, DType::kFloat32).out(out, DType::kInt64);
+}
+
+TEST_CASE("the largest of a volume is told by its index in the channel") {
+  Call last = largest(1, 2, 0, 1, {1, 1, 1, 1, 1});
+  REQUIRE(last.run() == "");
+  CHECK(last.result<int64_t>() == std::vector<int64_t>{7});
+  for (const float first : {kNan, kInfinity}) {
+    Call beyond = largest(first, 2, 0, 1, {1, 1, 1, 1, 1});
+    REQUIRE(beyond.run() == "");
+    CHECK(beyond.result<int64_t>() == std::vector<int64_t>{0});
+  }
+  Call corners = largest(1, 2, 1, 2, {1, 1, 2, 2, 2});  // each sees the opposite item alone
+  REQUIRE(corners.run() == "");
+  CHECK(corners.result<int64_t>() == std::vector<int64_t>{7, 6, 5, 4, 3, 2, 1, 0});
+  Call alone = largest(1, 2, 1, 3, {1, 1, 1, 1, 1});
+  CHECK(says(alone, "a window lies in the padding alone"));
+  Call shape = volume("aten::max_pool3d_with_indices.out");
+  shape.list({2}).list({}).list({0}).list({1}).boolean(false);
+  shape.out({1, 1, 1, 1, 1}, DType::kFloat32).out({1, 1, 1, 1}, DType::kInt64);
+  CHECK(says(shape, "the shapes differ"));
+}
+
+TEST_CASE("parts of an adaptive pool overlap where sizes do not divide") {
+  const auto pool = [](const char* op) {
+    return Call(op).floats({1, 2, 3}, {1, 2, 3, 6, 5, 4}).list({1, 2});
+  };
+  Call mean = pool("aten::_adaptive_avg_pool2d.out").out({1, 1, 2}, DType::kFloat32);
+  REQUIRE(mean.run() == "");
+  CHECK(mean.result<float>() == std::vector<float>{3.5, 3.5});
+  const Sizes sizes = {1, 1, 2};
+  Call most =
+      pool("aten::adaptive_max_pool2d.out").out(sizes, DType::kFloat32).out(sizes, DType::kInt64);
+  REQUIRE(most.run() == "");
+  CHECK(most.result<int64_t>() == std::vector<int64_t>{3, 4});
+  Call size = volume("aten::adaptive_max_pool3d.out").list({1, 1});
+  size.out({1, 1, 1, 1, 1}, DType::kFloat32).out({1, 1, 1, 1, 1}, DType::kInt64);
+  CHECK(says(size, "output_size is not the size of out"));
+  Call volumes = volume("aten::_adaptive_avg_pool3d.out").list({1, 2, 1});
+  volumes.out({1, 1, 1, 2, 1}, DType::kFloat32);
+  REQUIRE(volumes.run() == "");
+  CHECK(volumes.result<float>() == std::vector<float>{3.5, 5.5});
+}
+
+// A table of rows (1, 8), (2, 7), (3, 6), (4, 5), in bags of the indices 0, 3, 2 and 1 from
+// `offsets`.
+Call bags(const std::vector<int64_t>& offsets, int64_t mode, bool has_last, int64_t padding,
+          const std::vector<float>& factors = {}, int64_t index = 1) {
+  const auto count = static_cast<int32_t>(offsets.size()) - (has_last ? 1 : 0);
+  Call call("aten::_embedding_bag.out");
+  call.floats({4, 2}, {1, 8, 2, 7, 3, 6, 4, 5}).int64({4}, {0, 3, 2, index});
+  call.int64({static_cast<int32_t>(offsets.size())}, offsets);
+  call.boolean(false).integer(mode).boolean(false);
+  if (factors.empty()) {
+    call.none();
+  } else {
+    call.floats({static_cast<int32_t>(factors.size())}, factors);
+  }
+  call.boolean(has_last).integer(padding).out({count, 2}, DType::kFloat32);
+  call.out({4}, DType::kInt64).out({count}, DType::kInt64);
+  return call.out(mode == 2 ? Sizes{count, 2} : Sizes{count}, DType::kInt64);
+}
+
+TEST_CASE("rows of a table in bags: their sum, mean or largest") {
+  const auto rows = [](Call call) {
+    REQUIRE(call.run() == "");
+    return call.result<float>(3);
+  };
+  constexpr int64_t kNoPadding = -1;
+  CHECK(rows(bags({0, 3}, 0, false, kNoPadding)) == std::vector<float>{8, 19, 2, 7});
+  CHECK(rows(bags({0, 2, 4}, 0, true, kNoPadding)) == std::vector<float>{5, 13, 5, 13});
+  CHECK(rows(bags({0, 2, 2}, 1, false, kNoPadding)) ==
+        std::vector<float>{2.5, 6.5, 0, 0, 2.5, 6.5});
+  CHECK(rows(bags({0, 2}, 1, false, 3)) == std::vector<float>{1, 8, 2.5, 6.5});
+  CHECK(rows(bags({0}, 0, false, kNoPadding, {1, 0, 2, 0.5})) == std::vector<float>{8, 23.5});
+  Call most = bags({0, 3}, 2, false, kNoPadding);
+  CHECK(rows(most) == std::vector<float>{4, 8, 2, 7});
+  CHECK(most.result<int64_t>() == std::vector<int64_t>{3, 0, 1, 1});
+  CHECK(most.result<int64_t>(1) == std::vector<int64_t>{3, 1});
+  CHECK(most.result<int64_t>(2) == std::vector<int64_t>{0, 0, 0, 1});
+}
+
+TEST_CASE("bags of what is not there are refused") {
+  Call row = bags({0}, 0, false, -1, {}, 4);
+  CHECK(says(row, "index 4 of 4 items"));
+  for (const std::vector<int64_t>& offsets :
+       {std::vector<int64_t>{1}, {0, 5}, {0, 3, 2}, {0, -1}}) {
+    Call call = bags(offsets, 0, false, -1);
+    CHECK(says(call, "of 4 indices"));
+  }
+  Call none = bags({}, 0, false, -1);
+  CHECK(says(none, "not a row for each bag"));
+  Call factors = bags({0}, 1, false, -1, {1, 1, 1, 1});
+  CHECK(says(factors, "per_sample_weights: one for each index needed, of a sum"));
+}
+
+TEST_CASE("a hard sigmoid is 0 below -3 and 1 above 3") {
+  const auto computed = [](const char* op) {
+    Call call = Call(op).floats({5}, {-4, -3, 0, 3, 4}).out({5}, DType::kFloat32);
+    REQUIRE(call.run() == "");
+    return call.result<float>();
+  };
+  CHECK(computed("aten::hardsigmoid.out") == std::vector<float>{0, 0, 0.5, 1, 1});
+  CHECK(computed("aten::hardswish.out") == std::vector<float>{-0.0f, -0.0f, 0, 3, 4});
 }
 
 }  // namespace

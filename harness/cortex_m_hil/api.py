@@ -20,6 +20,7 @@ from cortex_m_hil.checks.comparison_result import Comparison as Comparison
 from cortex_m_hil.checks.comparison_result import Figures as Figures
 from cortex_m_hil.checks.comparison_result import Finding as Finding
 from cortex_m_hil.checks.comparison_result import worst
+from cortex_m_hil.checks.executorch_verdict import accepted_causes
 from cortex_m_hil.checks.expected import expected_outputs, expecting, in_quanta
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
@@ -37,6 +38,7 @@ from cortex_m_hil.errors import HarnessError as HarnessError
 from cortex_m_hil.errors import HilWarning as HilWarning
 from cortex_m_hil.errors import InfraError as InfraError
 from cortex_m_hil.errors import VerdictError as VerdictError
+from cortex_m_hil.errors.known_bugs import known_bug
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.flow import Checked as Checked
 from cortex_m_hil.flow import export as export
@@ -128,7 +130,7 @@ def open(
     name: str,
     *,
     targets: Mapping[str, Target] | None = None,
-    runtime: str = "builtin",
+    runtime: str = "auto",
     require_fvp: bool = False,
     timeout_multiplier: float = 1.0,
     redzones: bool = False,
@@ -140,7 +142,8 @@ def open(
     Args:
         name: of a target, such as `m4-qemu`.
         targets: the targets to choose from, by name; None: `load_targets()`.
-        runtime: what executes programs: `builtin`, or `executorch` (an ExecuTorch that you installed for the CPU).
+        runtime: what executes programs: `builtin`, `executorch` (one installed for the CPU), or `auto`: what the
+            target's entry says, else ExecuTorch where one is installed and fits, else `builtin`.
         require_fvp: an FVP that is not installed is a ToolchainError; else the target's fallback takes its place.
         timeout_multiplier: stretches the 30 s of engine time that a program may take; 0.01 to 1000.
         redzones: plan memory that no tensor owns around every tensor, and watch it in every run.
@@ -232,6 +235,7 @@ class OpenTarget:
         self._budget: Budget | None = None
         self._unjudged = False  # no program has run since the budget was set
         self._banks = dut.target.board.memory.banks
+        self._known: frozenset[int | str] = frozenset()  # accepted of any program, wherever it occurs
 
     @property
     def target(self) -> Target:
@@ -259,11 +263,12 @@ class OpenTarget:
             method: the name of another method of the program; "": the one that it was loaded with.
 
         Returns:
-            The findings, none where everything fits; those with `is_note` do not prevent a run.
+            The findings, none where everything fits; those with `is_note` do not prevent a run, and those whose
+            `runtime` is "executorch" fail one on builtin that is right.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            return flow.ProgramLint(self.dut, _chosen(program, method)).findings
+            return flow.ProgramLint(self.dut, _chosen(program, method)).everywhere()
 
     @checked_call("hil.run")
     def run(
@@ -273,6 +278,7 @@ class OpenTarget:
         *,
         method: str = "",
         lint: bool = True,
+        known: Sequence[int | str] = (),
         quantize_inputs: bool = False,
     ) -> RunResult:
         """Run a program once, and compare its outputs with nothing.
@@ -284,6 +290,8 @@ class OpenTarget:
                 out in it; a number is for a scalar input. None: the program's example inputs.
             method: the name of another method of the program; "": the one that it was loaded with.
             lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            known: what ExecuTorch is known to refuse or compute wrongly of this program, and is accepted: numbers of
+                known bugs (hil docs known_bugs), or operators that it lacks by name. Each has to occur.
             quantize_inputs: floats for inputs that are int8 are quantised, by the scale, zero point and range that the
                 program tells (`Program.input_quantization`); integers of the input's dtype are taken as they are.
 
@@ -297,6 +305,8 @@ class OpenTarget:
             LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit the target; nothing was run.
             ProgramRejected, TargetFault, TargetHang: the runner refused the program, or it did not end well.
             Mismatch: an element of an output was never written.
+            WouldFailOnExecuTorch: it is right on `builtin`, and ExecuTorch refuses it or computes it wrongly.
+            KnownBugAbsent: something that is accepted as `known` does not occur.
             RedzoneViolation, LifetimeViolation: something wrote outside its tensor, or read one whose lifetime was over
                 (with `redzones`).
             BudgetExceeded: it took more than `budget` permits.
@@ -307,11 +317,11 @@ class OpenTarget:
         with Reporting(self.dut.resolved):
             program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             given = program.inputs if inputs is None else _host(program, inputs, quantizer)
-            task = BundleTask(program, given, linted=lint, redzones=self._redzones, budget=self._budget)
+            task = self._task(program, given, lint=lint, known=known)
             with _Attempt(self, task):
                 result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
                 self._ran(program, result)
-                self._judge_budget(task, result)
+                self._judge(task, result)
             return replace(result, saturated=quantizer.share, count=self._counting(task, result))
 
     @checked_call("hil.check")
@@ -329,6 +339,7 @@ class OpenTarget:
         min_cortex_m: float | None = None,
         isa: Isa | None = None,
         lint: bool = True,
+        known: Sequence[int | str] = (),
         calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
         quantize: bool = LoweringOptions.quantize,
         quantizer: Any = LoweringOptions.quantizer,
@@ -360,6 +371,7 @@ class OpenTarget:
                 where and why.
             isa: lower for another ISA class than the target's, to test that this is caught.
             lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            known: as in `run`.
             calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
             quantize: to int8; False lowers the float module.
             quantizer: a quantiser as `prepare_pt2e` takes it, such as a `CortexMQuantizer`; it is not changed. None:
@@ -399,16 +411,23 @@ class OpenTarget:
             )
             self._require_cortex_m(program, minimum, layout, quantize)
             if not others:
-                found = self._verify(program, tolerance, linted=lint).comparison
+                found = self._verify(program, tolerance, linted=lint, known=known).comparison
             else:
                 programs = [program, *(lowering.on_inputs(program, other) for other in others)]
-                found = worst([self._verify_set(number, one, tolerance, lint) for number, one in enumerate(programs)])
+                sets = enumerate(programs)
+                found = worst([self._verify_set(number, one, tolerance, lint, known) for number, one in sets])
             flow.warn_of_training(program)
             return found
 
     @checked_call("hil.verify")
     def verify(
-        self, program: Program, tolerance: Tolerance = _DEFAULT, *, method: str = "", excluded: Sequence[str] = ()
+        self,
+        program: Program,
+        tolerance: Tolerance = _DEFAULT,
+        *,
+        method: str = "",
+        excluded: Sequence[str] = (),
+        known: Sequence[int | str] = (),
     ) -> Checked:
         """Check a program that is lowered already: lint it, run it on its example inputs, and compare its outputs.
 
@@ -417,6 +436,7 @@ class OpenTarget:
             tolerance: how far outputs may be from each reference.
             method: the name of another method of the program; "": the one that it was loaded with.
             excluded: patterns of operators that lint takes for absent, though the runner has them.
+            known: as in `run`.
 
         Returns:
             The program, the result of the run and the comparison.
@@ -426,7 +446,7 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            return self._verify(_chosen(program, method), tolerance, excluded=tuple(excluded))
+            return self._verify(_chosen(program, method), tolerance, excluded=tuple(excluded), known=known)
 
     @checked_call("hil.check_program")
     def check_program(
@@ -441,6 +461,7 @@ class OpenTarget:
         eager_sqnr: float | None = None,
         method: str = "",
         lint: bool = True,
+        known: Sequence[int | str] = (),
         quantize_inputs: bool = False,
     ) -> Comparison:
         """Lint a `.pte` that exists already, run it, and compare each output with what is expected.
@@ -459,6 +480,7 @@ class OpenTarget:
                 as the float module. None: 15 for the cases of a `.bpte`, whose outputs are such; else quanta.
             method: the name of the method; "": `forward`, or the only one that computes.
             lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            known: as in `run`.
             quantize_inputs: as in `run`.
 
         Returns:
@@ -484,7 +506,7 @@ class OpenTarget:
             found = []
             for case in cases if qtol is None else map(in_quanta, cases):
                 with _about(case, quantizer):
-                    found.append(self._verify(case, tolerance, linted=lint).comparison)
+                    found.append(self._verify(case, tolerance, linted=lint, known=known).comparison)
             return replace(worst(found), saturated=quantizer.share)
 
     def _loaded(self, source: Program | Path | str | bytes, method: str) -> Program:
@@ -538,6 +560,32 @@ class OpenTarget:
             what = f"no program ran under the budget {self._budget}, so nothing was judged"
             raise ConfigError(what, hint="the budget first, and then hil.check or hil.run")
 
+    def _task(
+        self, program: Program, inputs: tuple[HostTensor, ...], *, lint: bool = True, known: Sequence[int | str] = ()
+    ) -> BundleTask:
+        """Return the task to run a program under what holds for this target now."""
+        expected = accepted_causes(known)
+        if expected and not lint:
+            hint = "leave out lint=False, or known"
+            raise ConfigError("known=… is for what lint finds, and lint=False leaves it out", hint=hint)
+        return BundleTask(
+            program, inputs, linted=lint, redzones=self._redzones, budget=self._budget, expected=expected,
+            known=(*expected, *sorted(self._known - {*expected}, key=str)),
+        )  # fmt: skip
+
+    def _judge(self, task: BundleTask, result: RunResult) -> None:
+        """Judge a program that is right here by its budget, and by what ExecuTorch would make of it."""
+        self._judge_budget(task, result)
+        if task.linted:
+            self._occurred(flow.judge_on_executorch(self.dut, task.program, task.known, task.expected))
+
+    def _note_acceptance(self, task: BundleTask, error: VerdictError) -> None:
+        """Note where the caller accepts all that the lint refuses: then the verdict is an expected one."""
+        if error.causes and {*error.causes} <= {*task.known}:
+            names = ", ".join(known_bug(one) if isinstance(one, int) else f"no {one}" for one in error.causes)
+            error.accepted = f"accepted: {names}"
+            self._occurred(frozenset(error.causes))
+
     def _judge_budget(self, task: BundleTask, result: RunResult, what: str = "") -> None:
         self._unjudged = False
         if task.budget is not None:
@@ -554,13 +602,15 @@ class OpenTarget:
 
         return count
 
-    def _verify_set(self, number: int, program: Program, tolerance: Tolerance, linted: bool) -> Comparison:
+    def _verify_set(
+        self, number: int, program: Program, tolerance: Tolerance, linted: bool, known: Sequence[int | str]
+    ) -> Comparison:
         """Verify a program on one set of inputs, and name the set in the details of a verdict.
 
         `number` is 0 for `inputs`, and n for `more_inputs[n - 1]`.
         """
         try:
-            return self._verify(program, tolerance, linted=linted).comparison
+            return self._verify(program, tolerance, linted=linted, known=known).comparison
         except VerdictError as error:
             name = f"more_inputs[{number - 1}]" if number else "inputs"
             error.details = (
@@ -578,15 +628,23 @@ class OpenTarget:
             warn(f"{self.dut.resolved.display_name}: {told}")
 
     def _verify(
-        self, program: Program, tolerance: Tolerance, *, linted: bool = True, excluded: tuple[str, ...] = ()
+        self,
+        program: Program,
+        tolerance: Tolerance,
+        *,
+        linted: bool = True,
+        excluded: tuple[str, ...] = (),
+        known: Sequence[int | str] = (),
     ) -> Checked:
-        task = BundleTask(program, program.inputs, tolerance, linted, self._redzones, excluded, self._budget)
+        task = replace(
+            self._task(program, program.inputs, lint=linted, known=known), tolerance=tolerance, excluded=excluded
+        )
         with _Attempt(self, task) as attempt:
             checked = flow.verify(
                 self.dut, program,
                 tolerance=tolerance, linted=linted, excluded=excluded, observe=attempt.observe, guards=self._guards(),
             )  # fmt: skip
-            self._judge_budget(task, checked.result)
+            self._judge(task, checked.result)
         count = self._counting(task, checked.result)
         comparison, result = replace(checked.comparison, count=count), replace(checked.result, count=count)
         return replace(checked, comparison=comparison, result=result)
@@ -601,6 +659,7 @@ class OpenTarget:
         state: Sequence[HostTensor] | None = None,
         tolerance: Tolerance = _DEFAULT,
         lint: bool = True,
+        known: Sequence[int | str] = (),
         quantize_inputs: bool = False,
     ) -> Streamed:
         """Run a program that keeps state once for each frame.
@@ -617,6 +676,7 @@ class OpenTarget:
                 with a state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` apply against the
                 float module. A program from `load_program` is compared with nothing.
             lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            known: as in `run`.
             quantize_inputs: as in `run`.
 
         Returns:
@@ -633,23 +693,30 @@ class OpenTarget:
         with Reporting(self.dut.resolved):
             program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             given = [_host(program, _frame(number, inputs), quantizer) for number, inputs in enumerate(frames)]
-            streamed = flow.stream_frames(
-                self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
-            )
+            task = self._task(program, program.inputs, lint=lint, known=known)
+            try:
+                streamed = flow.stream_frames(
+                    self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
+                )
+            except VerdictError as error:
+                self._note_acceptance(task, error)
+                raise
             streamed = replace(streamed, saturated=quantizer.share)
             self._ran(program, streamed.as_run())
-            self._judge_stream(program, given, streamed)
+            self._judge_stream(task, given, streamed)
         if not lint:
             self._tell_what_lint_refuses(program)
         for text in streamed.warnings:
             warn(f"{self.dut.resolved.display_name}: {text}")
         return streamed
 
-    def _judge_stream(self, program: Program, given: Sequence[tuple[HostTensor, ...]], streamed: Streamed) -> None:
-        """Judge the budget of the frame that took the most ticks."""
+    def _judge_stream(self, task: BundleTask, given: Sequence[tuple[HostTensor, ...]], streamed: Streamed) -> None:
+        """Judge the budget of the frame that took the most ticks, and what ExecuTorch would make of the program."""
         number = max(range(len(given)), key=lambda one: streamed.frames[one].ticks)
         result = replace(streamed.as_run(), ticks=streamed.frames[number].ticks)
-        self._judge_budget(BundleTask(program, given[number], budget=self._budget), result, f"frame {number}")
+        self._judge_budget(replace(task, inputs=given[number]), result, f"frame {number}")
+        if task.linted:
+            self._occurred(flow.judge_on_executorch(self.dut, task.program, task.known, task.expected))
 
     @checked_call("hil.localize")
     def localize(
@@ -657,6 +724,7 @@ class OpenTarget:
         program: Program,
         inputs: tuple[Any, ...] | list[Any] | None = None,
         *,
+        method: str = "",
         quantize_inputs: bool = False,
     ) -> Localization:
         """Step a program on the target to find the operator that departs first from the references, and those at fault.
@@ -664,6 +732,7 @@ class OpenTarget:
         Args:
             program: from `lower`; one that came from the cache is lowered once more for its graph.
             inputs: as `run` takes them. None: the program's example inputs.
+            method: as in `run`; what `lower` makes has one method.
             quantize_inputs: as in `run`.
 
         Returns:
@@ -671,12 +740,12 @@ class OpenTarget:
             graph" or "quantisation is coarse here". `lines()` is both as text.
 
         Raises:
-            ConfigError: the program has no references, or the inputs do not fit it.
+            ConfigError: the program has no references, the inputs do not fit it, or there is no such method.
             HarnessError: the errors of `run` too; a fault and a hang have the name of their operator.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            quantizer = flow.InputQuantizer(quantize_inputs)
+            program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             found = localize(self.dut, program, None if inputs is None else _host(program, inputs, quantizer))
             return replace(found, saturated=quantizer.share)
 
@@ -712,6 +781,9 @@ class OpenTarget:
     def _failed(self, task: BundleTask, error: VerdictError, checked: Checked | None) -> None:
         """Observe each verdict before it is raised, with the program's comparison or None; a hook for subclasses."""
 
+    def _occurred(self, causes: frozenset[int | str]) -> None:
+        """Observe which accepted causes occur in a program; a hook for subclasses."""
+
     def _passed(self, task: BundleTask, checked: Checked | None) -> None:
         """Observe each program that passes, with its comparison or None; a hook for subclasses."""
 
@@ -740,6 +812,7 @@ class _Attempt:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, VerdictError):
+            self._target._note_acceptance(self._task, error)
             self._target._failed(self._task, error, self._checked)
         elif error is None:
             self._target._passed(self._task, self._checked)

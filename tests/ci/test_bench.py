@@ -11,7 +11,7 @@ import pytest
 
 from bench_matrix import Compared, Seconds
 from command_line import Done
-from cortex_m_hil.cli.answers import CANNOT_TELL
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
 

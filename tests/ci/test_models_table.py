@@ -8,6 +8,7 @@ from __future__ import annotations
 import unittest
 
 import pytest
+import torch
 
 import models_table as made
 from cortex_m_hil.checks.comparison_result import Comparison, Figures, Finding, FindingKind
@@ -45,7 +46,11 @@ def test_it_has_each_model_on_each_target_or_says_why_not() -> None:
     assert list(found) == [(one.name, one.of) for one in made.models()]
     for group in found.values():
         targets = [row[2] for row in group]
-        assert targets == [*made.TARGETS] or (len(group) == 1 and targets[0] in (made.ALL, ""))
+        assert (
+            (len(group) == 1 and targets[0] in (made.ALL, ""))
+            or targets == [*made.TARGETS]
+            or targets == [*made.TARGETS, made.LARGER]
+        )
         for row in group:
             obstacle = row[-1]
             assert (row[6] == "yes") == (obstacle == ""), row
@@ -131,6 +136,16 @@ def test_what_the_suite_skips_is_told() -> None:
 def test_an_obstacle_has_an_owner(error: HarnessError, owner: str) -> None:
     assert owner in made.OWNERS
     assert made.obstacle(error) == f"{owner}: {type(error).__name__}: {error.message}"
+
+
+def test_smaller_inputs_have_half_the_batch_and_then_half_the_height_and_width() -> None:
+    made_smaller, inputs = [], (torch.zeros(3, 3, 64, 80), torch.zeros(3, 1, 64, 64))
+    while (smaller := made.halved(inputs)) is not None:
+        inputs = smaller
+        made_smaller.append([tuple(one.shape) for one in inputs])
+    assert made_smaller == [[(1, 3, 64, 80), (1, 1, 64, 64)], [(1, 3, 32, 40), (1, 1, 32, 32)]]
+    assert made.halved((torch.zeros(1, 400, 80),)) is None
+    assert made.halved((torch.zeros(2, 4), torch.zeros(4))) is None  # which of them is a batch?
 
 
 def test_an_infra_error_is_nobodys_obstacle() -> None:

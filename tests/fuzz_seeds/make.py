@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from executorch.exir import to_edge
+from executorch.exir.passes import MemoryPlanningPass
 
 from cortex_m_hil.lowering import Layout, LoweringOptions, lower
+from cortex_m_hil.lowering.capability import executorch_api
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.memory import Placed
 
@@ -125,6 +127,22 @@ def _methods() -> bytes:
     return bytes(to_edge(exported, constant_methods=constants).to_executorch().buffer)
 
 
+def _int8() -> bytes:
+    """Quantised inputs and outputs with their constants, and no memory planned for them."""
+    from executorch.exir.passes.quantize_io_pass import QuantizeInputs, QuantizeOutputs
+
+    api, module, inputs = executorch_api(), _fill(torch.nn.Linear(4, 3)), _input(2, 4)
+    prepared = api.prepare_pt2e(torch.export.export(module, inputs).module(check_guards=False), api.quantizer())
+    prepared(*inputs)
+    exported = torch.export.export(api.convert_pt2e(prepared), inputs)
+    edge = api.to_edge(exported, compile_config=api.edge_compile_config())
+    edge = edge.transform([QuantizeInputs(edge, [0]), QuantizeOutputs(edge, [0])])
+    config = api.target_config.from_target_string("cortex-m0plus")
+    edge._edge_programs["forward"] = api.pass_manager(edge.exported_program(), target_config=config).transform()
+    planning = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
+    return bytes(edge.to_executorch(api.backend_config(memory_planning_pass=planning)).buffer)
+
+
 class _Sum(torch.nn.Module):
     def forward(self, x: Any, y: Any) -> Any:
         return x + y
@@ -133,6 +151,7 @@ class _Sum(torch.nn.Module):
 def main() -> None:
     folder = Path(__file__).parent
     (folder / "methods.pte").write_bytes(_methods())
+    (folder / "int8.pte").write_bytes(_int8())
     conv = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.AvgPool2d(2))
     programs: list[tuple[str, torch.nn.Module, tuple[Any, ...], Layout | None]] = [  # None: not quantised
         ("linear", torch.nn.Linear(9, 5), _input(2, 9), "channels_last"),

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.main import get_command
 
 import cortex_m_hil as hil
 from cortex_m_hil import errors
+from cortex_m_hil.api import Lowering
+from cortex_m_hil.cli.__main__ import load_commands
 from paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "api.md").read_text()
@@ -51,6 +54,46 @@ def test_every_error_is_on_the_page_in_its_branch() -> None:
     for root in (hil.VerdictError, hil.InfraError):
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{root.__name__}` |"))
         assert set(re.findall(r"`(\w+)`", row)) == branch(root)
+
+
+def parameters(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters)
+
+
+def test_every_way_in_takes_method_io_and_quantize_inputs_alike() -> None:
+    """In Python what takes a program, or a module; on the command line what takes files of inputs, or a module."""
+    functions = [one for name, one in vars(hil.OpenTarget).items() if callable(one) and not name.startswith("_")]
+    functions += [hil.lower, vars(Lowering)["__call__"]]
+    for one in functions:
+        has = parameters(one)
+        if has & {"program", "source"}:
+            assert "method" in has, one
+            assert ("quantize_inputs" in has) == bool(has & {"inputs", "frames"}), one
+        assert ("io" in has) == ("module" in has), one
+    for name, command in commands(get_command(load_commands())):
+        options = {option for one in command.params for option in one.opts}
+        assert ("--quantize-inputs" in options) == bool(options & {"--input", "--data"}), name
+        takes = {one.name for one in command.params if one.param_type_name == "argument"}
+        if name != "size":  # it shows all methods
+            assert ("--method" in options) >= bool(takes & PROGRAMS), name
+        assert ("--io" in options) == bool(takes & MODELS), name
+
+
+MODELS = {"model", "models"}
+PROGRAMS = {"pte", "ptes", *MODELS}
+
+
+def test_localize_takes_a_method(native: hil.OpenTarget) -> None:
+    program = hil.load_program(REPOSITORY / "tests" / "fuzz_seeds" / "methods.pte")
+    with pytest.raises(errors.ConfigError, match="method encode has no references"):
+        native.localize(program, method="encode")
+    with pytest.raises(errors.ConfigError, match=r"3 methods: .*and not 'enc'"):
+        native.localize(program, method="enc")
+
+
+def commands(group: Any) -> Iterator[tuple[str, Any]]:
+    for name, one in group.commands.items():
+        yield from commands(one) if hasattr(one, "commands") else [(name, one)]
 
 
 def signatures(page: str, name: str) -> list[str]:

@@ -24,6 +24,7 @@ ELSEWHERE: Final = (  # test_extending.py, test_examples.py
     "examples/evaluate/README.md",
     "examples/model_tests/README.md",
     "examples/own_board/README.md",
+    "examples/own_firmware/README.md",
     "examples/script/README.md",
 )
 OF_RECIPES: Final = re.compile(r"hil (cpus|supply)\b")  # commands that recipes of extending.md add

@@ -17,12 +17,14 @@ from shown import blocks
 
 EXAMPLES = REPOSITORY / "examples"
 DEADLINE = 600.0  # seconds
-NAMES = ("evaluate", "model_tests", "own_board", "script")
+NAMES = ("evaluate", "model_tests", "own_board", "own_firmware", "script")
 SAID = {
     "python tasks.py": r"digits.npz: 357 samples\n",
     "hil evaluate": r"tasks:\w+ +m4-qemu +DSP +(top-1|AUC) +0\.\d+",
     "pytest": r"\d+ passed",
     "hil targets": "sensor-node",
+    "make": "firmware.elf",
+    "hil doctor selftest": "PASS  bare-metal",
     "python measure.py": r"m4-qemu +DSP .* dB\nm55-qemu +MVE .* dB\n",
 }
 

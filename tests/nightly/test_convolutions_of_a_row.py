@@ -12,15 +12,14 @@ from torch import nn
 import cortex_m_hil as hil
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.targets.load import load_targets
-from installed import skip_without_executorch
+from installed import installed_executorch
 
 CONVOLUTIONS = 60
 
 
 @pytest.fixture(scope="module", params=["m55-qemu", "m4-qemu", "m0-qemu"])
 def target(request: pytest.FixtureRequest) -> Iterator[hil.api.OpenTarget]:
-    skip_without_executorch(load_targets()[request.param])
-    with hil.open(request.param, runtime="executorch") as opened:
+    with installed_executorch(load_targets()[request.param]), hil.open(request.param, runtime="executorch") as opened:
         yield opened
 
 

@@ -13,7 +13,7 @@ from torch.export import Dim
 import cortex_m_hil as hil
 from cortex_m_hil.errors import Mismatch, ProgramRejected, TargetFault, VerdictError
 from cortex_m_hil.targets.load import load_targets
-from installed import skip_without_executorch
+from installed import installed_executorch
 
 ROWS = ({0: Dim("batch", min=1, max=8)},)
 
@@ -35,8 +35,7 @@ class Plus(nn.Module):
 
 @pytest.fixture(scope="module", params=["m4-qemu", "m55-qemu", "m0-qemu"])
 def target(request: pytest.FixtureRequest) -> Iterator[hil.api.OpenTarget]:
-    skip_without_executorch(load_targets()[request.param])
-    with hil.open(request.param, runtime="executorch") as opened:
+    with installed_executorch(load_targets()[request.param]), hil.open(request.param, runtime="executorch") as opened:
         yield opened
 
 

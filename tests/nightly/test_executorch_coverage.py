@@ -8,7 +8,7 @@ import pytest
 
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.targets.load import load_targets
-from installed import skip_without_executorch
+from installed import installed_executorch
 
 pytest_plugins = ["pytester"]
 
@@ -36,13 +36,13 @@ def test_a_kernel_is_uncovered_until_a_test_executes_it(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, target: str, isa: str
 ) -> None:
     """An operator of ExecuTorch's, and the function of CMSIS-NN that it calls."""
-    skip_without_executorch(TARGETS[target], counts=True)
     monkeypatch.setenv("HIL_CACHE_DIR", str(CACHE))
     pytester.makepyfile(test_it=TESTS)
     options = (f"--target={target}", "--runtime=executorch", "--hil-coverage=out.json")
     executed: list[dict[str, int]] = []
     for chosen in ("test_max", "test_max or test_average"):
-        result = pytester.runpytest_subprocess(*options, "-k", chosen, timeout=DEADLINE)
+        with installed_executorch(TARGETS[target], counts=True):
+            result = pytester.runpytest_subprocess(*options, "-k", chosen, timeout=DEADLINE)
         assert result.ret == pytest.ExitCode.OK
         found = json.loads((pytester.path / "out.json").read_text())
         assert list(found["classes"]) == [f"{isa} (executorch)"] and found["lost"] == found["uncounted"] == []

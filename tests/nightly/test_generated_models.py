@@ -28,7 +28,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from installed import has_executorch
+from installed import executorch_of_this_machine, has_executorch
 from planting import BUGS, Bug
 
 TARGETS = {Isa.MVE: "m55-qemu", Isa.DSP: "m4-qemu", Isa.SCALAR: "m0-qemu"}
@@ -59,7 +59,8 @@ def test_no_generated_network_fails(tmp_path: Path) -> None:
     ]
     arguments += ["--json", "--count", str(NETWORKS), "--seed", str(SEED), "--store", str(tmp_path / "store")]
     command = [sys.executable, "-m", "cortex_m_hil.cli", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, timeout=DEADLINE, check=False)
+    with executorch_of_this_machine():
+        done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, timeout=DEADLINE, check=False)
     told = json.loads(done.stdout)
     print(json.dumps(told, indent=1))
     assert [one for one in told["defects"] if not one["known"]] == []

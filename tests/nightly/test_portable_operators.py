@@ -50,4 +50,4 @@ def opened(request: pytest.FixtureRequest) -> Iterator[OpenTarget]:
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("name", MODELS)
 def test_ordinary_models(opened: OpenTarget, name: str, way: Way) -> None:
-    check(opened, MODELS[name], way)
+    check(opened, name, way)

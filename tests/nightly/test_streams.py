@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -14,7 +15,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from installed import skip_without_executorch
+from installed import installed_executorch
 from networks import listener
 
 TARGETS = load_targets()
@@ -35,9 +36,8 @@ def program(isa: Isa) -> Program:
 def target(request: pytest.FixtureRequest) -> Iterator[OpenTarget]:
     name, runtime = request.param
     resolved = resolve(name, TARGETS, runtime=runtime)
-    if runtime == "executorch":
-        skip_without_executorch(resolved.target)
-    with OpenTarget(open_dut(resolved)) as opened:
+    found = installed_executorch(resolved.target) if runtime == "executorch" else nullcontext()
+    with found, OpenTarget(open_dut(resolved)) as opened:
         yield opened
 
 

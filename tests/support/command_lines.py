@@ -40,6 +40,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "make test",
         "make coverage",
         "make matrix",
+        "make versions",
         "make nightly",
         "make docs",
         "make lint",

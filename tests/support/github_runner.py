@@ -33,7 +33,9 @@ NOTHING_HERE = {"actions/checkout", "actions/setup-python"}
 APART = {
     '"$GITHUB_ACTION_PATH/ci/install.sh" system': "installs Debian packages as root",
     'python "$GITHUB_ACTION_PATH/ci/install_action.py"': "downloads PyTorch; its command is tested apart",
+    'hil executorch install --target "$TARGETS"': "fetches it; test_executorch_checkout.py does so from a mirror",
     "make quick": "it installs, and runs tests that are run anyway",
+    "make versions VERSIONS=newest": "it installs gigabytes, and runs tests that are run anyway",
     "make test": "this test is part of it",
 }
 

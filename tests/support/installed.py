@@ -1,25 +1,49 @@
-"""Checks whether tests can run an ExecuTorch, installed by `hil executorch install` or named by a user."""
+"""The ExecuTorch of this machine: hidden from tests, but for those that say that they run it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import pytest
 
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.runner.executorch_install import STANDS_IN, VARIABLE, install_command, selected_link
+from cortex_m_hil.targets.executorch_prefix import VARIABLE, find_install, install_command
 from cortex_m_hil.targets.target import Target
 
 CACHE = cache_directory()  # before pytester moves HOME
+_NAMED: Final = "HIL_TESTS_EXECUTORCH"  # what VARIABLE was, for the processes that tests start
+
+
+def hide_executorch() -> None:
+    """Let `auto` be builtin in tests and all that they start, whatever is installed on this machine."""
+    os.environ.setdefault(_NAMED, os.environ.get(VARIABLE, ""))
+    os.environ[VARIABLE] = ""
+
+
+@contextmanager
+def executorch_of_this_machine() -> Iterator[None]:
+    """Let programs find the ExecuTorch that is installed here, or named by the user who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        if named := os.environ.get(_NAMED):
+            patch.setenv(VARIABLE, named)
+        else:
+            patch.delenv(VARIABLE, raising=False)
+        yield
 
 
 def has_executorch(target: Target, *, counts: bool = False) -> bool:
     """Tell whether an ExecuTorch is named or installed; a broken one counts, as the test then says what is wrong."""
-    names = target.cpu, STANDS_IN.get(target.cpu, target.cpu)
-    named = bool(os.environ.get(VARIABLE)) or target.executorch is not None
-    return named or any(selected_link(CACHE, name, counts).is_dir() for name in names)
+    with executorch_of_this_machine():
+        return find_install(target, counts, CACHE) is not None
 
 
-def skip_without_executorch(target: Target, *, counts: bool = False) -> None:
+@contextmanager
+def installed_executorch(target: Target, *, counts: bool = False) -> Iterator[None]:
+    """Let programs find the ExecuTorch of this machine for a target; skip the test where there is none."""
     if not has_executorch(target, counts=counts):
         pytest.skip(f"no ExecuTorch is installed for {target.name}: {install_command(target.cpu, counts)}")
+    with executorch_of_this_machine():
+        yield

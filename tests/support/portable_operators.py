@@ -40,6 +40,8 @@ class Family:
     ``layout``: images stay contiguous, as ExecuTorch's kernels need them, unless the lowering refuses that.
     ``in_executorch``: its portable library has them all, which leaves linear and silu to other libraries.
 
+    ``known``: bugs of ExecuTorch that it shows in that layout, and operators that ExecuTorch lacks.
+
     ``make`` gives module and inputs, of random sizes from torch's generator.
     """
 
@@ -47,6 +49,7 @@ class Family:
     exact: bool = True
     in_executorch: bool = True
     layout: Layout = "explicit"
+    known: tuple[int | str, ...] = ()
 
 
 def size(low: int = 1, high: int = 6) -> int:
@@ -235,7 +238,8 @@ def _products(rank: int) -> tuple[nn.Module, Tensors]:
 def _dense(rank: int) -> tuple[nn.Module, Tensors]:
     inner = size(2, 9)
     return Apply(
-        lambda biased, plain, x: (biased(x), functional.silu(plain(x[0])), functional.silu(x)),
+        lambda biased, plain, x: (biased(x), functional.silu(plain(x[0])), functional.silu(x), functional.hardswish(x),
+                                  functional.hardsigmoid(x * 4)),
         nn.Linear(inner, size()), nn.Linear(inner, 3, bias=False),
     ), (torch.randn(*reversed(sizes(inner, size(), 2, rank=rank))),)  # fmt: skip
 
@@ -269,6 +273,34 @@ def _pools(rank: int) -> tuple[nn.Module, Tensors]:
                    functional.adaptive_avg_pool2d(x, (3, 2))),
         torch.randn(size(1, 2), size(2, 4), size(4, 8), size(4, 8)),
     )  # fmt: skip
+
+
+def _volumes(rank: int) -> tuple[nn.Module, Tensors]:
+    x = torch.randn(size(1, 2), size(2, 3), size(4, 6), size(4, 6), size(4, 6))
+    return _of(
+        lambda x: (functional.avg_pool3d(x, 2), functional.avg_pool3d(x, (3, 2, 1), (2, 1, 3), (1, 0, 0)),
+                   functional.avg_pool3d(x, (1, 2, 3), (1, 2, 2), (0, 1, 1), True, False),
+                   functional.avg_pool3d(x, 2, divisor_override=3), functional.adaptive_avg_pool3d(x, (3, 2, 4)),
+                   *functional.max_pool3d(x, (2, 3, 1), (2, 1, 1), (1, 1, 0), return_indices=True),
+                   *functional.max_pool3d(x, 2, 1, 0, (1, 2, 3), return_indices=True),
+                   *functional.max_pool3d(x, (3, 2, 2), (2, 3, 3), 0, 1, True, return_indices=True),
+                   *functional.adaptive_max_pool3d(x, (3, 2, 4), return_indices=True),
+                   *functional.adaptive_max_pool2d(x[:, 0], (3, 2), return_indices=True)), x,
+    )  # fmt: skip
+
+
+def _bags(rank: int) -> tuple[nn.Module, Tensors]:
+    """Return sums, means and the largest of rows, in bags of which one is empty."""
+    rows, count = size(3), size(3, 8)
+    kinds = [(mode, row) for mode in ("sum", "mean", "max") for row in (None, 1)]
+    bag = functional.embedding_bag
+    return Apply(
+        lambda trained, table, at, first, factors: (
+            trained(at, first), *(bag(at, table, first, mode=mode, padding_idx=row) for mode, row in kinds),
+            bag(at, table, first, mode="sum", per_sample_weights=factors, include_last_offset=True)),
+        nn.EmbeddingBag(rows, 3),
+    ), (torch.randn(rows, size(1, 4)), torch.randint(0, rows, (count,)), torch.tensor([0, 2, 2, count]),
+        torch.rand(count))  # fmt: skip
 
 
 def _convolutions(rank: int) -> tuple[nn.Module, Tensors]:
@@ -339,9 +371,11 @@ FAMILIES = {
     "products": Family(_products, exact=False),
     "layers": Family(_layers, exact=False),
     "channels": Family(_channels),
-    "dense": Family(_dense, exact=False, in_executorch=False),
-    "convolutions": Family(_convolutions, layout="channels_last"),
+    "dense": Family(_dense, exact=False, in_executorch=False, known=("aten::linear.out", "aten::silu.out")),
+    "convolutions": Family(_convolutions, layout="channels_last", known=(43,)),
     "pools": Family(_pools, layout="channels_last"),
+    "volumes": Family(_volumes, in_executorch=False),
+    "bags": Family(_bags, in_executorch=False),
     "enlargements": Family(_enlargements),
     "fills": Family(_fills),
     "states": Family(_states),
@@ -373,7 +407,8 @@ ULPS = 8 * float(np.finfo(np.float32).eps)
 
 
 _FEW_DIMENSIONS = ("aten::arange.start_out", "aten::scalar_tensor.out")
-_TWO_OR_THREE = (*_FEW_DIMENSIONS, "aten::addmm.out", "aten::as_strided_copy.out", "aten::bmm.out",
+_BAGS = ("aten::_embedding_bag.out", "aten::_embedding_bag_forward_only.out")
+_TWO_OR_THREE = (*_FEW_DIMENSIONS, *_BAGS, "aten::addmm.out", "aten::as_strided_copy.out", "aten::bmm.out",
                  "aten::embedding.out", "aten::mm.out")  # fmt: skip
 _VIEWS = ("aten::squeeze_copy.dims_out", "aten::unsqueeze_copy.out")
 NOT_IN_FORM: Mapping[Form, Mapping[str, tuple[str, ...]]] = {
@@ -388,27 +423,31 @@ NOT_IN_FORM: Mapping[Form, Mapping[str, tuple[str, ...]]] = {
 """Operators that no family shows in a form, and why; views are kernels in the form `exported`."""
 
 _CONTIGUOUS_ONLY = ("aten::linear.out", "aten::native_layer_norm.out", "aten::view_copy.out")
+_TABLES_AND_PRODUCTS = ("aten::addmm.out", "aten::bmm.out", "aten::embedding.out", "aten::mm.out")
 _LIKE_INPUT = ("aten::_native_batch_norm_legit.no_stats_out", "aten::_native_batch_norm_legit_no_training.out",
                "aten::native_group_norm.out")  # fmt: skip
 REFUSED: Mapping[Form, Mapping[str, tuple[str, ...]]] = {
     Form.CHANNELS_LAST: {"contiguous": _CONTIGUOUS_ONLY, "its views are contiguous": _LIKE_INPUT[:1]},
     Form.MIXED: {"contiguous": _CONTIGUOUS_ONLY, "out like input": _LIKE_INPUT},
     Form.ANY: {
-        "contiguous": (*_CONTIGUOUS_ONLY, "aten::addmm.out", "aten::bmm.out", "aten::embedding.out", "aten::mm.out"),
+        "contiguous": (*_CONTIGUOUS_ONLY, *_BAGS, *_TABLES_AND_PRODUCTS),
         "out like input": _LIKE_INPUT,
     },
 }
 """Operators that `builtin` refuses, and what it takes instead; so does ExecuTorch, where it has them."""
 
 BY_TORCH_ALONE = (
-    "aten::_adaptive_avg_pool2d.out", "aten::_log_softmax.out", "aten::_native_batch_norm_legit_no_training.out",
-    "aten::_softmax.out", "aten::amax.out", "aten::amin.out", "aten::any.out", "aten::argmax.out", "aten::argmin.out",
-    "aten::avg_pool2d.out", "aten::constant_pad_nd.out", "aten::copy_", "aten::cumsum.out", "aten::expand_copy.out",
-    "aten::flip.out", "aten::full_like.out", "aten::gather.out", "aten::index.Tensor_out", "aten::index_put.out",
-    "aten::index_select.out", "aten::max.dim_max", "aten::mean.out", "aten::min.dim_min", "aten::native_group_norm.out",
-    "aten::permute_copy.out", "aten::repeat.out", "aten::scatter.src_out", "aten::scatter.value_out",
-    "aten::select_copy.int_out", "aten::silu.out", "aten::slice_copy.Tensor_out", "aten::slice_scatter.out",
-    "aten::split_with_sizes_copy.out", "aten::sum.IntList_out",
+    "aten::_adaptive_avg_pool2d.out", "aten::_adaptive_avg_pool3d.out", "aten::_log_softmax.out",
+    "aten::_native_batch_norm_legit_no_training.out", "aten::_softmax.out", "aten::adaptive_max_pool2d.out",
+    "aten::adaptive_max_pool3d.out", "aten::amax.out", "aten::amin.out", "aten::any.out", "aten::argmax.out",
+    "aten::argmin.out", "aten::avg_pool2d.out", "aten::avg_pool3d.out", "aten::constant_pad_nd.out", "aten::copy_",
+    "aten::cumsum.out", "aten::expand_copy.out", "aten::flip.out", "aten::full_like.out", "aten::gather.out",
+    "aten::hardsigmoid.out", "aten::hardswish.out", "aten::index.Tensor_out", "aten::index_put.out",
+    "aten::index_select.out", "aten::max.dim_max", "aten::max_pool3d_with_indices.out", "aten::mean.out",
+    "aten::min.dim_min", "aten::native_group_norm.out", "aten::permute_copy.out", "aten::repeat.out",
+    "aten::scatter.src_out", "aten::scatter.value_out", "aten::select_copy.int_out", "aten::silu.out",
+    "aten::slice_copy.Tensor_out", "aten::slice_scatter.out", "aten::split_with_sizes_copy.out",
+    "aten::sum.IntList_out",
 )  # fmt: skip
 """Operators that only torch computes right on channels-last tensors: ExecuTorch's kernels refuse such tensors, compute
 as if they were contiguous (known bug 36), or are missing; and state of theirs stays contiguous."""

@@ -42,8 +42,13 @@ def unrolled(module: Listener, frames: Any, quantize: bool) -> Unrolled:
     return Unrolled(step, quantised)
 
 
+FLOAT_LISTENER = pytest.param(False, marks=pytest.mark.hil_known("aten::linear.out", 42), id="float")
+FLOAT_ATTENTION = pytest.param(False, marks=pytest.mark.hil_known("aten::linear.out"), id="float")
+QUANTIZED = pytest.param(True, id="quantized")
+
+
 @pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("quantize", [False, True], ids=["float", "quantized"])
+@pytest.mark.parametrize("quantize", [FLOAT_LISTENER, QUANTIZED])
 def test_a_stream_is_the_unrolled_program_bit_for_bit(hil: Hil, quantize: bool, count: int) -> None:
     """Frames one after another, and eight in each call of a program that keeps nothing.
 
@@ -70,7 +75,7 @@ def test_a_stream_is_the_unrolled_program_bit_for_bit(hil: Hil, quantize: bool, 
     assert len({frame.state for frame in streamed.frames}) == count
 
 
-@pytest.mark.parametrize("quantize", [False, True], ids=["float", "quantized"])
+@pytest.mark.parametrize("quantize", [FLOAT_ATTENTION, QUANTIZED])
 @pytest.mark.parametrize("way", CACHE_WRITES)
 def test_attention_with_a_cache_gives_what_it_gives_at_once(hil: Hil, way: str, quantize: bool) -> None:
     if hil.dut.resolved.runtime == "executorch" and not quantize:

@@ -3,7 +3,7 @@
 namespace hil::builtin {
 
 void clear(Failure* failure) {
-  failure->code = Code::kOk;
+  failure->code = HIL_STATUS_OK;
   failure->instruction = -1;
   failure->requested = 0;
   failure->available = 0;
@@ -13,7 +13,7 @@ void clear(Failure* failure) {
 
 bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint64_t available,
                    const char* region) {
-  report(failure, Code::kOutOfMemory, "the ", pool, " pool", region == nullptr ? "" : " in ",
+  report(failure, HIL_STATUS_OUT_OF_MEMORY, "the ", pool, " pool", region == nullptr ? "" : " in ",
          region == nullptr ? "" : region, " is too small: the program needs at least ", requested,
          " bytes of it, the target has ", available);
   failure->requested = requested;

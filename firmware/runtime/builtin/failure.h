@@ -10,7 +10,7 @@ void clear(Failure* failure);
 
 // Returns false, so that a check can end with `return report(...)`.
 template <typename... Parts>
-bool report(Failure* failure, Code code, const Parts&... parts) {
+bool report(Failure* failure, hil_status code, const Parts&... parts) {
   clear(failure);
   failure->code = code;
   Text(failure->message).add(parts...);
@@ -19,7 +19,7 @@ bool report(Failure* failure, Code code, const Parts&... parts) {
 
 template <typename... Parts>
 bool reject(Failure* failure, const Parts&... parts) {
-  return report(failure, Code::kProgramRejected, parts...);
+  return report(failure, HIL_STATUS_PROGRAM_REJECTED, parts...);
 }
 
 // `region` is where the pool lies, where that tells it from others of its kind.

@@ -129,7 +129,7 @@ class KernelContext {
   void fail(const Parts&... parts) {
     if (!ok_) return;
     ok_ = false;
-    report(failure_, Code::kKernelFailed, parts...);
+    report(failure_, HIL_STATUS_KERNEL_FAILED, parts...);
     note_place();
   }
 

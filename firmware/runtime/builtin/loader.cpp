@@ -22,7 +22,7 @@ Span<const int32_t> span_of(const flatbuffers::Vector<int32_t>* vector) {
 
 bool Loader::load(const char* method) {
   return choose_plan(method) && refuse_delegates() && find_operators() && plan_memory() &&
-         load_values() && check_lists() && load_ends() && load_instructions();
+         load_values() && check_lists() && load_ends() && place_unplanned() && load_instructions();
 }
 
 template <typename T>
@@ -57,7 +57,7 @@ bool Loader::refuse_delegates() {
   const uint32_t count = count_of(plan_->delegates());
   if (count == 0) return true;
   const char* id = text_of(plan_->delegates()->Get(0)->id());
-  report(failure_, Code::kUnsupportedDelegate, "the program has ", count,
+  report(failure_, HIL_STATUS_UNSUPPORTED_DELEGATE, "the program has ", count,
          " delegated parts, the first for \"", id,
          "\"; this runner has no delegates: lower the program without a partitioner");
   Text(failure_->op).add(id);
@@ -277,14 +277,9 @@ bool Loader::find_data(uint32_t index, const schema::Tensor& source, Tensor* ten
     tensor->data = const_cast<uint8_t*>(data);  // `writable` stays false
     return true;
   }
-  if (tensor->nbytes == 0) {
-    tensor->data = nothing;
-    tensor->writable = true;
-    return true;
-  }
-  return reject_value(index, "tensor ", *tensor,
-                      " has neither constant data nor planned memory (lowered with "
-                      "alloc_graph_input or alloc_graph_output off?)");
+  tensor->data = tensor->nbytes == 0 ? nothing : nullptr;  // see place_unplanned()
+  tensor->writable = true;
+  return true;
 }
 
 bool Loader::find_planned(uint32_t index, const schema::AllocationDetails& place, Tensor* tensor) {
@@ -331,6 +326,24 @@ bool Loader::load_ends() {
   return true;
 }
 
+// Inputs and outputs that the program leaves to its caller (alloc_graph_input, alloc_graph_output).
+bool Loader::place_unplanned() {
+  for (const Span<const int32_t>& ends : {method_->inputs, method_->outputs}) {
+    for (size_t i = 0; i < ends.size; ++i) {
+      const Value& value = method_->values.data[ends.data[i]];
+      if (value.type != ValueType::kTensor || value.tensor->data != nullptr) continue;
+      value.tensor->data = arenas_->add_unplanned(value.tensor->nbytes);
+    }
+  }
+  if (!arenas_->complete(failure_)) return false;
+  for (uint32_t i = 0; i < method_->values.size; ++i) {
+    const Value& value = method_->values.data[i];
+    if (value.type != ValueType::kTensor || value.tensor->data != nullptr) continue;
+    return reject_value(i, "tensor ", *value.tensor, " has neither constant data nor memory");
+  }
+  return true;
+}
+
 bool Loader::load_end(const char* what, const flatbuffers::Vector<int32_t>* source,
                       Span<const int32_t>* indices) {
   *indices = span_of(source);
@@ -359,7 +372,7 @@ class MissingOperators {
     constexpr size_t kRoomForTheRest = sizeof("\nand 4294967295 more");
     if (count_++ == 0) {
       clear(failure_);
-      failure_->code = Code::kUnsupportedOperator;
+      failure_->code = HIL_STATUS_UNSUPPORTED_OPERATOR;
       Text op(failure_->op);
       append_name(op, op_name, overload);
     }

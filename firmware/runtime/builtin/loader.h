@@ -41,6 +41,7 @@ class Loader {
   bool set_state(uint32_t number, const Tensor& tensor);
 
   bool load_ends();
+  bool place_unplanned();
   bool load_end(const char* what, const flatbuffers::Vector<int32_t>* source,
                 Span<const int32_t>* indices);
 

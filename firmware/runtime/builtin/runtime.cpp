@@ -9,11 +9,12 @@ namespace {
 
 // Raise it whenever the same program may give other bytes or another verdict: results are keyed by
 // it.
-constexpr char kBuiltinVersion[] = "6";
+constexpr char kBuiltinVersion[] = "7";
 
 class BuiltinRuntime final : public Runtime {
  public:
-  void init(Span<const Bank> banks, Span<uint8_t> method) override {
+  // No kernel here takes memory for itself.
+  void init(Span<const Bank> banks, Span<uint8_t> method, Span<uint8_t>) override {
     arenas_.init(banks);
     arena_ = Arena(method);
     unload();
@@ -82,7 +83,7 @@ void BuiltinRuntime::unload() {
 }
 
 ProgramShape BuiltinRuntime::shape() const {
-  ProgramShape shape;
+  ProgramShape shape = {};
   shape.inputs = static_cast<uint16_t>(method_.inputs.size);
   shape.outputs = static_cast<uint16_t>(method_.outputs.size);
   shape.values = static_cast<uint32_t>(method_.values.size);
@@ -93,7 +94,7 @@ ProgramShape BuiltinRuntime::shape() const {
 // Values for the host
 
 void view_tensor(const Tensor& tensor, ValueView* out) {
-  out->kind = Kind::kTensor;
+  out->kind = HIL_KIND_TENSOR;
   out->dtype = static_cast<uint8_t>(tensor.dtype);
   out->rank = tensor.rank;
   out->writable = tensor.writable;
@@ -105,7 +106,7 @@ void view_tensor(const Tensor& tensor, ValueView* out) {
 }
 
 // Scalars that are no inputs are the operators' attributes: read only.
-void view_scalar(Kind kind, Value& value, ValueView* out) {
+void view_scalar(hil_kind kind, Value& value, ValueView* out) {
   out->kind = kind;
   out->writable = value.is_input;
   out->data = {reinterpret_cast<uint8_t*>(&value.integer), sizeof(value.integer)};
@@ -117,19 +118,19 @@ void view_value(Value& value, ValueView* out) {
     case ValueType::kTensor:
       return view_tensor(*value.tensor, out);
     case ValueType::kInt:
-      return view_scalar(Kind::kInt, value, out);
+      return view_scalar(HIL_KIND_INT, value, out);
     case ValueType::kDouble:
-      return view_scalar(Kind::kDouble, value, out);
+      return view_scalar(HIL_KIND_DOUBLE, value, out);
     case ValueType::kBool:
-      return view_scalar(Kind::kBool, value, out);
+      return view_scalar(HIL_KIND_BOOL, value, out);
     default:
       return;
   }
 }
 
 bool BuiltinRuntime::report_no_value(const char* region, uint32_t index, size_t count) {
-  if (!loaded_) return report(&failure_, Code::kBadState, "no program is loaded");
-  return report(&failure_, Code::kBadRequest, region, " ", index,
+  if (!loaded_) return report(&failure_, HIL_STATUS_BAD_STATE, "no program is loaded");
+  return report(&failure_, HIL_STATUS_BAD_REQUEST, region, " ", index,
                 " does not exist, the program has ", count);
 }
 
@@ -157,10 +158,10 @@ bool BuiltinRuntime::output(uint32_t number, ValueView* out) {
 bool BuiltinRuntime::resize_input(uint32_t number, Span<const int32_t> sizes) {
   ValueView view;
   if (!input(number, &view)) return false;
-  bool same = view.kind == Kind::kTensor && sizes.size == view.rank;
+  bool same = view.kind == HIL_KIND_TENSOR && sizes.size == view.rank;
   for (size_t i = 0; same && i < sizes.size; ++i) same = sizes.data[i] == view.sizes[i];
   if (same) return true;
-  return report(&failure_, Code::kBadRequest, "input ", number,
+  return report(&failure_, HIL_STATUS_BAD_REQUEST, "input ", number,
                 " cannot be resized: the runtime builtin executes a program at its upper bounds");
 }
 
@@ -174,7 +175,7 @@ const char* BuiltinRuntime::instruction_operator(uint32_t instruction) const {
 
 bool BuiltinRuntime::step(bool* done) {
   *done = false;
-  if (!loaded_) return report(&failure_, Code::kBadState, "no program is loaded");
+  if (!loaded_) return report(&failure_, HIL_STATUS_BAD_STATE, "no program is loaded");
   const size_t count = method_.instructions.size;
   if (program_counter_ < count && !execute(method_.instructions.data[program_counter_])) {
     return false;
@@ -221,7 +222,7 @@ bool BuiltinRuntime::jump_if_false(const Instruction& instruction) {
   if (condition.type == ValueType::kTensor) {
     const Tensor& tensor = *condition.tensor;
     if (tensor.dtype != DType::kBool || tensor.numel != 1) {
-      report(&failure_, Code::kKernelFailed, "JumpFalseCall: its condition, value ",
+      report(&failure_, HIL_STATUS_KERNEL_FAILED, "JumpFalseCall: its condition, value ",
              instruction.from, ", is ", tensor, ", not one bool");
       failure_.instruction = static_cast<int32_t>(program_counter_);
       return false;

@@ -7,6 +7,12 @@
 // FlatBuffers asserts what its verifier has already checked, so a failure means a bug of ours: stop
 // in the fault handler, which reports where. The default would pull assert()'s printing in.
 #define FLATBUFFERS_ASSERT(condition) ((condition) ? static_cast<void>(0) : __builtin_trap())
+#if HIL_RUNTIME_EXECUTORCH
+// FlatBuffers' headers are of our flatc's version here and of ExecuTorch's own in its libraries:
+// without other names the linker would mix their inline functions.
+#define flatbuffers hil_flatbuffers
+#define executorch_flatbuffer hil_schema
+#endif
 #include "program_generated.h"
 
 namespace hil::builtin {

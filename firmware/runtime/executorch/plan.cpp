@@ -23,7 +23,7 @@ bool refuse_delegates(const schema::ExecutionPlan& plan, Failure* failure) {
   const uint32_t count = count_of(plan.delegates());
   if (count == 0) return true;
   const char* id = text_of(plan.delegates()->Get(0)->id());
-  builtin::report(failure, Code::kUnsupportedDelegate, "the program has ", count,
+  builtin::report(failure, HIL_STATUS_UNSUPPORTED_DELEGATE, "the program has ", count,
                   " delegated parts, the first for \"", id,
                   "\"; this runner has no delegates: lower the program without a partitioner");
   builtin::Text(failure->op).add(id);

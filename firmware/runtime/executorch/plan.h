@@ -1,9 +1,5 @@
 // An ExecutionPlan in a .pte, one for each method: parts that ExecuTorch's C++ interface does not
 // give.
-//
-// FlatBuffers' headers are of our flatc's version here and of ExecuTorch's own in the libraries, so
-// plan.cpp and builtin/program_file.cpp are compiled with both namespaces renamed: else the linker
-// would mix their inline functions.
 #pragma once
 
 #include <cstddef>

@@ -57,7 +57,8 @@ class InPlaceLoader final : public DataLoader {
 
 class ExecutorchRuntime final : public Runtime {
  public:
-  void init(hil::Span<const Bank> banks, hil::Span<uint8_t> method) override;
+  void init(hil::Span<const Bank> banks, hil::Span<uint8_t> method,
+            hil::Span<uint8_t> temp) override;
 
   const char* name() const override { return "executorch"; }
   const char* version() const override { return HIL_EXECUTORCH_VERSION; }
@@ -92,7 +93,7 @@ class ExecutorchRuntime final : public Runtime {
   }
 
   size_t method_used() const override { return method_ ? pool_->low_used() : 0; }
-  size_t temp_used() const override { return method_ ? pool_->high_peak() : 0; }
+  size_t temp_used() const override { return method_ ? temp_->high_peak() : 0; }
   const Failure& failure() const override { return failure_; }
 
  private:
@@ -103,14 +104,19 @@ class ExecutorchRuntime final : public Runtime {
   bool load_method();
   bool place_inputs();
   bool set_scalars();
+  bool place_unplanned(uint32_t index);
   bool check_input(uint32_t number, const EValue& value);
   int64_t* cell_of(uint32_t index);
   void view_tensor(const Tensor& tensor, ValueView* out);
-  void view_scalar(Kind kind, uint32_t index, int64_t bits, ValueView* out);
-  bool explain(Code code, const char* what, Error error);
+  void view_scalar(hil_kind kind, uint32_t index, int64_t bits, ValueView* out);
+  bool refused() const { return pool_->refused() != 0 || temp_->refused() != 0; }
+  bool report_refused(const char* shared);
+  bool explain(hil_status code, const char* what, Error error);
 
   Arenas arenas_;
   std::optional<Pool> pool_;
+  std::optional<Pool> own_temp_;
+  Pool* temp_ = nullptr;  // own_temp_, or pool_ where the board has none
   std::optional<MethodAllocator> method_allocator_;
   std::optional<TempAllocator> temp_allocator_;
   std::optional<HierarchicalAllocator> planned_memory_;
@@ -147,12 +153,14 @@ bool is_number(const EValue& value) { return value.isInt() || value.isBool() || 
 
 // Loading
 
-void ExecutorchRuntime::init(hil::Span<const Bank> banks, hil::Span<uint8_t> method) {
+void ExecutorchRuntime::init(hil::Span<const Bank> banks, hil::Span<uint8_t> method,
+                             hil::Span<uint8_t> temp) {
   arenas_.init(banks);
   pool_.emplace(method);
+  own_temp_.emplace(temp);
+  temp_ = temp.size > 0 ? &*own_temp_ : &*pool_;
   method_allocator_.emplace(&*pool_);
-  temp_allocator_.emplace(&*pool_);
-  open_log();
+  temp_allocator_.emplace(temp_);
   executorch::runtime::runtime_init();
 }
 
@@ -180,12 +188,13 @@ void ExecutorchRuntime::unload() {
   arenas_.clear();
   cells_ = nullptr;
   if (pool_) pool_->reset();
+  if (own_temp_) own_temp_->reset();
 }
 
 // Its own check of the bytes, as strict as the prefix was built to make it.
 bool ExecutorchRuntime::load_program() {
   auto program = Program::load(&loader_, Program::Verification::InternalConsistency);
-  if (!program.ok()) return explain(Code::kProgramRejected, "Program::load", program.error());
+  if (!program.ok()) return explain(HIL_STATUS_PROGRAM_REJECTED, "Program::load", program.error());
   program_.emplace(std::move(program.get()));
   return true;
 }
@@ -196,17 +205,17 @@ bool ExecutorchRuntime::find_operators() {
   for (uint32_t i = 0; i < plan_.operators(); ++i) {
     const char* name = plan_.operator_name(i);
     if (executorch::runtime::registry_has_op_function(name)) continue;
-    if (failure_.code != Code::kOk) text.add("\n");
-    failure_.code = Code::kUnsupportedOperator;
+    if (failure_.code != HIL_STATUS_OK) text.add("\n");
+    failure_.code = HIL_STATUS_UNSUPPORTED_OPERATOR;
     text.add(name);
   }
-  return failure_.code == Code::kOk;
+  return failure_.code == HIL_STATUS_OK;
 }
 
 bool ExecutorchRuntime::place_buffers() {
   using Buffer = executorch::runtime::Span<uint8_t>;
   const auto meta = program_->method_meta(plan_.method());
-  if (!meta.ok()) return explain(Code::kProgramRejected, "Program::method_meta", meta.error());
+  if (!meta.ok()) return explain(HIL_STATUS_PROGRAM_REJECTED, "Program::method_meta", meta.error());
   const size_t count = meta->num_memory_planned_buffers();
   Buffer* buffers = method_allocator_->allocateList<Buffer>(count);
   if (count > 0 && buffers == nullptr) {
@@ -215,7 +224,7 @@ bool ExecutorchRuntime::place_buffers() {
   for (size_t i = 0; i < count; ++i) {
     const auto size = meta->memory_planned_buffer_size(i);
     if (!size.ok() || size.get() < 0 || size.get() > INT32_MAX) {
-      return report(&failure_, Code::kProgramRejected, "planned buffer ", i + 1,
+      return report(&failure_, HIL_STATUS_PROGRAM_REJECTED, "planned buffer ", i + 1,
                     " has an impossible size");
     }
     const auto number = static_cast<uint32_t>(i + 1);
@@ -236,21 +245,28 @@ bool ExecutorchRuntime::load_method() {
     method_.emplace(std::move(method.get()));
     return true;
   }
-  if (pool_->refused() != 0) {
-    return builtin::out_of_memory(&failure_, "method", pool_->refused(), pool_->size());
-  }
-  return explain(Code::kProgramRejected, "Program::load_method", method.error());
+  if (refused()) return report_refused("method");
+  return explain(HIL_STATUS_PROGRAM_REJECTED, "Program::load_method", method.error());
+}
+
+// What a pool refused; `shared` is the name of one that both allocators have.
+bool ExecutorchRuntime::report_refused(const char* shared) {
+  const bool is_temp = temp_->refused() != 0;
+  const char* name = temp_ == &*pool_ ? shared : is_temp ? "temp" : "method";
+  const Pool& pool = is_temp ? *temp_ : *pool_;
+  return builtin::out_of_memory(&failure_, name, pool.refused(), pool.size());
 }
 
 // Every input must be something that the host can write.
 bool ExecutorchRuntime::place_inputs() {
   const size_t count = value_count(*method_);
   if (plan_.inputs() > UINT16_MAX || plan_.outputs() > UINT16_MAX) {
-    return report(&failure_, Code::kProgramRejected, "more inputs or outputs than can be counted");
+    return report(&failure_, HIL_STATUS_PROGRAM_REJECTED,
+                  "more inputs or outputs than can be counted");
   }
   for (uint32_t i = 0; i < plan_.outputs(); ++i) {
     if (static_cast<uint32_t>(plan_.output(i)) >= count) {
-      return report(&failure_, Code::kProgramRejected, "output ", i, " is no value");
+      return report(&failure_, HIL_STATUS_PROGRAM_REJECTED, "output ", i, " is no value");
     }
   }
   cells_ = method_allocator_->allocateList<int64_t>(plan_.inputs());
@@ -260,13 +276,29 @@ bool ExecutorchRuntime::place_inputs() {
   for (uint32_t i = 0; i < plan_.inputs(); ++i) {
     const auto index = static_cast<uint32_t>(plan_.input(i));
     if (index >= count) {
-      return report(&failure_, Code::kProgramRejected, "input ", i, " is no value");
+      return report(&failure_, HIL_STATUS_PROGRAM_REJECTED, "input ", i, " is no value");
     }
     const EValue& value = method_values(*method_)[index];
     cells_[i] = bits_of(value);
-    if (!check_input(i, value)) return false;
+    if (!place_unplanned(index) || !check_input(i, value)) return false;
+  }
+  for (uint32_t i = 0; i < plan_.outputs(); ++i) {
+    if (!place_unplanned(static_cast<uint32_t>(plan_.output(i)))) return false;
   }
   return true;
+}
+
+// Inputs and outputs that the program leaves to its caller (alloc_graph_input, alloc_graph_output).
+bool ExecutorchRuntime::place_unplanned(uint32_t index) {
+  const EValue& value = method_values(*method_)[index];
+  if (!value.isTensor()) return true;
+  const Tensor& tensor = value.toTensor();
+  const size_t size = tensor.nbytes();
+  if (tensor.const_data_ptr() != nullptr || size == 0) return true;
+  uint8_t* place = arenas_.add_unplanned(size);
+  if (place == nullptr) return arenas_.complete(&failure_);
+  const Error error = executorch::runtime::internal::set_tensor_data(tensor, place, size);
+  return error == Error::Ok || explain(HIL_STATUS_PROGRAM_REJECTED, "set_tensor_data", error);
 }
 
 bool ExecutorchRuntime::check_input(uint32_t number, const EValue& value) {
@@ -275,12 +307,11 @@ bool ExecutorchRuntime::check_input(uint32_t number, const EValue& value) {
   const auto* data = static_cast<const uint8_t*>(tensor.const_data_ptr());
   const bool planned = arenas_.contains(data);
   if (planned || tensor.nbytes() == 0) return true;
-  return report(&failure_, Code::kProgramRejected, "input ", number,
-                " has no planned memory: lower the program with alloc_graph_input");
+  return report(&failure_, HIL_STATUS_PROGRAM_REJECTED, "input ", number, " is a constant");
 }
 
 ProgramShape ExecutorchRuntime::shape() const {
-  ProgramShape shape;
+  ProgramShape shape = {};
   if (!method_) return shape;
   shape.inputs = static_cast<uint16_t>(plan_.inputs());
   shape.outputs = static_cast<uint16_t>(plan_.outputs());
@@ -299,7 +330,7 @@ int64_t* ExecutorchRuntime::cell_of(uint32_t index) {
 }
 
 void ExecutorchRuntime::view_tensor(const Tensor& tensor, ValueView* out) {
-  out->kind = Kind::kTensor;
+  out->kind = HIL_KIND_TENSOR;
   out->dtype = static_cast<uint8_t>(tensor.scalar_type());
   out->rank = static_cast<uint8_t>(tensor.dim());
   for (size_t i = 0; i < out->rank && i < kMaxRank; ++i) {
@@ -312,7 +343,7 @@ void ExecutorchRuntime::view_tensor(const Tensor& tensor, ValueView* out) {
   out->data = {data == nullptr ? nothing : data, data == nullptr ? 0 : tensor.nbytes()};
 }
 
-void ExecutorchRuntime::view_scalar(Kind kind, uint32_t index, int64_t bits, ValueView* out) {
+void ExecutorchRuntime::view_scalar(hil_kind kind, uint32_t index, int64_t bits, ValueView* out) {
   int64_t* cell = cell_of(index);
   out->kind = kind;
   out->writable = cell != nullptr;
@@ -325,15 +356,15 @@ void ExecutorchRuntime::view_scalar(Kind kind, uint32_t index, int64_t bits, Val
 
 bool ExecutorchRuntime::value(uint32_t index, ValueView* out) {
   *out = {};
-  if (!method_) return report(&failure_, Code::kBadState, "no program is loaded");
+  if (!method_) return report(&failure_, HIL_STATUS_BAD_STATE, "no program is loaded");
   if (index >= value_count(*method_)) {
-    return report(&failure_, Code::kBadRequest, "value ", index, " does not exist");
+    return report(&failure_, HIL_STATUS_BAD_REQUEST, "value ", index, " does not exist");
   }
   const EValue& value = method_values(*method_)[index];
   if (value.isTensor()) view_tensor(value.toTensor(), out);
-  if (value.isInt()) view_scalar(Kind::kInt, index, bits_of(value), out);
-  if (value.isDouble()) view_scalar(Kind::kDouble, index, bits_of(value), out);
-  if (value.isBool()) view_scalar(Kind::kBool, index, bits_of(value), out);
+  if (value.isInt()) view_scalar(HIL_KIND_INT, index, bits_of(value), out);
+  if (value.isDouble()) view_scalar(HIL_KIND_DOUBLE, index, bits_of(value), out);
+  if (value.isBool()) view_scalar(HIL_KIND_BOOL, index, bits_of(value), out);
   return true;
 }
 
@@ -349,14 +380,14 @@ bool ExecutorchRuntime::output(uint32_t number, ValueView* out) {
 
 // The sizes of all else follow while the kernels run, where these resize what they write.
 bool ExecutorchRuntime::resize_input(uint32_t number, hil::Span<const int32_t> sizes) {
-  if (!method_) return report(&failure_, Code::kBadState, "no program is loaded");
+  if (!method_) return report(&failure_, HIL_STATUS_BAD_STATE, "no program is loaded");
   if (number >= plan_.inputs() || !method_values(*method_)[plan_.input(number)].isTensor()) {
-    return report(&failure_, Code::kBadRequest, "input ", number, " is no tensor");
+    return report(&failure_, HIL_STATUS_BAD_REQUEST, "input ", number, " is no tensor");
   }
   forget_error();
   const Tensor& tensor = method_values(*method_)[plan_.input(number)].toTensor();
   const Error error = executorch::runtime::resize_tensor(tensor, {sizes.data, sizes.size});
-  return error == Error::Ok || explain(Code::kBadRequest, "resize_tensor", error);
+  return error == Error::Ok || explain(HIL_STATUS_BAD_REQUEST, "resize_tensor", error);
 }
 
 // Execution
@@ -368,22 +399,21 @@ bool ExecutorchRuntime::set_scalars() {
     const EValue& value = method_values(*method_)[plan_.input(i)];
     if (!is_number(value)) continue;
     const Error error = method_->set_input(value_of(value, cells_[i]), i);
-    if (error != Error::Ok) return explain(Code::kKernelFailed, "Method::set_input", error);
+    if (error != Error::Ok) return explain(HIL_STATUS_KERNEL_FAILED, "Method::set_input", error);
   }
   return true;
 }
 
 bool ExecutorchRuntime::step(bool* done) {
   *done = false;
-  if (!method_) return report(&failure_, Code::kBadState, "no program is loaded");
+  if (!method_) return report(&failure_, HIL_STATUS_BAD_STATE, "no program is loaded");
   forget_error();
   const uint32_t instruction = program_counter();
   if (instruction == 0 && !set_scalars()) return false;
   const Error error = method_->step();
   if (error != Error::Ok) {
-    const bool full = pool_->refused() != 0;
-    explain(Code::kKernelFailed, "Method::step", error);
-    if (full) builtin::out_of_memory(&failure_, "temp", pool_->refused(), pool_->size());
+    explain(HIL_STATUS_KERNEL_FAILED, "Method::step", error);
+    if (refused()) report_refused("temp");
     failure_.instruction = static_cast<int32_t>(instruction);
     builtin::Text(failure_.op).add(plan_.instruction_operator(instruction));
     return false;
@@ -394,7 +424,7 @@ bool ExecutorchRuntime::step(bool* done) {
 }
 
 // `Method::step: InvalidArgument (0x12): <what ExecuTorch logged first>`
-bool ExecutorchRuntime::explain(Code code, const char* what, Error error) {
+bool ExecutorchRuntime::explain(hil_status code, const char* what, Error error) {
   const char* logged = first_error();
   return report(&failure_, code, what, ": ", executorch::runtime::to_string(error),
                 logged[0] == 0 ? "" : ": ", logged);

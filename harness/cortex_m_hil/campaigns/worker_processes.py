@@ -152,13 +152,14 @@ class Workers:
 
 
 def answer_requests(settings: type[_Settings], make: Callable[[_Settings, ExitStack], Answering]) -> None:
-    """Answer each request on standard input, until that ends; what the harness raises is an answer as well.
+    """Answer each request on standard input, until that ends; a HarnessError is sent back as an answer.
 
-    The arguments of the process are the fields of the settings, and the file that gets all of its other output.
+    The arguments of the process are its settings as JSON, and the log file that gets all of its other output.
 
     Args:
         settings: the class of the settings.
-        make: returns the function that answers; what it puts on its stack is closed in the end.
+        make: returns the function that answers a request; it is given the settings and an ExitStack, which is closed
+            when the process ends.
     """
     fields, log = sys.argv[1:]
     answers = _answers_apart(log)

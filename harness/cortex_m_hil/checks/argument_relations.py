@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from cortex_m_hil.checks.operator_signature import ArgumentRelation, OperatorCall, Relation, of_arguments
-from cortex_m_hil.errors import known_bug
+from cortex_m_hil.checks.operator_signature import ArgumentRelation, OperatorCall, Relation, of_arguments, of_bug
+from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
 from cortex_m_hil.program.schema import SCALAR_TYPES, ValueKind
 from cortex_m_hil.program.values import Value
 
@@ -82,10 +82,6 @@ def names_its_dtype(name: str) -> Relation:
 
 _MOST_OF_16_BITS: Final = (1 << 15) - 1 - 128
 """The largest distance of a zero point from 0 at which its difference from any int8 fits in 16 bits."""
-_LITTLE_RANGE: Final = (
-    "what is multiplied has next to no range: calibrate with samples like the data, or write "
-    "x * torch.nn.functional.relu6(x + 3) / 6 for a hardswish, which is computed in float"
-)
 
 
 def _zero_points(call: OperatorCall) -> dict[str, int]:
@@ -93,36 +89,30 @@ def _zero_points(call: OperatorCall) -> dict[str, int]:
     return {name: one.scalar for name, one in found.items() if one is not None and isinstance(one.scalar, int)}
 
 
-@of_arguments(_LITTLE_RANGE)
+@of_arguments(KNOWN_BUGS[20].hint)
 def product_of_32_bits(call: OperatorCall) -> str:
     if math.prod(abs(one) + 128 for one in _zero_points(call).values()) < 1 << 31:
         return ""
     return f"zero points of {' and '.join(map(str, _zero_points(call).values()))}: a product can leave int32"
 
 
-@of_arguments(_LITTLE_RANGE)
+@of_bug(20)
 def factors_of_16_bits(call: OperatorCall) -> str:
-    """Check that zero points of a product fit in 16 bits.
-
-    CMSIS-NN's arm_elementwise_mul_s8 adds them in 16 bits on DSP (known bug 20 in docs/known_bugs.md).
-    """
+    """Check that zero points of a product fit in 16 bits, in which CMSIS-NN's arm_elementwise_mul_s8 adds on DSP."""
     for name, zero_point in _zero_points(call).items():
         if abs(zero_point) > _MOST_OF_16_BITS:
-            return f"{name} is {zero_point}, which CMSIS-NN adds in 16 bits on DSP ({known_bug(20)})"
+            return f"{name} is {zero_point}, which CMSIS-NN adds in 16 bits on DSP"
     return ""
 
 
 _LARGEST_PRODUCT: Final = 128 * 255  # of an int8 weight and an input less its zero point
 
 
-@of_arguments(
-    "beside this bias the layer's input has next to no range: scale it up, calibrate anew, or leave it in float "
-    "(quantize=False)"
-)
+@of_bug(34)
 def sums_of_32_bits(call: OperatorCall) -> str:
     """Check that sums which begin with a layer's bias fit in int32, also on MVE where `kernel_sum` has the bias.
 
-    They may leave int32 where the layer's input has next to no range (known bug 34 in docs/known_bugs.md).
+    They may leave int32 where the layer's input has next to no range.
     """
     for name in ("bias", "kernel_sum"):
         value = call.value({"bias": 2, "kernel_sum": 3}[name])
@@ -134,11 +124,11 @@ def sums_of_32_bits(call: OperatorCall) -> str:
         numbers = first.array().reshape(-1).tolist()
         if (found := max(numbers, key=abs)) and abs(found) > most:
             at = numbers.index(found)
-            return f"{name} has {found}, at {at}: a sum that begins with it can leave int32 ({known_bug(34)})"
+            return f"{name} has {found}, at {at}: a sum that begins with it can leave int32"
     return ""
 
 
-@of_arguments("add to the whole tensor, as with torch.where, or leave it in float")
+@of_bug(28)
 def sums_with_scales(call: OperatorCall) -> str:
     """Check that index_put does not accumulate quantised integers: ExecuTorch adds them as they are."""
     accumulate = call.value(3)
@@ -161,23 +151,25 @@ def neighbouring_indices(call: OperatorCall) -> str:
     return ""
 
 
-@of_arguments("pad the image before the pool, with a number of your choice, or pool without dilation")
-def every_window_has_a_pixel(call: OperatorCall) -> str:
-    """Check that no window of a dilated pool lies in the padding alone.
+def every_window_has_a_pixel(*dimensions: str) -> Relation:
+    """Return a relation by which no window of a dilated max pool over these last dimensions lies in the padding alone.
 
     Such a window has no largest pixel, and each runtime gives another number for it.
     """
-    lists = [call.ints(at) for at in (1, 2, 3, 4)]
-    if any(one is not None and len(one) not in (0, 1, 2) for one in lists):
-        return ""  # the runner says what is wrong with it
-    kernel, stride, padding, dilation = (tuple(one or ()) for one in lists)
-    windows = (kernel, stride or kernel, padding or (0,), dilation or (1,))
-    for dim, name in enumerate(("height", "width")):
-        size, steps, step, edge, spread = (
-            call["self"].shape[2 + dim], *(one[dim] if len(one) == 2 else one[0] for one in windows)
-        )  # fmt: skip
-        for at in range(call["out"].shape[2 + dim]):
-            first = at * step - edge
-            if not any(0 <= first + spread * one < size for one in range(steps)):
-                return f"a window lies in the padding alone ({name}: the one at {first}), and has no largest pixel"
-    return ""
+
+    @of_bug(35)
+    def relation(call: OperatorCall) -> str:
+        lists = [tuple(call.ints(at) or ()) for at in (1, 2, 3, 4)]
+        kernel, stride, padding, dilation = lists
+        if not kernel or any(len(one) not in (0, 1, len(dimensions)) for one in lists):
+            return ""  # the runner says what is wrong with it
+        given = (kernel, stride or kernel, padding or (0,), dilation or (1,))
+        windows = [one * (len(dimensions) // len(one)) for one in given]
+        shapes = [call[name].shape[-len(dimensions) :] for name in ("self", "out")]
+        for name, size, count, steps, step, edge, spread in zip(dimensions, *shapes, *windows, strict=False):
+            for first in (at * step - edge for at in range(count)):
+                if not any(0 <= first + spread * one < size for one in range(steps)):
+                    return f"a window lies in the padding alone ({name}: the one at {first}), and has no largest pixel"
+        return ""
+
+    return relation

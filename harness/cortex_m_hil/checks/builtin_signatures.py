@@ -32,9 +32,10 @@ def _normalises(statistics: str, form: str = "") -> Signature:
 
 BUILTIN: Final[Mapping[str, Signature]] = {
     **same_for(
-        "aten::_adaptive_avg_pool2d.out aten::_log_softmax.out aten::_softmax.out aten::avg_pool2d.out "
-        "aten::ceil.out aten::cos.out aten::cumsum.out aten::elu.out aten::exp.out aten::floor.out "
-        "aten::gelu.out aten::hardtanh.out aten::leaky_relu.out aten::log.out aten::log1p.out aten::mean.out "
+        "aten::_adaptive_avg_pool2d.out aten::_adaptive_avg_pool3d.out aten::_log_softmax.out aten::_softmax.out "
+        "aten::avg_pool2d.out aten::avg_pool3d.out aten::ceil.out aten::cos.out aten::cumsum.out aten::elu.out "
+        "aten::exp.out aten::floor.out aten::gelu.out aten::hardsigmoid.out aten::hardswish.out "
+        "aten::hardtanh.out aten::leaky_relu.out aten::log.out aten::log1p.out aten::mean.out "
         "aten::pow.Tensor_Scalar_out aten::reciprocal.out aten::relu.out aten::round.out aten::rsqrt.out "
         "aten::sigmoid.out aten::silu.out aten::sin.out aten::sqrt.out aten::tanh.out aten::trunc.out "
         "aten::upsample_bilinear2d.vec_out aten::upsample_nearest2d.vec_out aten::var.correction_out",
@@ -69,6 +70,17 @@ BUILTIN: Final[Mapping[str, Signature]] = {
         signature("0 self bool, 1 other bool, -1 out bool"),
     ),
     **same_for("aten::_native_batch_norm_legit.no_stats_out aten::native_group_norm.out", _normalises(_FACTORS)),
+    **same_for(
+        "aten::_embedding_bag.out aten::_embedding_bag_forward_only.out",
+        signature(
+            "0 weight float32 rows, 1 indices int32|int64, 2 offsets int32|int64, 6 per_sample_weights? float32, "
+            "9 out0 float32 rows, 10 out1 =offsets, 11 out2 =offsets, 12 out3 =offsets rows"
+        ),
+    ),
+    **same_for(
+        "aten::adaptive_max_pool2d.out aten::adaptive_max_pool3d.out",
+        signature("0 self float32, 2 out =self, 3 indices int64"),
+    ),
     **same_for("aten::abs.out aten::neg.out", signature(f"0 self {_NUMBERS}, -1 out =self")),
     **same_for(
         "aten::add.out aten::sub.out",
@@ -108,7 +120,10 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     ),
     "aten::linear.out": signature("0 input float32 rows, 1 weight float32 rows, 2 bias? float32, -1 out float32 rows"),
     "aten::max_pool2d_with_indices.out": signature(
-        "0 self int8|float32, 6 out =self, 7 indices int64", arguments.every_window_has_a_pixel
+        "0 self int8|float32, 6 out =self, 7 indices int64", arguments.every_window_has_a_pixel("height", "width")
+    ),
+    "aten::max_pool3d_with_indices.out": signature(
+        "0 self float32, 6 out =self, 7 indices int64", arguments.every_window_has_a_pixel("depth", "height", "width")
     ),
     "aten::native_layer_norm.out": _normalises("2 weight? float32, 3 bias? float32", "rows"),
     "aten::remainder.Scalar_out": signature(f"0 self {_NUMBERS}, -1 out =self", arguments.number_is_of("self", 1)),

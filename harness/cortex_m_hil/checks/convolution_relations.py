@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from cortex_m_hil.checks.operator_signature import OperatorCall, of_arguments
-from cortex_m_hil.errors import known_bug
+from cortex_m_hil.checks.operator_signature import OperatorCall, of_bug
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.tensor import TensorSpec
 
@@ -13,20 +13,13 @@ _REVERSED_FROM: Final = 16
 """CMSIS-NN's REVERSE_TCOL_EFFICIENT_THRESHOLD: more input channels, and strides up to 2, make it a convolution."""
 
 
-@of_arguments("give the convolution a bias, of zeros if need be")
+@of_bug(9)
 def grouped_convolution_has_bias(call: OperatorCall) -> str:
-    """Check that a grouped convolution has a bias.
-
-    For a grouped convolution without a bias, CMSIS-NN reads biases from a null pointer that it has advanced (known bug
-    9 in docs/known_bugs.md).
-    """
+    """Check that a grouped convolution has a bias: else CMSIS-NN reads it from a null pointer that it has advanced."""
     depth, channels = call["weight"].shape[-1:], call["input"].shape[-1 if _is_nhwc(call) else 1 :][:1]
     if "bias" in call.tensors or depth == channels:
         return ""
-    return (
-        "a grouped convolution without a bias: CMSIS-NN advances the null pointer and adds what lies there "
-        f"({known_bug(9)})"
-    )
+    return "a grouped convolution without a bias: CMSIS-NN advances the null pointer and adds what lies there"
 
 
 def _is_nhwc(call: OperatorCall) -> bool:
@@ -39,50 +32,79 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
     return (shape[1], shape[2], shape[3]) if nhwc else (shape[2], shape[3], shape[1])
 
 
-@of_arguments(
-    "padding=0, a kernel of at least the stride's size (zeros at its end) and a slice of y.contiguous() compute the "
-    "same"
-)
-def every_output_row_written(call: OperatorCall) -> str:
-    """Check that CMSIS-NN's transposed convolution computes a call right.
+@dataclass(frozen=True)
+class _Transposed:
+    """The sizes of a transposed convolution; a pair is of height and width."""
 
-    The result is wrong if the scratch is too small (known bug 1 in docs/known_bugs.md), if the vertical padding is no
-    multiple of the stride (known bug 2), or if the kernel has fewer rows than stride and padding together (known bug
-    21).
-    """
-    stride, paddings = call.ints(3) or (), call.ints(4) or ()
-    if len(stride) != 2 or len(paddings) != 2 or any(len(call[name].shape) != 4 for name in ("input", "weight", "out")):
-        return ""
-    (stride_y, stride_x), padding = stride, paddings[0]
-    _, width, channels = _image_sizes(call["input"], _is_nhwc(call))
-    if min(stride_y, stride_x) < 1 or (max(stride_y, stride_x) <= 2 and channels > _REVERSED_FROM):
-        return ""
-    if padding % stride_y:
-        return (
-            f"a vertical padding of {padding} is no multiple of the stride {stride_y}: CMSIS-NN skips the rows of one "
-            f"row of the input, and all after them are wrong ({known_bug(2)})"
-        )
-    _, height, kernel, _ = call["weight"].shape
-    if (beyond := stride_y + padding - height) > 0:
-        return (
-            f"a kernel of {height} rows, less than the stride {stride_y} and the padding {padding}: CMSIS-NN writes "
-            f"{beyond} more rows than out has ({known_bug(21)})"
-        )
-    columns = (width - 1) * stride_x + max(kernel, stride_x)
-    used = max(height, stride_y) * columns * _image_sizes(call["out"], _is_nhwc(call))[2] * 4
-    scratch = call.value(13)
-    planned = scratch.spec.nbytes if scratch is not None and scratch.spec is not None else used
-    if used <= planned:
-        return ""
-    return f"CMSIS-NN uses {used} bytes of its {planned} bytes of scratch ({known_bug(1)})"
+    stride: tuple[int, int]
+    padding: int
+    kernel: tuple[int, int]
+    width: int
+    channels: int
+
+    @classmethod
+    def of(cls, call: OperatorCall) -> _Transposed | None:
+        """Return the sizes of a call; None where CMSIS-NN computes it as a convolution, or where it makes no sense."""
+        stride, paddings = call.ints(3) or (), call.ints(4) or ()
+        images = [call[name].shape for name in ("input", "weight", "out")]
+        if len(stride) != 2 or len(paddings) != 2 or any(len(shape) != 4 for shape in images) or min(stride) < 1:
+            return None
+        _, width, channels = _image_sizes(call["input"], _is_nhwc(call))
+        if max(stride) <= 2 and channels > _REVERSED_FROM:
+            return None
+        _, height, columns, _ = call["weight"].shape
+        return cls((stride[0], stride[1]), paddings[0], (height, columns), width, channels)
 
 
-@of_arguments("a kernel with a row of zeros above and below, and a row more of padding at both ends, computes the same")
+@of_bug(2)
+def padding_is_a_multiple_of_the_stride(call: OperatorCall) -> str:
+    """Check that CMSIS-NN's transposed convolution writes all rows: vertical padding is a multiple of the stride."""
+    sizes = _Transposed.of(call)
+    if sizes is None or not sizes.padding % sizes.stride[0]:
+        return ""
+    return (
+        f"a vertical padding of {sizes.padding} is no multiple of the stride {sizes.stride[0]}: CMSIS-NN skips the "
+        "rows of one row of the input, and all after them are wrong"
+    )
+
+
+@of_bug(21)
+def kernel_covers_stride_and_padding(call: OperatorCall) -> str:
+    """Check that CMSIS-NN's transposed convolution writes no more rows than there are."""
+    sizes = _Transposed.of(call)
+    if sizes is None or (beyond := sizes.stride[0] + sizes.padding - sizes.kernel[0]) <= 0:
+        return ""
+    return (
+        f"a kernel of {sizes.kernel[0]} rows, less than the stride {sizes.stride[0]} and the padding {sizes.padding}: "
+        f"CMSIS-NN writes {beyond} more rows than out has"
+    )
+
+
+@of_bug(1)
+def scratch_holds_the_rows(call: OperatorCall) -> str:
+    """Check that the scratch of CMSIS-NN's transposed convolution is large enough, of which its size function errs."""
+    sizes, scratch = _Transposed.of(call), call.value(13)
+    if sizes is None or scratch is None or scratch.spec is None:
+        return ""
+    (stride_y, stride_x), (rows, kernel) = sizes.stride, sizes.kernel
+    columns = (sizes.width - 1) * stride_x + max(kernel, stride_x)
+    used = max(rows, stride_y) * columns * _image_sizes(call["out"], _is_nhwc(call))[2] * 4
+    return (
+        f"CMSIS-NN uses {used} bytes of its {scratch.spec.nbytes} bytes of scratch"
+        if used > scratch.spec.nbytes
+        else ""
+    )
+
+
+EVERY_ROW_ONCE: Final = (padding_is_a_multiple_of_the_stride, kernel_covers_stride_and_padding, scratch_holds_the_rows)
+"""What CMSIS-NN's transposed convolution needs to write each row of its output, and nothing else."""
+
+
+@of_bug(39)
 def one_row_read_to_its_end(call: OperatorCall) -> str:
     """Check that CMSIS-NN's arm_convolve_1_x_n_s8 computes a convolution of one row rightly on MVE.
 
-    It ignores vertical padding, and needs a horizontal one whose end the last window reaches (known bug 39 in
-    docs/known_bugs.md).
+    It ignores vertical padding, and needs a horizontal one whose end the last window reaches.
     """
     stride, padding, dilation = (call.ints(at) or () for at in (3, 4, 5))
     shapes = [call[name].shape for name in ("input", "weight", "out")]
@@ -110,11 +132,9 @@ def one_row_read_to_its_end(call: OperatorCall) -> str:
         wrong = "a last column that no window reaches"
     elif reached != 2 * padding[1]:
         unreached = counted(2 * padding[1] - reached, "column")
-        return (
-            f"CMSIS-NN refuses, on MVE, a row that ends with {unreached} out of reach of any window ({known_bug(39)})"
-        )
+        return f"CMSIS-NN refuses, on MVE, a row that ends with {unreached} out of reach of any window"
     elif kernel > 1 and padding[1] and (padding[1] - 1) % stride[1]:
         wrong = f"a stride of {stride[1]} and a padding of {padding[1]}"  # the kernel reads behind the row
     else:
         return ""
-    return f"CMSIS-NN computes a row with {wrong} wrongly on MVE ({known_bug(39)})"
+    return f"CMSIS-NN computes a row with {wrong} wrongly on MVE"

@@ -47,7 +47,7 @@ def _cortex_m() -> dict[str, Signature]:
         ),
         "quantized_mul": signature(pair.format(2), orders.sum_or_product, arguments.product_of_32_bits),
         "softmax": signature("0 input int8 rows, -1 out int8 rows", arguments.shift_is_to_the_left),
-        "transpose": signature("0 input int8 rows, -1 out int8 rows", arguments.up_to_four_dimensions),
+        "transpose": signature("0 input int8 rows, -1 out int8 rows", arguments.up_to_four_dimensions, bug=7),
     }
     for suffix, form in (("", "image"), ("_nhwc", "nhwc")):
         found[f"quantized_avg_pool2d{suffix}"] = signature(f"0 input int8 {form}, -1 out int8 {form}")
@@ -65,11 +65,8 @@ DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
     "cortex_m::quantized_conv2d_nhwc.out": (convolutions.grouped_convolution_has_bias,),
     "cortex_m::quantized_depthwise_conv2d.out": (orders.channels_last_to_executorch,),
     "cortex_m::quantized_max_pool2d.out": (orders.channels_last_to_executorch,),
-    "cortex_m::quantized_transpose_conv2d.out": (
-        orders.channels_last_to_executorch,
-        convolutions.every_output_row_written,
-    ),
-    "cortex_m::quantized_transpose_conv2d_nhwc.out": (convolutions.every_output_row_written,),
+    "cortex_m::quantized_transpose_conv2d.out": (orders.channels_last_to_executorch, *convolutions.EVERY_ROW_ONCE),
+    "cortex_m::quantized_transpose_conv2d_nhwc.out": convolutions.EVERY_ROW_ONCE,
 }
 """Calls that ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
 ON_DSP: Final[Mapping[str, tuple[Relation, ...]]] = {"cortex_m::quantized_mul.out": (arguments.factors_of_16_bits,)}

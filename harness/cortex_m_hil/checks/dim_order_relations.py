@@ -12,8 +12,7 @@ from cortex_m_hil.checks.dim_orders import (
     is_image,
     is_stored_in,
 )
-from cortex_m_hil.checks.operator_signature import OperatorCall, Relation, of_arguments
-from cortex_m_hil.errors import known_bug
+from cortex_m_hil.checks.operator_signature import OperatorCall, Relation, of_bug
 
 
 def same_layout(*names: str) -> Relation:
@@ -37,6 +36,7 @@ def sum_or_product(call: OperatorCall) -> str:
     return "one shape and dim order needed, or one item a channel in channels-last dim order"
 
 
+@of_bug(7, "dim-order")
 def broadcasts_as_stored(call: OperatorCall) -> str:
     """Check the operands of CMSIS-NN's minimum and maximum, which get the sizes as they stand in any dim order."""
     one, other, out = call["self"], call["other"], call["out"]
@@ -48,6 +48,7 @@ def broadcasts_as_stored(call: OperatorCall) -> str:
     return "not contiguous, and shapes or dim orders differ: it is computed as if contiguous"
 
 
+@of_bug(18, "dim-order")
 def pads_in_order(call: OperatorCall) -> str:
     order = CHANNELS_LAST if counts_as_channels_last(call["input"]) else tuple(range(len(call["input"].shape)))
     return (
@@ -66,6 +67,7 @@ def has_its_dim_order(call: OperatorCall) -> str:
     return f"its argument dim_order is {list(wanted)}, and out has {list(out.dim_order)}"
 
 
+@of_bug(42, "dim-order")
 def same_order(call: OperatorCall) -> str:
     """Check that all named tensors of a call have one dim order, as ExecuTorch's `tensors_have_same_dim_order` does."""
     specs = tuple(call.tensors.values())
@@ -74,68 +76,69 @@ def same_order(call: OperatorCall) -> str:
     return "all must be contiguous, or all in channels-last dim order"
 
 
+@of_bug(42, "dim-order")
 def input_and_out_in_order(call: OperatorCall) -> str:
-    """Check that a convolution's tensors are contiguous or channels-last, as ExecuTorch's portable kernels need them.
-
-    Input and output must have the same of these two dim orders.
-    """
-    if not all(is_default(spec) or is_channels_last(spec) for spec in call.tensors.values()):
-        return "a tensor is neither contiguous nor in channels-last dim order"
+    """Check that a convolution's input and output have one dim order, as ExecuTorch's portable kernel needs it."""
     return same_order(OperatorCall(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
 
 
-@of_arguments("x.reshape(x.shape) before the operator, which puts dimensions of size 1 in their order", "dim-order")
+@of_bug(43, "dim-order")
+def weight_in_order(call: OperatorCall) -> str:
+    """Check the dim order of a convolution's weight, which the exporter derives for one channel a group."""
+    if is_default(call["weight"]) or is_channels_last(call["weight"]) or input_and_out_in_order(call):
+        return ""
+    return "weight is neither contiguous nor in channels-last dim order"
+
+
+@of_bug(6, "dim-order")
 def known_orders(call: OperatorCall) -> str:
     """Check that input and output are in a dim order that ExecuTorch's max pool and var know.
 
     Their `tensor_is_default_or_channels_last_dim_order` refuses others of the same bytes, which the exporter derives
-    for a single channel (known bug 6 in docs/known_bugs.md).
+    for a single channel.
     """
     if all(is_default(call[name]) or is_channels_last(call[name]) for name in ("self", "out")):
         return ""
-    return f"self or out is neither contiguous nor in channels-last dim order, even if its bytes are ({known_bug(6)})"
+    return "self or out is neither contiguous nor in channels-last dim order, even if its bytes are"
 
 
+@of_bug(5, "dim-order")
 def broadcasts_contiguous(call: OperatorCall) -> str:
-    """Check that the output is contiguous where shapes differ.
+    """Check that the output is contiguous where shapes differ, since portable operators write it in that order.
 
-    ExecuTorch's portable operators that broadcast write a channels-last output in contiguous order (known bug 5 in
-    docs/known_bugs.md).
+    Tensors in two dim orders are refused before that.
     """
     out = call["out"]
-    if is_contiguous(out) or all(spec.shape == out.shape for spec in call.tensors.values()):
+    if is_contiguous(out) or all(spec.shape == out.shape for spec in call.tensors.values()) or same_order(call):
         return ""
-    return f"portable operators that broadcast write a channels-last out in contiguous order ({known_bug(5)})"
+    return "portable operators that broadcast write a channels-last out in contiguous order"
 
 
+@of_bug(36, "dim-order")
 def copy_keeps_storage_order(call: OperatorCall) -> str:
     """Check that a copy's source has the bytes of its output.
 
     ExecuTorch copies the bytes of a source that has the output's shape, and broadcasts any other source in contiguous
-    order (known bug 36 in docs/known_bugs.md).
+    order.
     """
     src, out = call["src"], call["out"]
     if are_stored_alike(src, out) or (src.shape != out.shape and is_contiguous(src) and is_contiguous(out)):
         return ""
-    return (
-        "ExecuTorch takes the bytes of src as they are, and out has another dim order or broadcasts it "
-        f"({known_bug(36)})"
-    )
+    return "ExecuTorch takes the bytes of src as they are, and out has another dim order or broadcasts it"
 
 
+@of_bug(36, "dim-order")
 def same_byte_layout(call: OperatorCall) -> str:
     """Check that the bytes of the input, in the output's dim order, are the same elements.
 
-    ExecuTorch's squeeze and unsqueeze copy the bytes unchanged, and ignore the dim orders of input and output (known
-    bug 36 in docs/known_bugs.md).
+    ExecuTorch's squeeze and unsqueeze copy the bytes unchanged, and ignore the dim orders of input and output.
     """
     if call["self"].numel == call["out"].numel and not call["self"].reads_as(call["out"]):
-        return (
-            f"ExecuTorch copies the bytes as they are, and in out's dim order they are other elements ({known_bug(36)})"
-        )
+        return "ExecuTorch copies the bytes as they are, and in out's dim order they are other elements"
     return ""
 
 
+@of_bug(38, "dim-order")
 def has_known_order(call: OperatorCall) -> str:
     """Check that a copy's output is contiguous or channels-last, and in the dim order that is asked for.
 
@@ -147,30 +150,24 @@ def has_known_order(call: OperatorCall) -> str:
     return f"to dim order {list(wanted)}, and out has {list(out.dim_order)}: both must be contiguous, or channels-last"
 
 
+@of_bug(36, "dim-order")
 def indices_as_out(call: OperatorCall) -> str:
-    """Check that the indices of a max pool have the dim order of its output.
-
-    ExecuTorch writes each index at the offset of its item of the output (known bug 36 in docs/known_bugs.md).
-    """
+    """Check that the indices of a max pool have the dim order of its output, whose offsets they are written at."""
     if are_stored_alike(call["indices"], call["out"]):
         return ""
-    return f"ExecuTorch writes indices where out's items lie, and their dim order is another ({known_bug(36)})"
+    return "ExecuTorch writes indices where out's items lie, and their dim order is another"
 
 
+@of_bug(22, "dim-order")
 def inputs_joined_as_stored(call: OperatorCall) -> str:
-    """Check that tensors are joined along the first dimension, or are contiguous.
-
-    ExecuTorch's cat joins memory as if it were contiguous (known bug 22 in docs/known_bugs.md).
-    """
+    """Check that tensors are joined along the first dimension, or are contiguous, as cat takes their memory."""
     dim, out = call.value(1), call["out"]
     if is_contiguous(out) or (dim is not None and dim.scalar in (0, -len(out.shape))):
-        return same_order(call)
-    return (
-        "not contiguous: ExecuTorch's cat takes sizes as they stand, and joins along another dimension "
-        f"({known_bug(22)})"
-    )
+        return ""
+    return "not contiguous: ExecuTorch's cat takes sizes as they stand, and joins along another dimension"
 
 
+@of_bug(42, "dim-order")
 def channels_last_to_executorch(call: OperatorCall) -> str:
     if all(counts_as_channels_last(call[name]) for name in ("input", "out")):
         return ""

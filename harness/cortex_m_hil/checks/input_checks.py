@@ -30,9 +30,10 @@ class Taken:
 
     Attributes:
         spec: its dtype and shape.
-        quantization: by which its integers stand for numbers, all of it or what is known; None: nothing, or it is of
-            floats.
-        of_floats: by which the program quantises its floats, or dequantised them; None: it does not, or not directly.
+        quantization: scale and zero point of an integer tensor, complete or as far as they are known; None: unknown,
+            or it is a float tensor.
+        of_floats: those of the program's quantize operator next to a float input, or of its dequantize operator next
+            to a float output; None: it has no such operator.
         is_bound: whether its shape is an upper bound.
     """
 
@@ -77,7 +78,7 @@ class Taken:
 
 
 def changed(values: Array, dtype: str) -> Array:
-    """Return a mask of the values that the dtype cannot hold unchanged; NaN and infinities are values as others."""
+    """Return a mask of the values that a cast to the dtype would change, of NaN and infinities too."""
     wanted = np.dtype(dtype)
     if values.dtype.name == wanted.name:
         return np.zeros(values.shape, np.bool_)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from cortex_m_hil.checks.advice import FEEDS, TARGET
@@ -14,6 +15,7 @@ from cortex_m_hil.checks.lint_rules.finding import (
     LintRule,
     LintSubject,
     Rule,
+    bug_details,
     next_step,
 )
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
@@ -36,6 +38,11 @@ RULES: Final[tuple[LintRule, ...]] = (
     memory.program_room,
 )
 """The rules, in the order of their findings."""
+_ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...]]]] = {
+    "builtin": ("executorch", (arguments.signatures, memory.scratch, kernels.lacking_in_executorch)),
+    "executorch": ("builtin", (arguments.signatures, kernels.lacking_in_builtin)),
+}
+"""By the runtime that executes a program: the other one, and the rules that depend on the runtime."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
 _ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
@@ -56,6 +63,23 @@ def lint(
     """Return all findings about a program on a target, in the order of `RULES`. Takes the parts of a `LintSubject`."""
     subject = LintSubject(program, target, operators, scratch, runtime)
     return tuple(finding for rule in RULES for finding in rule(subject))
+
+
+def lint_elsewhere(
+    program: Program, target: Target, *, scratch: Sequence[ScratchNeed] = (), runtime: str = "builtin"
+) -> tuple[LintFinding, ...]:
+    """Return what the other runtime than `runtime` would refuse or compute wrongly, on the same target.
+
+    Of builtin these are notes, since what a program is made for is ExecuTorch.
+    """
+    other, rules = _ELSEWHERE[runtime]
+    subject = LintSubject(program, target, None, scratch, other)
+    found = (replace(one, runtime=other) for rule in rules for one in rule(subject) if not one.is_note)
+    if other == "executorch":
+        return tuple(found)
+    return tuple(
+        replace(one, rule=Rule.BUILTIN_NOTE, message=f"only ExecuTorch takes it: {one.message}") for one in found
+    )
 
 
 def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
@@ -104,11 +128,18 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
             message = mine[0].message
             if error is UnsupportedOperator:
                 message = "; ".join(finding.message for finding in mine)
-            raise error(
+            raised = error(
                 message + more,
                 target=target_name,
                 operator=mine[0].operator,
-                details=[*([("cause", mine[0].cause)] if mine[0].cause else []), *mine[0].details],
+                details=[
+                    *([("cause", mine[0].cause)] if mine[0].cause else []),
+                    *bug_details(mine[0]),
+                    *mine[0].details,
+                ],
                 hint=next_step(mine[0]),
                 log=log,
             )
+            if all(finding.bug is not None or finding.rule is Rule.OPERATOR for finding in grave):
+                raised.causes = tuple(dict.fromkeys(finding.cause_key for finding in grave))
+            raise raised

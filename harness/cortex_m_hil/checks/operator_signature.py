@@ -23,12 +23,14 @@ class Misfit:
         problem: in words.
         value: the index of the value; -1 where it is not about one value.
         hint: the next step, in place of that of its rule; "" where that applies.
+        bug: the number of the known bug of ExecuTorch that it comes from; None where none is known.
     """
 
     about: About
     problem: str
     value: int = -1
     hint: str = ""
+    bug: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,19 @@ Relation = Callable[[OperatorCall], str]  # returns what is wrong, "" if nothing
 
 @dataclass(frozen=True)
 class ArgumentRelation:
-    """A relation between arguments, with a hint for calls that violate it: another dim order would not mend them."""
+    """A relation between arguments, and what is told of a call that violates it.
+
+    Attributes:
+        relation: the relation.
+        hint: the next step, in place of that of its rule.
+        about: what is wrong then.
+        bug: the number of the known bug of ExecuTorch that such a call comes from, whose workaround is the hint.
+    """
 
     relation: Relation
-    hint: str
+    hint: str = ""
     about: About = "arguments"
+    bug: int | None = None
 
     def __call__(self, call: OperatorCall) -> str:
         return self.relation(call)
@@ -70,6 +80,11 @@ class ArgumentRelation:
 
 def of_arguments(hint: str, about: About = "arguments") -> Callable[[Relation], Relation]:
     return lambda relation: ArgumentRelation(relation, hint, about)
+
+
+def of_bug(number: int, about: About = "arguments") -> Callable[[Relation], Relation]:
+    """Return a decorator of a relation that calls violate because of a known bug of ExecuTorch."""
+    return lambda relation: ArgumentRelation(relation, about=about, bug=number)
 
 
 @dataclass(frozen=True)
@@ -93,20 +108,29 @@ class Operand:
 
 @dataclass(frozen=True)
 class Signature:
+    """What an operator takes.
+
+    Attributes:
+        operands: its tensors and lists.
+        relations: those between them.
+        bug: the number of the known bug of ExecuTorch that an operand in another form comes from.
+    """
+
     operands: tuple[Operand, ...]
     relations: tuple[Relation, ...] = ()
+    bug: int | None = None
 
 
-def signature(operands: str, *relations: Relation) -> Signature:
+def signature(operands: str, *relations: Relation, bug: int | None = None) -> Signature:
     """Return a signature of `operands`, "number name dtype [form]" separated by commas, and of relations between them.
 
-    An operand whose name ends in "?" may be None.
+    An operand whose name ends in "?" may be None. `bug` is as of `Signature`.
     """
     found = []
     for words in (text.split() for text in operands.split(",")):
         at, name, dtype, form = [*words, ""][:4]
         found.append(Operand(int(at), name.rstrip("?"), dtype, form, name.endswith("?")))
-    return Signature(tuple(found), relations)
+    return Signature(tuple(found), relations, bug)
 
 
 def same_for(operators: str, signature: Signature) -> Mapping[str, Signature]:

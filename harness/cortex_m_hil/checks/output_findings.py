@@ -61,7 +61,7 @@ def _reference_not_finite(output: ComparedOutput) -> Iterator[Finding]:
 
 
 def _uninformative(output: ComparedOutput) -> Iterator[Finding]:
-    """Yield a warning for a reference so flat that a constant output would pass, or for none at all."""
+    """Yield a warning where the comparison proves nothing: no reference, no elements, or a nearly constant one."""
     reference = next(iter(output.references), None)
     if reference is None:
         yield output.find(FindingKind.UNINFORMATIVE, "no reference: proves nothing about the values")

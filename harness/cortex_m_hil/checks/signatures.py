@@ -10,6 +10,7 @@ tables have what it computes rightly (the bugs in docs/known_bugs.md).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from cortex_m_hil.checks.builtin_signatures import BUILTIN
@@ -17,7 +18,6 @@ from cortex_m_hil.checks.cortex_m_signatures import CORTEX_M, DEFECTS, DEFECTS_O
 from cortex_m_hil.checks.dim_orders import FORMS
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES, EXECUTORCH
 from cortex_m_hil.checks.operator_signature import ArgumentRelation, Misfit, Operand, OperatorCall, Signature
-from cortex_m_hil.errors import known_bug
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction, Value
@@ -39,10 +39,10 @@ def signature_of(operator: str, runtime: str, isa: Isa | None = None) -> Signatu
     if runtime != "builtin":
         of_class = DEFECTS_ON_MVE.get(operator, ()) if isa is Isa.MVE else ()
         relations = (*relations, *DEFECTS.get(operator, ()), *of_class)
-    return Signature(shared.operands, relations)
+    return replace(shared, relations=relations)
 
 
-_AMAX: Final = f"write x.amax(dim) for x.max(dim)[0], of which ExecuTorch makes a call without a list ({known_bug(26)})"
+_NUMBER_FOR_A_LIST: Final = 26  # a known bug
 
 
 def operator_misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | None = None) -> Iterator[Misfit]:
@@ -103,7 +103,7 @@ def _wrong_dtype(name: str, operand: Operand, value: Value, call: OperatorCall) 
     if operand.dtype == "ints":
         if value.kind is not ValueKind.INT_LIST:
             problem = f"{name} is {value.kind.value}, the operator takes IntList"
-            yield Misfit("dtype", problem, value.index, _AMAX if value.kind is ValueKind.INT else "")
+            yield Misfit("dtype", problem, value.index, bug=_NUMBER_FOR_A_LIST if value.kind is ValueKind.INT else None)
         return
     if value.kind is not ValueKind.TENSOR or value.spec is None:
         yield Misfit("dtype", f"{name} is a {value.kind.value}, the operator takes a Tensor", value.index)
@@ -122,12 +122,13 @@ def _wrong_orders(signature: Signature, found: list[_Named], call: OperatorCall)
         if operand.form and value.spec is not None:
             fits, words = FORMS[operand.form]
             if not fits(value.spec):
-                yield Misfit("dim-order", f"{name} is {value.spec}, the operator takes it {words}", value.index)
+                problem = f"{name} is {value.spec}, the operator takes it {words}"
+                yield Misfit("dim-order", problem, value.index, bug=signature.bug)
     for relation in signature.relations:
         problem = relation(call)
         if problem:
             told = f"{problem}: {', '.join(f'{name} is {spec}' for name, spec in call.tensors.items())}"
             if isinstance(relation, ArgumentRelation):
-                yield Misfit(relation.about, told, hint=relation.hint)
+                yield Misfit(relation.about, told, hint=relation.hint, bug=relation.bug)
             else:
                 yield Misfit("dim-order", told)

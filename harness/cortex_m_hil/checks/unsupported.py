@@ -15,6 +15,8 @@ _INSTEAD: Final = {
     "hardswish": "x * torch.nn.functional.relu6(x + 3) / 6",
     "hardsigmoid": "torch.nn.functional.relu6(x + 3) / 6",
     "adaptive_max_pool2d": "max_pool2d, with the sizes of its window and stride",
+    "linear": "x @ layer.weight.T + layer.bias, or quantise it",
+    "silu": "x * torch.sigmoid(x), or quantise it",
 }
 """Expressions that compute the same with supported operators, by the operator's name in ATen."""
 ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
@@ -29,14 +31,25 @@ def hint(operator: str, runtime: str = "builtin") -> str:
     """Return the next step where that runtime's runner lacks an operator."""
     if operator in _ON_SIZES:
         return _FIXED
-    if runtime != "builtin" and signature_of(operator, "builtin") is not None:
-        return _IN_BUILTIN
-    name = operator.partition("::")[2].partition(".")[0]
+    instead = _INSTEAD.get(operator.partition("::")[2].partition(".")[0])
+    in_builtin = signature_of(operator, "builtin") is not None
+    if runtime != "builtin" and in_builtin:
+        return f"write {instead}; {_IN_BUILTIN}" if instead else _IN_BUILTIN
     known = executorch_portable_operators()
     if not operator.startswith("aten::") or not known or operator in known:
         return ELSEWHERE
-    instead = _INSTEAD.get(name)
-    return f"ExecuTorch's portable kernels lack it too, so no runtime runs it: write {instead or _OTHERS}"
+    lacking = "lack it" if in_builtin else "lack it too, so no runtime runs it"
+    return f"ExecuTorch's portable kernels {lacking}: write {instead or _OTHERS}"
+
+
+def executorch_lacks(operator: str) -> bool:
+    """Tell whether the installed ExecuTorch has no portable kernel for an operator of ATen; False if none is installed.
+
+    Its Cortex-M operators and those on sizes are in its other libraries.
+    """
+    known = executorch_portable_operators()
+    is_portable = operator.startswith(("aten::", "dim_order_ops::")) and operator not in _ON_SIZES
+    return is_portable and bool(known) and operator not in known
 
 
 @cache

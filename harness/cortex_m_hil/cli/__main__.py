@@ -116,10 +116,10 @@ def _description(path: Path) -> str:
 
 
 def renamed(words: Sequence[str]) -> list[str]:
-    """Return the words of a command line with today's name of the command; a name of before is told on standard error.
+    """Return the words of a command line with a former name of a command replaced, and say so on standard error.
 
     Raises:
-        ConfigError: the command is one of a checkout now.
+        ConfigError: the command has become a script of the repository.
     """
     if tuple(words[:2]) in {("bench", "lowering"), ("bench", "matrix")}:
         moved = f"python ci/bench.py {words[1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,10 +17,12 @@ from typing import Any, Final
 
 import typer
 
-from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
+from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError, WouldFailOnExecuTorch
 
 SCHEMA_VERSION: Final = 1  # version of the JSON objects: raised when a field is removed, renamed, or redefined
-OK, NO, CANNOT_TELL, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
+_ACCEPTING: Final = re.compile(r"known=\[([^\]]*)\]")  # of `checks.executorch_verdict`
+_CAUSE: Final = re.compile(r"[\w:.]+")
 
 
 def json_fields(fields: Mapping[str, str], *, each: str = "") -> str:
@@ -87,7 +90,7 @@ class Problem:
     @classmethod
     def of(cls, error: HarnessError) -> Problem:
         kind = "verdict" if isinstance(error, VerdictError) else "infra"
-        if isinstance(error, (LintError, Mismatch)):
+        if isinstance(error, (LintError, Mismatch, WouldFailOnExecuTorch)):
             error.hint = hint_for_commands(error.hint)
         name, text = type(error).__name__, error.describe()
         return cls(name, kind, error.message, text, error.operator, error.details, error.hint)
@@ -100,13 +103,14 @@ class Problem:
 
 
 def hint_for_commands(hint: str) -> str:
-    """Return a hint without the argument that turns the lint off, and with a command in place of a call.
+    """Return a hint without the argument that turns the lint off, and with a command or options in place of calls.
 
     A command with an option in place of that argument has put the option into the hint already.
     """
     from cortex_m_hil.checks.advice import LOCALIZE
     from cortex_m_hil.checks.lint_rules.finding import UNLINTED
 
+    hint = _ACCEPTING.sub(lambda found: " ".join(f"--known {one}" for one in _CAUSE.findall(found[1])), hint)
     return hint.partition(f"; {UNLINTED}")[0].replace(LOCALIZE, "hil localize")
 
 

@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run and check": ("run", "lint", "evaluate", "launch", "replay"),
     "Understand a program": ("inspect", "localize", "shrink", "compare-runtimes"),
-    "Campaigns": ("nightly", "results", "bisect"),
+    "Many runs": ("nightly", "results", "bisect"),
     "Boards": ("board",),
     "Set up": ("doctor", "targets", "build", "executorch", "docs"),
     "For maintainers": ("dev",),

@@ -97,6 +97,7 @@ def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
     yield Probe("tosa_serializer", lambda: _importable("tosa_serializer"), thorough=True)
     yield Probe("cmsis_nn", _cmsis_nn, thorough=True)
     yield Probe("lowering", _lowering, slow="importing torch and ExecuTorch …", thorough=True)
+    yield Probe("shortcuts", _shortcuts, necessary=False, thorough=True)
     yield from _simulators(targets)
     for name in (*ROUND_TRIPS, *_on_present_simulators(targets)):
         if name in targets:
@@ -220,6 +221,19 @@ def _lowering() -> str:
 
     layout = "channels_last and explicit" if executorch_api().explicit_layout else "channels_last only"
     return f"torch {_version('torch')}, torchao {_version('torchao')}; layouts: {layout}"
+
+
+def _shortcuts() -> str:
+    """Return how many private functions of torch and torchao are replaced by faster ones.
+
+    Raises:
+        ToolchainError: one is not as it is known, which costs time alone.
+    """
+    from cortex_m_hil.lowering.torch_shortcuts import SHORTCUTS
+
+    if lost := [said for said in (one.lost() for one in SHORTCUTS) if said]:
+        raise ToolchainError("; ".join(lost), hint="nothing: programs are the same, and lowering takes longer")
+    return f"{len(SHORTCUTS)} of {len(SHORTCUTS)} functions that lowering replaces by faster ones are known"
 
 
 def _simulators(targets: Mapping[str, Target]) -> Iterator[Probe]:

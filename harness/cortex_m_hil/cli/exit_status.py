@@ -11,18 +11,8 @@ from typing import Any
 
 import typer
 
-from cortex_m_hil.cli.answers import (
-    CALL,
-    CANNOT_TELL,
-    INTERRUPTED,
-    NO,
-    NO_READER,
-    Answer,
-    Problem,
-    log_of_errors,
-    write_answer,
-    write_problem,
-)
+from cortex_m_hil.cli.answers import CALL, Answer, Problem, log_of_errors, write_answer, write_problem
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, INTERRUPTED, NO, NO_READER
 from cortex_m_hil.errors import HarnessError, VerdictError
 
 UsageError: Any = typer.BadParameter.__base__  # click's class, or that of typer's own copy of click

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -17,6 +18,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
 from cortex_m_hil.host.pytest_options import pytest_options
+from cortex_m_hil.targets.runtimes import AUTO, ONE
 
 if TYPE_CHECKING:
     from cortex_m_hil.flow.dut import Dut
@@ -39,7 +41,7 @@ SeveralTargets = Annotated[
     list[str],
     typer.Option("--target", "-t", metavar="NAME", help="Target names, globs, comma lists or 'all'; repeatable"),
 ]
-Runtime = Annotated[str, typer.Option("--runtime", help="The runtime: builtin or executorch")]
+Runtime = Annotated[str, typer.Option("--runtime", help=ONE)]
 Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
 Inputs = Annotated[
     list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
@@ -54,9 +56,27 @@ Method = Annotated[
 QuantizeInputs = Annotated[
     bool, typer.Option("--quantize-inputs", help="Quantise floats for int8 inputs, by the program's own scale")
 ]
+
+
+class IoChoice(str, Enum):
+    """What a module is lowered to take and give."""
+
+    FLOAT = "float"
+    INT8 = "int8"
+
+
+Io = Annotated[IoChoice, typer.Option("--io", help="Inputs and outputs that a module is lowered for")]
 # Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
+Known = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--known",
+        metavar="N",
+        help="Accept a known bug of ExecuTorch (hil docs known_bugs), by number, or an operator that it lacks, by name",
+    ),
+]
 Upstream = Annotated[bool, typer.Option("--upstream", help="Also run ExecuTorch's own tests")]
 Tests = Annotated[
     list[str] | None, typer.Argument(metavar="[TEST]...", help="Test files, folders or node ids, as for pytest")
@@ -65,6 +85,13 @@ RequireFvp = Annotated[
     bool, typer.Option("--require-fvp", help="Fail if the FVP is not installed, instead of using QEMU")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of an error on standard error")]
+
+
+def accepted_on_command_line(known: Sequence[str] | None) -> tuple[int | str, ...]:
+    """Return what --known names: numbers of known bugs and names of operators. Raise ConfigError for anything else."""
+    from cortex_m_hil.checks.executorch_verdict import accepted_words
+
+    return accepted_words(known or ())
 
 
 def within(low: float, high: float) -> Callable[[float | None], float | None]:
@@ -105,7 +132,7 @@ class TargetOptions:
 
     require_fvp: RequireFvp = False
     timeout_multiplier: Multiplier = 1.0
-    runtime: Runtime = "builtin"
+    runtime: Runtime = AUTO
     targets_file: Targets = None
 
     def choose(self, patterns: Sequence[str], *, live: bool = True) -> Choice:
@@ -133,9 +160,9 @@ class TargetOptions:
 
     def _known(self) -> Mapping[str, Target]:
         from cortex_m_hil.targets.load import load_user_targets
-        from cortex_m_hil.targets.resolve import check_runtime
+        from cortex_m_hil.targets.runtimes import check_choice
 
-        check_runtime(self.runtime)
+        check_choice(self.runtime)
         return load_user_targets(self.targets_file)
 
     def _resolve(self, name: str, known: Mapping[str, Target], *, live: bool) -> Resolved:
@@ -149,9 +176,13 @@ class TargetOptions:
         return flow.open_dut(resolved, multiplier=self.timeout_multiplier)
 
     def for_pytest(self, names: Sequence[str]) -> list[str]:
-        """Return the options of pytest that mean the same, and name these targets."""
+        """Return the options of pytest that mean the same, and name these targets.
+
+        `auto` is left to pytest, whose ini file may say more.
+        """
+        runtime = "" if self.runtime == AUTO else self.runtime
         return pytest_options(
-            target=[*names], runtime=self.runtime, timeout_multiplier=self.timeout_multiplier,
+            target=[*names], runtime=runtime, timeout_multiplier=self.timeout_multiplier,
             targets_file=self.targets_file,
         )  # fmt: skip
 
@@ -177,6 +208,22 @@ class ProgramOptions:
 
 
 @dataclass(frozen=True)
+class ModelOptions(ProgramOptions):
+    """Options about programs in files, and modules that are lowered."""
+
+    io: Io = IoChoice.FLOAT
+
+    def io_of(self, model: str) -> Literal["float", "int8"]:
+        """Return what a module is lowered for; raise ConfigError where --io is given for the file of a program."""
+        from cortex_m_hil.program.bundled import SUFFIXES
+
+        if self.io is IoChoice.INT8 and model.endswith(SUFFIXES):
+            what = f"--io {self.io.value}: {model} is lowered"
+            raise ConfigError(what, hint="a .pte takes what it takes: --quantize-inputs for floats")
+        return self.io.value
+
+
+@dataclass(frozen=True)
 class Choice:
     """The targets that a command is called for. `resolve` returns one with what it runs as here, or raises."""
 
@@ -194,6 +241,7 @@ RuntimeOptions = Annotated[TargetOptions, ("runtime", "targets_file")]
 MultiplierOptions = Annotated[TargetOptions, ("timeout_multiplier", "targets_file")]
 FvpOptions = Annotated[TargetOptions, ("require_fvp", "targets_file")]
 MethodOption = Annotated[ProgramOptions, ("method",)]
+EvaluatedOptions = Annotated[ModelOptions, ("method", "io")]
 BundleOptions = Annotated[TargetOptions, ("require_fvp", "timeout_multiplier", "targets_file")]
 
 
@@ -236,17 +284,3 @@ def with_options(command: Callable[..., None], *, log: bool, json: bool) -> Call
 def _option(name: str, default: object, annotation: object) -> Parameter:
     default = Parameter.empty if default is MISSING else default
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def runtimes_of(given: Iterable[str]) -> list[str]:
-    """Return the runtimes in names and comma lists, in order, each once.
-
-    Raises:
-        ConfigError: there is no such runtime.
-    """
-    from cortex_m_hil.targets.resolve import check_runtime
-
-    found = list(dict.fromkeys(part.strip() for text in given for part in text.split(",")))
-    for name in found:
-        check_runtime(name)
-    return found

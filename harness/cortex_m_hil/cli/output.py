@@ -37,6 +37,7 @@ TARGET_FIELDS: Final[Mapping[str, str]] = {
     "runtime, executes": (
         "builtin or executorch, and whose kernels run: this project's, or those of ExecuTorch and CMSIS-NN"
     ),
+    "runtime_reason": "why --runtime auto is builtin: no ExecuTorch is installed, or it does not fit; else empty",
 }
 RAN_FIELDS: Final[Mapping[str, str]] = {
     **TARGET_FIELDS,
@@ -175,9 +176,7 @@ class Progress:
 def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:
     from cortex_m_hil.runner.results import STATISTICS
 
-    yield f"ran       {ran_by(result, resolved)}" + (
-        f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""
-    )
+    yield f"ran       {ran_by(result, resolved)}" + (f"; {resolved.reasons}" if resolved.reasons else "")
     for number, output in enumerate(result.outputs):
         yield f"output {number}  {output.spec}: {_first_values(output)}"
     yield f"peaks     {', '.join(_peak(row, result.stats[row.name]) for row in STATISTICS)}"
@@ -216,7 +215,7 @@ def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, An
         resolved: the target.
         ran: what ran, to tell the engine and the runtime's version too; None: nothing.
     """
-    from cortex_m_hil.targets.resolve import executes
+    from cortex_m_hil.targets.runtimes import executes
 
     fields = {
         "target": resolved.name,
@@ -225,6 +224,7 @@ def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, An
         "shim": resolved.shim,
         "runtime": resolved.runtime,
         "executes": executes(resolved.runtime, resolved.target),
+        "runtime_reason": resolved.runtime_reason,
     }
     return fields if ran is None else {**fields, "runtime_version": ran.runtime_version, "engine": ran.engine}
 
@@ -235,7 +235,7 @@ def _peak(statistic: Statistic, usage: Usage) -> str:
 
 
 def ran_by(result: RunResult, resolved: Resolved) -> str:
-    from cortex_m_hil.targets.resolve import executes
+    from cortex_m_hil.targets.runtimes import executes
 
     return f"{result.ran.label} ({executes(result.ran.runtime, resolved.target)})"
 
@@ -250,7 +250,7 @@ def _first_values(output: HostTensor) -> str:
 
 
 def label_of(resolved: Resolved) -> str:
-    return resolved.label + (f"; {resolved.fallback_reason}" if resolved.fallback_reason else "")
+    return resolved.label + (f"; {resolved.reasons}" if resolved.reasons else "")
 
 
 def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:

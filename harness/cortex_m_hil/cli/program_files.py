@@ -14,7 +14,7 @@ import typer
 from cortex_m_hil import flow
 from cortex_m_hil.checks.expected import fitted, outputs_taken, require_form
 from cortex_m_hil.checks.input_checks import InputQuantizer, Taken
-from cortex_m_hil.cli.options import ProgramOptions
+from cortex_m_hil.cli.options import ModelOptions
 from cortex_m_hil.diagnose.instruction_counts import check_model, program_of
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
@@ -80,23 +80,24 @@ def find_inputs(program: Program, pte: Path, paths: Sequence[Path], *, quantize:
 FORMULA: Final = "made by a formula, since none are given and none lie beside the program"
 
 
-def programs_of(model: str, given: ProgramOptions) -> Callable[[Target], tuple[Program, str]]:
+def programs_of(model: str, given: ModelOptions) -> Callable[[Target], tuple[Program, str]]:
     """Return a function that returns a model for a target, with inputs, and text that says where these are from.
 
     Args:
-        model: a `.pte` or `.bpte`, which is the same for each; or what `kernels.program_of` lowers.
-        given: the options about its inputs and its method.
+        model: a `.pte` or `.bpte`, the same for every target; or `package.module:function`, lowered for each.
+        given: the options about its inputs, its method and its lowering.
 
     Raises:
         ConfigError: there is no such model or method, or the inputs do not fit it.
     """
     check_model(model)
+    io = given.io_of(model)
     if not model.endswith(SUFFIXES):
         if given.inputs:
             raise ConfigError("--input is for a .pte file", hint="package.module:function returns its inputs")
         if given.method:
             raise ConfigError("--method is for a .pte file", hint="a module is lowered to one method, forward")
-        return lambda target: (program_of(model, target), f"those that {model} brings")
+        return lambda target: (program_of(model, target, io), f"those that {model} brings")
     program = given.load(Path(model))
     found = find_inputs(program, Path(model), given.inputs or [], quantize=given.quantize)
     program = replace(program, inputs=found.inputs)

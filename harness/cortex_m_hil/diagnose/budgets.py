@@ -131,7 +131,7 @@ def _bytes_in_banks(budget: Budget, dut: Dut, program: Program) -> dict[str, int
     """
     memory = dut.target.board.memory
     names = [bank.region for bank in memory.banks]
-    found = dict(zip(names, memory.buffers_of_banks(program.file.planned_sizes), strict=False))
+    found = dict(zip(names, program.file.bytes_in_banks(memory), strict=False))
     where = dut.resolved.display_name
     for name in budget.bank or ():
         if name not in found:

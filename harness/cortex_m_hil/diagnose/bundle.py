@@ -56,6 +56,8 @@ class BundleTask:
         redzones: memory is watched.
         excluded: as `flow.run` takes it.
         budget: what the program may take; None: it is not limited.
+        known: as `flow.judge_on_executorch` takes it.
+        expected: as `flow.judge_on_executorch` takes it.
     """
 
     program: Program
@@ -65,6 +67,8 @@ class BundleTask:
     redzones: bool = False
     excluded: tuple[str, ...] = ()
     budget: Budget | None = None
+    known: tuple[int | str, ...] = ()
+    expected: tuple[int | str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +204,7 @@ def _judgement(task: BundleTask, seconds: float) -> BundleJudgement:
     budget = None if task.budget is None else BudgetEntry(**_shallow(task.budget))
     return BundleJudgement(
         tolerance=tolerance, linted=task.linted, redzones=task.redzones, excluded=task.excluded, seconds=seconds,
-        budget=budget,
+        budget=budget, known=task.known, expected=task.expected,
     )  # fmt: skip
 
 

@@ -169,6 +169,8 @@ class BundleJudgement(_Strict):
     excluded: tuple[Line, ...]
     seconds: Annotated[float, Field(gt=0, le=LONGEST_EXECUTION)]
     budget: BudgetEntry | None = None
+    known: tuple[int | Line, ...] = ()
+    expected: tuple[int | Line, ...] = ()
 
 
 class Description(_Strict):

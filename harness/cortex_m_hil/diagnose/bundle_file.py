@@ -156,7 +156,10 @@ class _Reader:
         said = judged.tolerance
         tolerance = None if said is None else self._understood(DESCRIPTION, lambda: Tolerance(**said.model_dump()))
         budget = None if judged.budget is None else Budget(**judged.budget.model_dump())
-        return BundleTask(program, program.inputs, tolerance, judged.linted, judged.redzones, judged.excluded, budget)
+        return BundleTask(
+            program, program.inputs, tolerance, judged.linted, judged.redzones, judged.excluded, budget, judged.known,
+            judged.expected,
+        )  # fmt: skip
 
     def _scratch(self, program: Program, said: ProgramEntry) -> Callable[[Isa], tuple[ScratchNeed, ...]] | None:
         if said.scratch is None:

@@ -9,7 +9,7 @@ from typing import Final
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.flow.stepping import steps
-from cortex_m_hil.lowering import LoweringOptions, lower
+from cortex_m_hil.lowering import Io, LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import check_name, load_named_module
 from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.costs import OperatorCost
@@ -68,13 +68,13 @@ def check_model(model: str) -> None:
         check_name(model)
 
 
-def program_of(model: str, target: Target) -> Program:
+def program_of(model: str, target: Target, io: Io) -> Program:
     """Return a known network, or the module that `package.module:function` returns, lowered for a target.
 
     Files of programs are read by `cli.program_files`.
     """
     module, inputs = load_named_module(model)
-    options = LoweringOptions(banks=target.board.memory.banks)
+    options = LoweringOptions(banks=target.board.memory.banks, io=io)
     return lower(module, inputs, isa=target.isa, options=options, name=model)
 
 

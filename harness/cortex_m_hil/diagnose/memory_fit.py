@@ -38,6 +38,7 @@ class Region(str, Enum):
     PROGRAM = "program"
     PLANNED = "planned"
     METHOD = "method"
+    TEMP = "temp"
     STACK = "stack"
 
 
@@ -60,6 +61,7 @@ _SAID: Final[Mapping[str, tuple[str, ...]]] = {
     "program": ("program pool:",),
     "planned": ("the planned pool ",),
     "method": ("the method pool ", "the temp pool "),
+    "temp": ("the temp pool ",),
     "stack": ("stack:",),
 }
 """How an OutOfTargetMemory's message begins where it is about the region."""
@@ -71,7 +73,7 @@ class Need:
     """The memory that a program needs of one region.
 
     Attributes:
-        region: the region: `program`, `planned` or `bank NAME`, `method`, `stack`.
+        region: the region: `program`, `planned` or `bank NAME`, `method`, `temp`, `stack`.
         size: bytes, the smallest multiple of `step` that it runs in.
         step: bytes.
         reported_peak: bytes, the peak that the runner reported there.
@@ -92,8 +94,9 @@ class Fit:
 
     Attributes:
         program: its name.
-        needs: in Region's order; without the stack where the target does not measure it (`native`).
-        temp: bytes of the method pool that were given back, at their peak; the rest stays as long as the program.
+        needs: in Region's order; without the stack where the target does not measure it (`native`), and without `temp`
+            where that has no memory of its own.
+        temp: bytes that were given back, at their peak; what the method takes stays as long as the program.
         runs: how many there were.
         ran: what executed them.
         compiler: what it was built with; another may need another stack.
@@ -184,6 +187,7 @@ def _in_sizes(memory: Memory, sizes: Sizes) -> Memory:
         program=sizes[Region.PROGRAM],
         banks=[sizes[region] for region in bank_regions(memory)],
         method=sizes[Region.METHOD],
+        temp=sizes.get(Region.TEMP),
         stack=sizes.get(Region.STACK),
     )
     return replace(found, shared=0, resident="")
@@ -194,7 +198,9 @@ class _Search:
 
     def __init__(self, resolved: Resolved, program: Program, run: Callable[[Sizes | None], RunResult]) -> None:
         self._resolved, self._program, self._run = resolved, program, run
-        self._banks = bank_regions(resolved.target.board.memory)
+        memory = resolved.target.board.memory
+        self._banks = bank_regions(memory)
+        self._has_temp = memory.temp is not None and resolved.runtime == "executorch"
         self._known: dict[tuple[tuple[str, int], ...], RunResult | OutOfTargetMemory | TargetFault] = {}
 
     def fit(self) -> Fit:
@@ -202,9 +208,9 @@ class _Search:
         self._expected = whole.outputs
         sizes = self._at_the_marks(whole)
         self._require(sizes, "at the peaks that it told")
-        sizes["method"] = self._smallest(sizes, "method", self._mark(whole, "method"))
-        if "stack" in sizes:
-            sizes["stack"] = self._smallest(sizes, "stack", self._mark(whole, "stack"))
+        for region in ("method", "temp", "stack"):
+            if region in sizes:
+                sizes[region] = self._smallest(sizes, region, self._mark(whole, region))
         result = self._require(sizes, "in the sizes that were found")
         needs = tuple(self._need(sizes, region, result) for region in sizes)
         made_by = compiler(self._resolved.target).banner
@@ -218,8 +224,10 @@ class _Search:
         Words of the stack that were reserved and not written leave no mark.
         """
         sizes = {region: self._mark(whole, region) for region in ("program", *self._banks, "method")}
-        temp = whole.stats["method"].used + whole.stats["temp"].used
-        sizes["method"] = _up(temp, "method")
+        if self._has_temp:
+            sizes["temp"] = self._mark(whole, "temp")
+        else:
+            sizes["method"] = _up(whole.stats["method"].used + whole.stats["temp"].used, "method")
         stack = whole.stats["stack"].size
         return {**sizes, "stack": stack} if stack else sizes
 

@@ -99,21 +99,30 @@ def zones_behind_banks(file: PteFile, memory: Memory, number: int) -> tuple[Zone
     """
     found: list[Zone] = []
     for bank, (placed, room) in enumerate(zip(memory.banks, memory.bank_rooms(file.size), strict=True)):
-        buffers = range(1, len(file.planned_sizes)) if len(memory.banks) == 1 else range(bank + 1, bank + 2)
-        last = max((one for one in buffers if one < len(file.planned_sizes) and file.planned_sizes[one]), default=0)
-        begin = file.planned_sizes[last] if last else 0
-        if last and len(memory.banks) == 1:
-            begin += file.planned_bases[last]
+        begin, before = _end_of_bank(file, memory, bank)
         end = min(begin + RED_ZONE, room - (ALIGNMENT if memory.shared and bank == 0 else 0))  # it may begin later
         if begin < end:
-            before = tuple(
-                value.index
-                for value in file.values
-                if last and (planned := value.planned) is not None and planned.memory_id == last
-                and planned.offset + planned.nbytes == file.planned_sizes[last]
-            )  # fmt: skip
             found.append(Zone(number + len(found), begin, end, before, (), bank, placed.region))
     return tuple(found)
+
+
+def _end_of_bank(file: PteFile, memory: Memory, bank: int) -> tuple[int, tuple[int, ...]]:
+    """Return the byte behind the last that a program has in a bank, and the values that end there."""
+    if file.unplanned and bank == memory.unplanned_bank:
+        last = file.unplanned[-1]
+        spec = file.values[last].spec
+        padding = -spec.nbytes % ALIGNMENT if spec is not None else 0
+        return file.bytes_in_banks(memory)[bank] - padding, (last,)
+    buffers = range(1, len(file.planned_sizes)) if len(memory.banks) == 1 else range(bank + 1, bank + 2)
+    number = max((one for one in buffers if one < len(file.planned_sizes) and file.planned_sizes[one]), default=0)
+    size = file.planned_sizes[number] if number else 0
+    before = tuple(
+        value.index
+        for value in file.values
+        if number and (planned := value.planned) is not None and planned.memory_id == number
+        and planned.offset + planned.nbytes == size
+    )  # fmt: skip
+    return size + (file.planned_bases[number] if number and len(memory.banks) == 1 else 0), before
 
 
 def _zones_of(file: PteFile, memory_id: int, base: int, size: int, number: int) -> list[Zone]:
@@ -160,7 +169,8 @@ class RedZones:
         Without any zone, it says that no write outside a tensor was looked for.
         """
         if not self.zones:
-            return "its memory plan leaves no byte free, so no write outside a tensor was looked for"
+            told = "its memory plan leaves no byte free, so no write outside a tensor was looked for"
+            return f"{told}, except behind the plan"
         plain = (
             ""
             if self.program.size_without_redzones is not None
@@ -259,8 +269,8 @@ def explain(program: Program, violation: Violation) -> str:
         where = f"bytes {zone.begin + violation.first} to {zone.begin + violation.last} of "
         where += f"bank {zone.region}, behind its plan" if zone.bank >= 0 else "the arena, beside no tensor"
         return f"{who} wrote outside every tensor: {where}"
-    planned = program.file.values[value].planned
-    nbytes = planned.nbytes if planned is not None else 0
+    spec = program.file.values[value].spec
+    nbytes = spec.nbytes if spec is not None else 0
     reach = violation.last + 1 if beyond else zone.size - violation.first
     distance = violation.first if beyond else zone.size - 1 - violation.last
     least = "at least " if reach == zone.size else ""  # the write may go on behind the zone

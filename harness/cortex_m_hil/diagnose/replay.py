@@ -137,7 +137,7 @@ def replay(bundle: Bundle, dut: Dut) -> Replay:
     now: VerdictError | None = None
     seen: list[RunResult] = []
     try:
-        seen += [_run(bundle.task, dut, seen)]
+        _run(bundle.task, dut, seen)
     except VerdictError as error:
         now = error
     recorded = None if now is None else Recorded.of(now)
@@ -156,20 +156,21 @@ def boot(dut: Dut) -> None:
         raise LaunchError(what, target=dut.target.name, log=error.log) from error
 
 
-def _run(task: BundleTask, dut: Dut, seen: list[RunResult]) -> RunResult:
-    """Run a task, and return its result; append the result to `seen` before a verdict on it is raised."""
+def _run(task: BundleTask, dut: Dut, seen: list[RunResult]) -> None:
+    """Run a task; append the result to `seen` before a verdict on it is raised."""
     guards = WatchedMemory if task.redzones else None
     if task.tolerance is None:
-        result = flow.run(dut, task.program, linted=task.linted, excluded=task.excluded, guards=guards)
+        seen.append(flow.run(dut, task.program, linted=task.linted, excluded=task.excluded, guards=guards))
     else:
-        result = flow.verify(
+        _ = flow.verify(
             dut, task.program,
             tolerance=task.tolerance, linted=task.linted, excluded=task.excluded, guards=guards,
             observe=lambda checked: seen.append(checked.result),
-        ).result  # fmt: skip
+        )  # fmt: skip
     if task.budget is not None:
-        require_budget(task.budget, dut, task.program, task.inputs, result)
-    return result
+        require_budget(task.budget, dut, task.program, task.inputs, seen[-1])
+    if task.linted:
+        flow.judge_on_executorch(dut, task.program, task.known, task.expected)
 
 
 def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTensor]) -> Iterator[str]:

@@ -32,6 +32,7 @@ _OF_CALIBRATION: Final = (
     "a part is calibrated with its own inputs, and the test gives calibration=: "
     "its samples may be other than the inputs; or the failure comes and goes: run the test again"
 )
+_OF_IO: Final = "a part takes and gives floats, and the test has io=: hil localize names the operator"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Judge:
     tolerance: Tolerance
     linted: bool = True
     guards: Guards | None = None
+    known: tuple[int | str, ...] = ()
 
     def __call__(self, part: Any) -> tuple[Symptom, ...]:
         """Return how a part fails, empty where it passes; a Mismatch has a symptom for each operator at fault.
@@ -94,6 +96,8 @@ class Judge:
         program = lowering.lower(part.module(), part.arguments(), isa=self.isa, options=self.options)
         try:
             flow.verify(self.dut, program, tolerance=self.tolerance, linted=self.linted, guards=self.guards)
+            if self.linted:
+                flow.judge_on_executorch(self.dut, program, self.known)
         except VerdictError as error:
             return tuple(dict.fromkeys(symptoms(self.dut, program, error)))
         return ()
@@ -115,6 +119,7 @@ def shrink(
     budget: float = BUDGET,
     parts: int = PARTS,
     calibrated: bool = False,
+    had_io: bool = False,
     told: Callable[[str], None],
     kept: Callable[[Shrunk], None] = lambda _: None,
 ) -> Shrunk:
@@ -128,6 +133,7 @@ def shrink(
         budget: seconds after which no further part is tried.
         parts: how many parts are tried at most, with the whole.
         calibrated: whether the test gives calibration samples, which no part is calibrated with.
+        had_io: whether the test lowers inputs or outputs to int8, which no part is lowered with.
         told: gets a line for each smaller part that fails.
         kept: gets the result so far before each line, since an interrupt or an error may end the search.
 
@@ -142,7 +148,7 @@ def shrink(
     if not found:
         raise ConfigError(
             "what the test lowered does not fail when it is lowered by itself",
-            hint=_OF_CALIBRATION if calibrated else _OF_THE_TEST,
+            hint=_OF_IO if had_io else _OF_CALIBRATION if calibrated else _OF_THE_TEST,
         )
     return _Search(part, judge, found[0], Deadline.after(budget), parts, told, kept).run()
 

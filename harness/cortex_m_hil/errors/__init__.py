@@ -21,11 +21,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names)}"
 
 
-def known_bug(number: int) -> str:
-    """Return the reference to docs/known_bugs.md for a message that describes a bug of ExecuTorch or CMSIS-NN."""
-    return f"known bug {number} in hil docs known_bugs"
-
-
 class HarnessError(Exception):
     """An error that says what happened, where, and what to do next; names and foreign output in it are made printable.
 
@@ -137,8 +132,23 @@ class IdentityError(InfraError):
     """The runner that answered was not built for this target, or a module comes from another checkout."""
 
 
+class NotOffered(InfraError):
+    """The target's firmware does not answer requests that this needs, and says so. A pytest test of it is skipped."""
+
+    default_hint = "a target whose firmware answers them"
+
+
 class VerdictError(HarnessError):
-    """Something is wrong with the program, its lowering, or the code that ran it."""
+    """Something is wrong with the program, its lowering, or the code that ran it.
+
+    Attributes:
+        causes: where lint gives it for nothing but known bugs of ExecuTorch and operators that are missing, their
+            numbers and names.
+        accepted: why the caller expects it, as it accepts all of these; "" where it does not.
+    """
+
+    causes: tuple[int | str, ...] = ()
+    accepted: str = ""
 
 
 class LoweringError(VerdictError):
@@ -195,6 +205,14 @@ class LifetimeViolation(VerdictError):
 
 class BudgetExceeded(VerdictError):
     """The program takes more instructions or bytes than its test permits."""
+
+
+class WouldFailOnExecuTorch(VerdictError):
+    """The program is right on builtin, and ExecuTorch refuses it or computes it wrongly."""
+
+
+class KnownBugAbsent(VerdictError):
+    """A known bug that is accepted does not occur in the program."""
 
 
 class HilWarning(UserWarning):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property, partial
@@ -13,8 +13,9 @@ from pathlib import Path
 from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
+from cortex_m_hil.checks.executorch_verdict import raise_for_executorch
 from cortex_m_hil.checks.input_checks import require_fit
-from cortex_m_hil.checks.lint import explain, lint, raise_findings, would_refuse
+from cortex_m_hil.checks.lint import explain, lint, lint_elsewhere, raise_findings, would_refuse
 from cortex_m_hil.checks.lint_rules.finding import LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import InfraError, Mismatch, VerdictError
@@ -160,6 +161,21 @@ def findings(
     return lint(program, target, operators=operators, scratch=scratch, runtime=runtime)
 
 
+def findings_elsewhere(program: Program, target: Target, runtime: str) -> tuple[LintFinding, ...]:
+    """Return what the other runtime than `runtime` would refuse or compute wrongly."""
+    return lint_elsewhere(program, target, scratch=scratch_needs(program, target.isa), runtime=runtime)
+
+
+def findings_everywhere(
+    program: Program, target: Target, operators: Sequence[str] | None, runtime: str
+) -> tuple[LintFinding, ...]:
+    """Return all findings of the lint, and what the other runtime makes of the calls that they do not refuse."""
+    own = findings(program, target, operators, runtime)
+    refused = {(one.rule, one.instruction) for one in own if not one.is_note}
+    others = findings_elsewhere(program, target, runtime)
+    return (*own, *(one for one in others if (one.rule, one.instruction) not in refused))
+
+
 @dataclass(frozen=True)
 class ProgramLint:
     """The lint of a program on a target, asked once: before a run, or else where the run ends with a bad verdict.
@@ -183,6 +199,10 @@ class ProgramLint:
         names = self.dut.session().identity.operators
         return [name for name in names if not any(map(partial(fnmatch, name), self.excluded))]
 
+    def everywhere(self) -> tuple[LintFinding, ...]:
+        """Return the findings for both runtimes."""
+        return findings_everywhere(self.program, self.dut.target, self._offered(), self.dut.resolved.runtime)
+
     def require(self) -> None:
         """Refuse a program that does not fit, unless it is run without lint.
 
@@ -204,8 +224,32 @@ class ProgramLint:
 
 
 def refused_by_lint(dut: Dut, program: Program) -> str:
-    """Return a line with what lint refuses of a program that is run without it; "" where it fits."""
-    return would_refuse(ProgramLint(dut, program, linted=False).findings)
+    """Return a line with what lint refuses of a program that is run without it, for any runtime; "" if nothing."""
+    return would_refuse(findings_everywhere(program, dut.target, None, dut.resolved.runtime))
+
+
+def judge_on_executorch(
+    dut: Dut, program: Program, known: Collection[int | str] = (), expected: Collection[int | str] = ()
+) -> frozenset[int | str]:
+    """Judge what ExecuTorch would make of a program that has passed on a target; nothing is run.
+
+    Args:
+        dut: the target. Where it runs ExecuTorch itself, its lint and the run have judged already.
+        program: the program.
+        known: causes that the caller accepts: known bugs by number, or operators by name.
+        expected: those of them that have to occur.
+
+    Returns:
+        The accepted causes that occur.
+
+    Raises:
+        WouldFailOnExecuTorch: ExecuTorch refuses the program, or computes it wrongly, by another cause.
+        KnownBugAbsent: an expected one does not occur.
+    """
+    runtime = dut.resolved.runtime
+    found = findings_elsewhere(program, dut.target, runtime) if runtime == "builtin" else ()
+    raise_for_executorch(found, dut.target, known, expected)
+    return frozenset(one.cause_key for one in found)
 
 
 # --- what the sequence needs ---------------------------------------------------------------------------------

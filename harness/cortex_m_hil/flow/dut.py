@@ -9,6 +9,7 @@ from types import TracebackType
 from cortex_m_hil.boards.leased_board import LeasedBoard
 from cortex_m_hil.errors import (
     HarnessError,
+    IdentityError,
     LaunchError,
     LinkError,
     PortNotFound,
@@ -94,6 +95,7 @@ class Dut:
             identity.runtime,
             identity.runtime_version,
             self._clock,
+            identity.firmware,
         )
 
     def restart(self) -> None:
@@ -196,6 +198,10 @@ class Dut:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
             session = Session(self.target, self.elf, process)
+            if session.identity.runtime != self.resolved.runtime:
+                what = f"the firmware has the runtime {session.identity.runtime}, asked for was {self.resolved.runtime}"
+                hint = f"runtime: {session.identity.runtime} in the target's entry, or --runtime"
+                raise IdentityError(what, target=self.target.name, hint=hint)
             self._identity, self._clock = session.identity, session.clock
             return session
         except ResponseTimeout as stuck:

@@ -38,10 +38,12 @@ def digest_state(session: Session, file: PteFile) -> tuple[int, ...]:
 
 
 def fill_around(session: Session, file: PteFile | None, poison: int) -> None:
-    """Fill the whole arena, except for the state, with the poison."""
+    """Fill all that the program has in the banks, except for the state, with the poison."""
     if file is None or not file.states:
-        session.fill_planned(poison)
+        session.fill_arenas(poison)
         return
+    for value in file.unplanned:
+        session.fill(MemoryRegion.VALUE, value, poison)
     for extent in _around(file):
         session.fill_planned(poison, extent.begin, extent.end)
 

@@ -213,7 +213,7 @@ def locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
     line = 1
     for part in location:
         if (isinstance(tree, CommentedMap) and part in tree) or (
-            isinstance(tree, CommentedSeq) and isinstance(part, int)
+            isinstance(tree, CommentedSeq) and isinstance(part, int) and part < len(tree)
         ):
             place = (tree.lc.data or {}).get(part)  # a key from a merge key has no line of its own
             line = int(place[0]) + 1 if place else line

@@ -154,7 +154,7 @@ def _array(value: torch.Tensor) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Origin:
-    """The values of fake-quant and of the float module at one node of the dialect, in its layout."""
+    """The values that the fake-quantised and the float model compute at one node of the dialect, in its dim order."""
 
     quantized: torch.Tensor
     eager: torch.Tensor

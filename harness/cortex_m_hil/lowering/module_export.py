@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own, known_bug
+from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
+from cortex_m_hil.errors.known_bugs import known_bug
 from cortex_m_hil.host.calls import is_users_file, warnings_of_users_code
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.dynamic_shapes import check_shapes, dimensions_of

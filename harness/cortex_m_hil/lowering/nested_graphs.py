@@ -47,9 +47,9 @@ def without_modes(program: Any) -> Any:
 
 
 def _call_of(node: Any) -> tuple[Any, tuple[Any, ...]] | None:
-    """Return the graph that an operator calls in a mode that means nothing on a target, and its arguments, or None.
+    """Return graph and arguments of a node that sets the gradient mode or disables autocast; None for other nodes.
 
-    `torch.autocast` that is enabled does mean something: other dtypes.
+    Such a graph can be inlined: the mode changes nothing on a target. Autocast that is enabled changes dtypes.
     """
     operators = load_torch().ops.higher_order
     if node.target is operators.wrap_with_set_grad_enabled:

@@ -293,7 +293,8 @@ def _origin(source: _Source) -> Any:
 
     options = replace(source.options, calibration=None, io=DEFAULT.io)
     calibrated = source.options.calibration is not None
-    return Origin(ModulePart.of(source.exported.program, source.inputs), options, calibrated)
+    part = ModulePart.of(source.exported.program, source.inputs)
+    return Origin(part, options, calibrated, source.options.io != DEFAULT.io)
 
 
 def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:
@@ -515,7 +516,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
 
 
 def _planning(options: LoweringOptions, title: str) -> tuple[RedzonePlanner | None, dict[str, Any]]:
-    """Return the planner of red zones, if there are any, and what the memory plan adds to the backend's options."""
+    """Return the planner of red zones, None without red zones, and the backend's options of the memory plan."""
     if not any(options.plan):
         return None, {}
     algorithm = planning_algorithm(options.plan[1], title)

@@ -10,7 +10,7 @@ from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.lowering.capability import feature
 from cortex_m_hil.lowering.options import Io
 from cortex_m_hil.program.dataflow import Quantization
-from cortex_m_hil.program.io_quantization import input_quantization
+from cortex_m_hil.program.io_quantization import KEYS, input_quantization
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import HostTensor
@@ -33,22 +33,25 @@ def with_quantised_io(edge: Any, io: Io, title: str) -> Any:
 
     Raises:
         LoweringError: an input is not quantised first, or an output not dequantised last.
-        ConfigError: there is no such input or output, or it is not of floats; or the module has state.
+        ConfigError: there is no such input or output, or it is not of floats.
     """
     if io == "float":
         return edge
     program = edge.exported_program()
-    if program.graph_signature.buffers_to_mutate:
-        raise ConfigError(f"{title}: io={io!r} of a module with state", hint="leave io out: float inputs and outputs")
+    places = _user_outputs(program)
+    outputs = [program.graph.output_node().args[0][place] for place in places]
     chosen = {}
-    for role, nodes in (("inputs", _inputs(program)), ("outputs", _outputs(program))):
+    for role, nodes in (("inputs", _inputs(program)), ("outputs", outputs)):
         chosen[role] = _chosen(io, role, nodes, title)
         for number in chosen[role]:
             if told := _obstacle(nodes[number], role):
                 what = f"{title}: io: {role[:-1]} {number} is not {'' if role == 'inputs' else 'de'}quantised: {told}"
                 raise LoweringError(what, hint='io={"inputs": (0,), "outputs": ()} names those that are to be int8')
     taken, given = feature(_PASSES, "QuantizeInputs"), feature(_PASSES, "QuantizeOutputs")
-    return edge.transform([taken(edge, chosen["inputs"]), given(edge, chosen["outputs"])])
+    numbers = [places[number] for number in chosen["outputs"]]
+    made = edge.transform([taken(edge, chosen["inputs"]), given(edge, numbers)])
+    _number_constants(made, dict(zip(numbers, chosen["outputs"], strict=True)))
+    return made
 
 
 def _inputs(program: Any) -> list[Any]:
@@ -57,8 +60,22 @@ def _inputs(program: Any) -> list[Any]:
     return [named.get(name) if isinstance(name, str) else None for name in program.graph_signature.user_inputs]
 
 
-def _outputs(program: Any) -> list[Any]:
-    return list(program.graph.output_node().args[0])
+def _user_outputs(program: Any) -> list[int]:
+    """Return where each output of the module is among all that the graph returns: the states come first."""
+    signature = program.graph_signature
+    kind = type(signature.output_specs[0].kind).USER_OUTPUT if signature.output_specs else None
+    return [place for place, one in enumerate(signature.output_specs) if one.kind is kind]
+
+
+def _number_constants(edge: Any, numbers: Mapping[int, int]) -> None:
+    """Give constants about outputs the numbers that the program gives its outputs.
+
+    ExecuTorch's pass numbers them as the graph does, where states count too. `numbers` is in ascending order.
+    """
+    held = edge._config_methods or {}
+    for place, number in numbers.items():
+        for key in KEYS:
+            held[f"output{number}_{key}"] = held.pop(f"output{place}_{key}")
 
 
 def _chosen(io: Io, role: str, nodes: Sequence[Any], title: str) -> list[int]:

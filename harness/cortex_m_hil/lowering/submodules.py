@@ -34,15 +34,17 @@ _INDENT: Final = " " * 8
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The origin of a program: the whole module as a part, and its options except the calibration samples.
+    """The origin of a program: the whole module as a part, and its options except for calibration samples and io.
 
     Attributes:
         calibrated: whether calibration samples were given.
+        had_io: whether inputs or outputs were lowered to int8: those of a part are others.
     """
 
     part: ModulePart
     options: LoweringOptions
     calibrated: bool = False
+    had_io: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Replacements of private functions of torch (2.13) and torchao (0.18) that save time in an export or a lowering.
+"""Replacements of private functions of torch and torchao that save time in an export or a lowering.
 
-The results are the same. A function that the installed version does not have is not replaced.
+The results are the same. A function that the installed version does not have is not replaced, and `lost` tells of it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import importlib
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
 from operator import attrgetter
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final
@@ -16,27 +18,79 @@ from unittest import mock
 
 from cortex_m_hil.lowering.capability import load_torch
 
+
+@dataclass(frozen=True)
+class Shortcut:
+    """A private function that is replaced, which a newer version may rename or write anew.
+
+    Attributes:
+        module: of the function.
+        name: `FUNCTION`, or `CLASS.FUNCTION`.
+        saves: the work, for a message.
+        fits: says of its source whether the replacement does the same; None: its name is enough.
+    """
+
+    module: str
+    name: str
+    saves: str
+    fits: Callable[[str], bool] | None = None
+
+    def replaced(self, replacement: Callable[[Any], Any]) -> AbstractContextManager[object]:
+        """Return the context in which the function is replaced by what `replacement` makes of it, if it is there."""
+        found = self._find()
+        return nullcontext() if found is None else mock.patch.object(*found[:2], replacement(found[2]))
+
+    def lost(self) -> str:
+        """Return what the installed version lacks, with the version; "" where the function is replaced."""
+        package = self.module.partition(".")[0]
+        if self._find() is not None:
+            return ""
+        return f"{package} {version(package)} has another {self.module}.{self.name}: not saved is {self.saves}"
+
+    def _find(self) -> tuple[Any, str, Any] | None:
+        """Return the function with its owner and its name there; None where it is not the one that is known."""
+        *owner, name = self.name.split(".")
+        try:
+            found = importlib.import_module(self.module)
+            found = attrgetter(".".join(owner))(found) if owner else found
+            original = getattr(found, name)
+            fits = self.fits is None or self.fits(inspect.getsource(original))
+        except (ImportError, AttributeError, OSError, TypeError):
+            return None
+        return (found, name, original) if fits else None
+
+
+_SUMS: Final = ("cSum = torch.cumsum(", "cSum[l] < next_alpha * total", "cSum[r] > next_beta * total")
+_GUARDS: Final = Shortcut(
+    "torch._dynamo.functional_export", "_suggest_or_raise_constraint_violation", "a quarter of each export"
+)
+_LOOKUP: Final = Shortcut("torch._export.utils", "_materialize_cpp_cia_ops", "a tenth of each lowering")
+_SEARCH: Final = Shortcut(
+    "torchao.quantization.pt2e.observer",
+    "HistogramObserver._non_linear_param_search",
+    "a quarter of the lowering of a small network",
+    lambda source: source.count("cSum") == len(_SUMS) and all(line in source for line in _SUMS),
+)
+SHORTCUTS: Final = (_GUARDS, _LOOKUP, _SEARCH)
+
 _IMPLICIT: Final = "CompositeImplicitAutograd"
 _looked_up: Final[list[str]] = []  # operators that decompose themselves
-_SEARCH: Final = ("cSum = torch.cumsum(", "cSum[l] < next_alpha * total", "cSum[r] > next_beta * total")
 
 
 def without_guards() -> AbstractContextManager[object]:
-    """Skip the guards that a strict export builds within the block, a quarter of its time.
+    """Skip the guards that a strict export builds within the block.
 
     torch.export builds them to find dimensions that are less dynamic than requested. So this is for exports without
     dynamic dimensions.
     """
-    return _replaced(
-        "torch._dynamo.functional_export", "_suggest_or_raise_constraint_violation", lambda _: lambda *_: None
-    )
+    return _GUARDS.replaced(lambda _: lambda *_: None)
 
 
 def operators_looked_up_once() -> AbstractContextManager[object]:
     """Skip the lookup of operators that decompose themselves within the block, unless there are new ones.
 
-    `to_edge` has each of some hundred operators looked up for each of some thirty namespaces, a tenth of a lowering. An
-    operator that was looked up stays an attribute of `torch.ops`.
+    `to_edge` has each of some hundred operators looked up for each of some thirty namespaces. An operator that was
+    looked up stays an attribute of `torch.ops`.
     """
 
     def once(look_up: Callable[[], None]) -> Callable[[], None]:
@@ -48,39 +102,23 @@ def operators_looked_up_once() -> AbstractContextManager[object]:
 
         return look_up_others
 
-    return _replaced("torch._export.utils", "_materialize_cpp_cia_ops", once)
+    return _LOOKUP.replaced(once)
 
 
 def bins_compared_by_numpy() -> AbstractContextManager[object]:
     """Use NumPy instead of torch for torchao's histogram search within the block: it compares elements one by one.
 
-    Torch takes 30 times as long for these thousands of comparisons, a quarter of the lowering of a small network. NumPy
-    rounds the number to float32 as torch does.
+    Torch takes 30 times as long for these thousands of comparisons. NumPy rounds the number to float32 as torch does.
     """
 
     def by_numpy(search: Any) -> Any:
-        source = inspect.getsource(search)
-        if source.count("cSum") != len(_SEARCH) or not all(line in source for line in _SEARCH):
-            return search
         replaced = SimpleNamespace(**{**vars(load_torch()), "cumsum": _cumulated})
         return FunctionType(search.__code__, {**search.__globals__, "torch": replaced}, search.__name__)
 
-    return _replaced("torchao.quantization.pt2e.observer", "HistogramObserver._non_linear_param_search", by_numpy)
+    return _SEARCH.replaced(by_numpy)
 
 
 def _cumulated(bins: Any, dim: int) -> Any:
     torch = load_torch()
     cumulated = torch.cumsum(bins, dim=dim)
     return cumulated.numpy() if cumulated.dtype == torch.float32 else cumulated
-
-
-def _replaced(module: str, name: str, replacement: Callable[[Any], Any]) -> AbstractContextManager[object]:
-    """Return the context in which the function of a module, or `CLASS.FUNCTION`, is replaced."""
-    *owner, name = name.split(".")
-    try:
-        found = importlib.import_module(module)
-        found = attrgetter(".".join(owner))(found) if owner else found
-        original = getattr(found, name)
-    except (ImportError, AttributeError):
-        return nullcontext()
-    return mock.patch.object(found, name, replacement(original))

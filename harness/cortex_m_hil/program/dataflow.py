@@ -189,12 +189,12 @@ class Dataflow:
 
     @cached_property
     def _output_writers(self) -> tuple[Instruction | None, ...]:
-        """Return for each output the instruction that computed it, seen through views."""
+        """Return for each output the instruction that computed it; views compute nothing."""
         return tuple(map(self._computing_instruction, self.outputs))
 
     @cached_property
     def computed_by(self) -> tuple[Instruction | None, ...]:
-        """Return for each output the instruction that computed it, seen through views and the final dequantize."""
+        """Return for each output the instruction that computed it; views and the final dequantize are passed over."""
         return tuple(
             self._computing_instruction(end.args[0], end.index)
             if end is not None and end.operator in DEQUANTIZE

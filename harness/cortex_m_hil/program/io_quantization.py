@@ -18,7 +18,7 @@ from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import DTYPES
 from cortex_m_hil.program.tensor import Array
 
-_KEYS: Final = ("scale", "zp", "quant_min", "quant_max", "dtype")
+KEYS: Final = ("scale", "zp", "quant_min", "quant_max", "dtype")
 QUANTA: Final = ("int8", "uint8", "int16", "uint16")  # other integers are indices and counts
 _HINT: Final = "ExecuTorch's QuantizeInputs and QuantizeOutputs write all five: scale, zp, quant_min, quant_max, dtype"
 
@@ -67,9 +67,9 @@ def _of_constants(file: PteFile, role: str, number: int) -> Quantization | None:
 
     A name begins with the method's where the pass was told it. Without, it is about `forward`, or the only method.
     """
-    names = {key: f"{file.method}_{role}{number}_{key}" for key in _KEYS}
+    names = {key: f"{file.method}_{role}{number}_{key}" for key in KEYS}
     if not names.values() & file.constants.keys() and (len(file.methods) < 2 or file.method == DEFAULT_METHOD):
-        names = {key: f"{role}{number}_{key}" for key in _KEYS}
+        names = {key: f"{role}{number}_{key}" for key in KEYS}
     found = {key: file.constants[name] for key, name in names.items() if name in file.constants}
     if not found:
         return None
@@ -78,7 +78,7 @@ def _of_constants(file: PteFile, role: str, number: int) -> Quantization | None:
         where = f"{file.source or 'program'}, method {file.method}, {role} {number}"
         raise ProgramRejected(f"{where}: {problem}", hint=_HINT)
 
-    if missing := [names[key] for key in _KEYS if key not in found]:
+    if missing := [names[key] for key in KEYS if key not in found]:
         refuse(f"the program has a constant {names[next(iter(found))]}, and no {' and no '.join(missing)}")
     for key, value in found.items():
         kind = float if key == "scale" else int
@@ -91,7 +91,7 @@ def _of_constants(file: PteFile, role: str, number: int) -> Quantization | None:
 
 def _checked(found: dict[str, Any], names: dict[str, str], dtype: str, refuse: Any) -> Quantization:
     """Return the quantisation of constants of the right kinds; call `refuse` with what is wrong with their values."""
-    scale, zero_point, low, high, number = (found[key] for key in _KEYS)
+    scale, zero_point, low, high, number = (found[key] for key in KEYS)
     if DTYPES.get(number) != dtype:
         refuse(f"{names['dtype']} is {number} ({DTYPES.get(number, 'no dtype')}), and the tensor is {dtype}")
     with np.errstate(all="ignore"):

@@ -16,6 +16,7 @@ from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.partition import Partition, planned_in_int8
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.targets.load import is_shipped
+from cortex_m_hil.targets.memory import Memory, Placed
 from cortex_m_hil.targets.target import Board, HardwareLauncher, Target
 
 _SHOWN: Final = 4  # tensors, and targets
@@ -69,7 +70,7 @@ class Shortage:
         """Yield the bytes needed and available of each memory; a question mark where only a run would tell."""
         memory = self.target.board.memory
         names = ["planned"] if len(memory.banks) == 1 else [f"bank {bank.region}" for bank in memory.banks]
-        taken, rooms = memory.buffers_of_banks(file.planned_sizes), memory.bank_rooms(file.size)
+        taken, rooms = file.bytes_in_banks(memory), memory.bank_rooms(file.size)
         known = {
             **dict(zip(names, zip(taken, rooms, strict=False), strict=True)),
             "program": (file.size, memory.program_room),
@@ -85,16 +86,23 @@ class Shortage:
         """Return the hint: targets that would hold the program, and the key that sizes the memory."""
         if self.region == "stack":
             return self._more_stack()
-        steps = [*self._measure(), *self._larger_targets(), *self._larger_pool()]
+        steps = [*self._measure(), *self._roomier_banks(), *self._larger_targets(), *self._larger_pool()]
         if self.region == "program":
             steps.append("hil inspect size tells what its bytes are for")
         return "; ".join(steps)
+
+    def _roomier_banks(self) -> Iterator[str]:
+        """Yield what to do where a buffer does not fit its bank, and would fit another."""
+        banks = self.target.board.memory.banks
+        roomier = [one.region for one in banks if one.region != self.bank and one.size >= self.requested]
+        if self.region == "planned" and self.bank and roomier:
+            yield f"{' or '.join(roomier)} holds it, as the first of banks:; hil.lower and hil.check plan for all banks"
 
     def _measure(self) -> Iterator[str]:
         """Yield the command that measures the need, for memories of which a refusal tells only a part of it."""
         if self.region in _ALLOCATED:
             name = _simulator(self._fitting())
-            larger = f"simulator of {self.target.isa.value} whose method pool is larger"
+            larger = f"simulator of {self.target.isa.value} whose {self._key()[0]} pool is larger"
             command = f"hil inspect fit MODEL -t {name}" if name else f"hil inspect fit on a {larger}"
             part = f"{self.requested} bytes are only what the allocations up to the first refusal took"
             yield f"measure it first, with {command}: {part}"
@@ -124,10 +132,10 @@ class Shortage:
         memory, size = board.memory, 0 if self.file is None else self.file.size
         lacking = max(0, (self.requested if self.region == "program" else size) - memory.program_room)
         if self.region in _ALLOCATED:
-            lacking += max(0, self.requested - memory.method.size)
+            lacking += max(0, self.requested - self._pool(memory)[1].size)
         taken = [self.requested] if self.region == "planned" else []
         if self.file is not None:
-            taken = memory.buffers_of_banks(self.file.planned_sizes)
+            taken = self.file.bytes_in_banks(memory)
         rooms = memory.bank_rooms(size)
         return lacking + sum(max(0, nbytes - room) for nbytes, room in zip_longest(taken, rooms, fillvalue=0))
 
@@ -148,7 +156,8 @@ class Shortage:
         """
         memory = self.target.board.memory
         if self.region in _ALLOCATED:  # what there is may be less than the pool
-            return "method", "method", self.requested + memory.method.size - self.available
+            name, pool = self._pool(memory)
+            return name, name, self.requested + pool.size - self.available
         key, name, size = "program", "program", memory.program.size
         if self.region == "planned":
             if not self.bank and len(memory.banks) > 1:
@@ -158,6 +167,12 @@ class Shortage:
         if memory.shared and self.requested <= size and self.bank in ("", memory.banks[0].region):
             return "shared", "shared", self.requested + memory.shared - self.available
         return key, name, self.requested
+
+    def _pool(self, memory: Memory) -> tuple[str, Placed]:
+        """Return the pool of a board that the runtime allocates in, with its key."""
+        if self.region == _TEMP and memory.temp is not None:
+            return _TEMP, memory.temp
+        return "method", memory.method
 
     def _more_stack(self) -> str:
         return f"stack of at least {self.requested} bytes{self._at('stack')}"

@@ -368,7 +368,7 @@ class Partition(StepGroup):
 
     @property
     def elsewhere(self) -> tuple[UnacceleratedSteps, ...]:
-        """Return the places where steps that count, or have multiply-accumulates, are on no Cortex-M kernel.
+        """Return the places whose steps run on no Cortex-M kernel, and are relevant or have multiply-accumulates.
 
         Places with the most multiply-accumulates come first, the others as they stand in the program.
         """

@@ -10,8 +10,10 @@ from typing import Final
 
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.program.dataflow import Dataflow
+from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.program.values import Instruction, Value
+from cortex_m_hil.targets.memory import Memory, aligned
 
 MAX_RANK: Final = 16  # kTensorDimensionLimit of ExecuTorch's runtime
 MAX_METHOD_NAME: Final = 128  # bytes: LOAD, which names the method, is a short frame on a UART too
@@ -62,6 +64,28 @@ class PteFile:
     def planned_bytes(self) -> int:
         """Return the bytes of the planned arena: its buffers one after another, aligned to 16 (docs/protocol.md)."""
         return self.planned_bases[-1]
+
+    @cached_property
+    def unplanned(self) -> tuple[int, ...]:
+        """Return the inputs and outputs, by value index, for which the program leaves the memory to its caller."""
+        ends = (self.values[index] for index in dict.fromkeys((*self.inputs, *self.outputs)))
+        return tuple(
+            value.index
+            for value in ends
+            if value.kind is ValueKind.TENSOR and value.planned is None and value.constant is None and _nbytes(value)
+        )
+
+    @property
+    def unplanned_bytes(self) -> int:
+        """Return the bytes of these inputs and outputs one after another, aligned to 16."""
+        return sum(aligned(_nbytes(self.values[index])) for index in self.unplanned)
+
+    def bytes_in_banks(self, memory: Memory) -> list[int]:
+        """Return the bytes that the program takes in each bank of a target's memory.
+
+        Planned buffers beyond the last bank, which have no place, add further items.
+        """
+        return memory.buffers_of_banks(self.planned_sizes, self.unplanned_bytes)
 
     @property
     def state_is_loaded(self) -> bool:
@@ -133,3 +157,7 @@ class PteFile:
         """Return the numbers of an IntList, looked up through its value indices."""
         found = (self.values[int(item)].scalar for item in self.values[index].items)
         return tuple(item for item in found if isinstance(item, int))
+
+
+def _nbytes(value: Value) -> int:
+    return value.spec.nbytes if value.spec is not None else 0

@@ -14,6 +14,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
+from cortex_m_hil.checks.executorch_verdict import require_occurring
 from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
@@ -22,6 +23,7 @@ from cortex_m_hil.flow.coverage.counting import SLOWER
 from cortex_m_hil.host.calls import checked_call
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
+from cortex_m_hil.pytest_plugin.runtime_differences import DIFFERENCES
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.connection import Elf
@@ -29,9 +31,10 @@ from cortex_m_hil.targets.resolve import Resolved
 
 ToldOfTask = Callable[[pytest.Item, Attempt], None]
 ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
+KNOWN = pytest.StashKey[frozenset[int | str]]()  # what the ini file accepts in all tests
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
-RUNNERS: pytest.StashKey[dict[str, Elf]] = pytest.StashKey()  # ELFs by target name
+RUNNERS: pytest.StashKey[dict[tuple[str, str], Elf]] = pytest.StashKey()  # ELFs by target and runtime
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # the target's log of its last run
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # localisation of the last program that failed
@@ -96,7 +99,30 @@ class Hil(OpenTarget):
         if (limits := markers.budget(node, dut.resolved)) is not None:
             self._set_budget(limits)
             self._unjudged = markers.is_own(node, "hil_budget")  # one of a module may be meant for other tests
+        self._known = frozenset({*markers.known(node), *node.config.stash[KNOWN]})
+        self._seen: set[int | str] = set()  # the accepted causes that occurred
+        self._has_run = False
         self._intermediates: tuple[Intermediate, ...] = ()  # values of the last program that was localised
+        self._result: RunResult | None = None  # of the program that is under way
+
+    def require_judged(self) -> None:
+        """Raise ConfigError for a budget that nothing ran under, and KnownBugAbsent for what no program showed.
+
+        Of the marker `hil_known` those of the test itself count: one of a module may be meant for other tests.
+        """
+        __tracebackhide__ = True
+        super().require_judged()
+        expected = markers.known(self._node, own=True)
+        if expected and not self._has_run:
+            what = "hil_known has no effect: no program was linted and run"
+            raise ConfigError(what, hint="hil.check or hil.run in this test, or no marker")
+        require_occurring(self._seen, self.target, sorted(expected, key=str))
+
+    def _occurred(self, causes: frozenset[int | str]) -> None:
+        self._has_run = True
+        self._seen |= causes
+        if self._seen:
+            records.record_known(self._node, self._seen)
 
     def _located(self, path: Path) -> Path:
         folder = self._node.path.parent
@@ -111,6 +137,7 @@ class Hil(OpenTarget):
         return memory
 
     def _ran(self, program: Program, result: RunResult) -> None:
+        self._result = result
         self._node.stash[LOG] = "\n".join(result.log.splitlines()[-LOG_TAIL:])
         records.record_run(self._node, program, result, self.dut.elf)
 
@@ -131,6 +158,9 @@ class Hil(OpenTarget):
         self._tell_of_task(Attempt.of(self.dut, task, None, checked))
 
     def _tell_of_task(self, ended: Attempt) -> None:
+        result, self._result = self._result, None
+        if DIFFERENCES in self._node.config.stash:
+            self._node.config.stash[DIFFERENCES].note(self._node, self._node.stash[TEST_ID], ended, result)
         if TASKS in self._node.config.stash:
             self._node.config.stash[TASKS](self._node, ended)
 
@@ -184,13 +214,13 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
     Raises ToolchainError or BuildError, and ConfigError for a machine that the simulator does not have.
     """
     __tracebackhide__ = True
-    known = request.config.stash[RUNNERS]
-    if target_spec.name not in known:
+    known, key = request.config.stash[RUNNERS], (target_spec.name, target_spec.runtime)
+    if key not in known:
         with Reporting(target_spec):
             flow.require(target_spec)
             options = coverage.build_options(request.config)
-            known[target_spec.name] = build_runner(target_spec.target, target_spec.runtime, options)
-    return known[target_spec.name]
+            known[key] = build_runner(target_spec.target, target_spec.runtime, options)
+    return known[key]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The markers `requires`, `xfail_on`, `target_timeout` and `hil_budget`, and what they mean for a test on a target.
+"""The markers `requires`, `xfail_on`, `target_timeout`, `hil_budget`, `hil_known`, and what they mean on a target.
 
 A marker that makes no sense is a ConfigError, which is an error of that test alone.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from cortex_m_hil import flow
+from cortex_m_hil.checks.executorch_verdict import accepted_causes
 from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_mean
 from cortex_m_hil.errors.text import shown
@@ -19,6 +20,7 @@ from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.memory import parse_size
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.runtimes import RUNTIMES
 
 DESCRIPTIONS: Final = (
     'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',
@@ -26,6 +28,7 @@ DESCRIPTIONS: Final = (
     "target_timeout(seconds): engine time that a program of this test may take",
     'hil_budget(pattern="*", *, instructions=None, flash=None, ram=None, bank=None): the most that each program of '
     "this test may take on matching targets",
+    "hil_known(*causes): known bugs of ExecuTorch, by number, and operators that it lacks, by name, which are accepted",
 )
 SHORTEST: Final = 0.01  # seconds; with less, every program hangs
 Found = TypeVar("Found")
@@ -47,8 +50,10 @@ def expectations(item: pytest.Item, resolved: Resolved) -> Iterator[pytest.MarkD
             yield expected
     seconds(item)
     budget(item, resolved)
+    known(item)
     if "hil" not in getattr(item, "fixturenames", ()):
-        _refuse_own(item, "hil_budget", "has no effect on a test without the fixture hil")
+        for name in ("hil_budget", "hil_known"):
+            _refuse_own(item, name, "has no effect on a test without the fixture hil")
 
 
 def check_without_target(item: pytest.Item) -> None:
@@ -86,6 +91,17 @@ def budget(item: pytest.Item, resolved: Resolved) -> Budget | None:
     if not given:
         return None
     return Budget(**{name: next((one[name] for one in given if one[name] is not None), None) for name in given[0]})
+
+
+def known(item: pytest.Item, *, own: bool = False) -> frozenset[int | str]:
+    """Return what `hil_known` accepts of a test's programs; `own`: by markers of the test itself alone.
+
+    Raises:
+        ConfigError: a marker's arguments make no sense.
+    """
+    markers = item.iter_markers("hil_known")
+    found = [_understand(one, hil_known) for one in markers if not own or one in item.own_markers]
+    return frozenset().union(*found)
 
 
 def seconds(item: pytest.Item) -> float:
@@ -206,12 +222,30 @@ def hil_budget(
 
     def limited(resolved: Resolved) -> Budget | None:
         known = [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]
-        if not fnmatch.filter(known, pattern):  # else a misspelt name would be a budget that nobody judges
+        every = [*known, *(f"{name}-{runtime}" for name in known for runtime in RUNTIMES)]
+        if not fnmatch.filter(every, pattern):  # else a misspelt name would be a budget that nobody judges
             what = f"hil_budget({shown(pattern)}): no target has such a name"
             raise ConfigError(what, hint=did_you_mean(pattern, {*known}))
         return limits if matches(resolved) else None
 
     return limited
+
+
+def hil_known(*causes: int | str) -> frozenset[int | str]:
+    """Check and return the arguments of `@pytest.mark.hil_known(…)`.
+
+    Args:
+        causes: numbers of known bugs of ExecuTorch, or names of operators that it lacks.
+
+    Raises:
+        ValueError: there are none, or one is neither.
+    """
+    if not causes:
+        raise ValueError("what is accepted?")
+    try:
+        return frozenset(accepted_causes(causes))
+    except ConfigError as error:
+        raise ValueError(f"{error.message}: {error.hint}") from error
 
 
 def _matching(pattern: str) -> Callable[[Resolved], bool]:
@@ -222,7 +256,12 @@ def _matching(pattern: str) -> Callable[[Resolved], bool]:
     """
     if not isinstance(pattern, str):
         raise TypeError(f"a target's name or a pattern, not {shown(pattern)}")
-    return lambda resolved: any(fnmatch.fnmatch(name, pattern) for name in (resolved.name, resolved.target.name))
+    return lambda resolved: bool(fnmatch.filter(_names(resolved), pattern))
+
+
+def _names(resolved: Resolved) -> list[str]:
+    """Return what a pattern may match: the target that was asked for, with and without the runtime, or that runs."""
+    return [resolved.name, resolved.target.name, resolved.name_with_runtime]
 
 
 _EXAMPLES: Final[Mapping[str, str]] = {
@@ -230,10 +269,12 @@ _EXAMPLES: Final[Mapping[str, str]] = {
     "xfail_on": 'xfail_on("m4*", reason="no convolution yet")',
     "target_timeout": "target_timeout(120)",
     "hil_budget": 'hil_budget("*-qemu", instructions=12_000)',
+    "hil_known": "hil_known(10)",
 }
 _MEANINGS: Final[Mapping[str, Callable[..., object]]] = {
     "requires": requires,
     "xfail_on": xfail_on,
     "target_timeout": target_timeout,
     "hil_budget": hil_budget,
+    "hil_known": hil_known,
 }

@@ -32,7 +32,7 @@ from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
 from cortex_m_hil.program.size import measure_pte
 from cortex_m_hil.pytest_plugin import memory_fit_plugin as fitting
-from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin import options, records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
 from cortex_m_hil.pytest_plugin.outcomes import WORKER_CRASHED, Outcomes, headline, is_crash
 from cortex_m_hil.pytest_plugin.scheduling import without_target
@@ -51,13 +51,13 @@ _FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
 _FIELDS: Final = frozenset(
     (
         *(prop.TEST, prop.REQUESTED, prop.RAN, prop.VERDICT, prop.ERROR, prop.BUNDLE, prop.ENGINE),
-        *(prop.CPU_SECONDS, prop.PARTS, prop.RUNNER),
+        *(prop.CPU_SECONDS, prop.PARTS, prop.RUNNER, prop.RUNTIME_NAME),
     )
 )
 _ABOUT: Final = frozenset(
     (
         *(prop.SEED, prop.ISA, prop.OPERATOR, prop.LOWERING, prop.LOWER_SECONDS, prop.RUN_SECONDS),
-        *(prop.RUNTIME, prop.BUILD_ID, prop.PROGRAM),
+        *(prop.RUNTIME, prop.BUILD_ID, prop.PROGRAM, prop.RUNTIME_REASON),
     )
 )
 
@@ -233,7 +233,7 @@ class Teller:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            key = self._key(report.nodeid or "collection", "")
+            key = self._key(report.nodeid or "collection")
             text = str(report.longrepr)
             what = next(reversed([line for line in text.splitlines() if line.strip()]), "")
             log = self._impersonal(text)
@@ -270,12 +270,13 @@ class Teller:
             self._tell_result(result)
 
     def _of_crash(self, report: pytest.TestReport) -> Result:
-        names = [resolved.name for resolved in self._config.stash[RESOLVED]]
-        test = without_target(report.nodeid, names)
-        target = next((name for name in names if without_target(report.nodeid, [name]) != report.nodeid), "")
+        by_id = {options.id_of(self._config, one): one for one in self._config.stash[RESOLVED]}
+        test = without_target(report.nodeid, by_id)
+        of = next((one for name, one in by_id.items() if without_target(report.nodeid, [name]) != report.nodeid), None)
         said = self._impersonal(str(report.longrepr))
         rerun = self._rerun(report.nodeid)
-        return Result(self._key(test, target), "", "", Verdict.INFRA, WORKER_CRASHED, said, node_id=rerun)
+        key = self._key(test, of.name, of.runtime) if of else self._key(test)
+        return Result(key, "", "", Verdict.INFRA, WORKER_CRASHED, said, node_id=rerun)
 
     def _result(self, node_id: str, phases: list[pytest.TestReport]) -> Result:
         outcome = self._outcomes.of(node_id)
@@ -285,7 +286,7 @@ class Teller:
             _of_phases(phases) if outcome is None else (outcome.verdict, outcome.error, outcome.headline)
         )
         return Result(
-            self._key(node_id if outcome is None else outcome.test, outcome.requested if outcome else ""),
+            self._key(node_id) if outcome is None else self._key(outcome.test, *outcome.place),
             ran=str(known.get(prop.RAN, "")),
             engine=str(known.get(prop.ENGINE, "")),
             verdict=verdict,
@@ -303,9 +304,10 @@ class Teller:
             bundle=Path(str(known.get(prop.BUNDLE, ""))).name,
         )
 
-    def _key(self, test: str, target: str) -> Key:
-        suite, runtime = (self._config.getoption(name) for name in ("hil_suite", "hil_runtime"))
-        return Key(suite, runtime, _shareable_id(test), target)
+    def _key(self, test: str, target: str = "", runtime: str = "") -> Key:
+        """Return the key of a result; a test without a target counts for the runtime that the run is for."""
+        suite, of_run = (self._config.getoption(name) for name in ("hil_suite", "hil_runtime"))
+        return Key(suite, runtime or of_run, _shareable_id(test), target)
 
     def _rerun(self, node_id: str) -> str:
         """Return a test's name as pytest takes it where it was called, without parameters that are local paths."""

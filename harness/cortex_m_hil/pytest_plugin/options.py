@@ -1,8 +1,10 @@
-"""The options of a run, its ini key, and the targets that follow from them."""
+"""The options of a run, its ini keys, and the targets and runtimes that follow from them."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import itertools
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,16 +13,18 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
+from cortex_m_hil.checks.executorch_verdict import ALL, accepted_words
 from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, ranged_number
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, seeding
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve, select
+from cortex_m_hil.targets.runtimes import AUTO, SEVERAL, select_runtimes
 
 _FLAG: Final = {"action": "store_true", "default": False}
 # By their `--hil-` names. `decisive` ones may change a verdict: a rerun has to have them too.
 _DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--hil-runtime": {"default": "builtin", "metavar": "NAME", "help": "runtime of programs: builtin or executorch"},
+    "--hil-runtime": {"metavar": "NAME", "help": f"runtime of programs: {SEVERAL} (default: auto)"},
     "--hil-require-fvp": {**_FLAG, "help": "fail if an FVP is not installed, instead of using QEMU"},
     "--hil-dut-scope": {
         "default": "session", "choices": ("function", "session"),
@@ -61,6 +65,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
         "type": Path, "metavar": "DIR", "help": "write every program that is run into DIR, with its inputs",
     },
 }  # fmt: skip
+_CHOSEN: Final = "hil_chosen"  # among the options, which xdist hands to its workers
 _SHOWING: Final = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 
 
@@ -69,6 +74,8 @@ def add(parser: pytest.Parser, config: pytest.Config) -> None:
     for name, attributes in _OPTIONS.items():
         group.addoption(name, **attributes)
     parser.addini("hil_targets", "default targets, as in --hil-target", type="args", default=[])
+    parser.addini("hil_runtime", "default runtimes, as in --hil-runtime", type="args", default=[AUTO])
+    parser.addini("hil_known", "what hil_known accepts in all tests, or all", type="args", default=[])
     if option_names.are_conftests_loading(config):
         add_short(parser, config)
 
@@ -132,20 +139,61 @@ def replaced(config: pytest.Config) -> Iterator[str]:
             yield f"{name} of {source} ({', '.join(others)}) is replaced by that of {last}"
 
 
-def targets(config: pytest.Config) -> list[Resolved]:
-    """Return the targets that were asked for, each with the one that really runs.
+def runtimes(config: pytest.Config) -> list[str]:
+    """Return the runtimes, or `auto`, as given by the option, else by the ini file.
 
     Raises:
-        ConfigError: no target has such a name, or the targets file is wrong.
+        ConfigError: there is no such runtime.
+    """
+    given: str | None = config.getoption("hil_runtime")
+    return select_runtimes(config.getini("hil_runtime") if given is None else [given])
+
+
+def targets(config: pytest.Config) -> list[Resolved]:
+    """Return the targets that were asked for by each runtime, each with the one that really runs.
+
+    Raises:
+        ConfigError: no target or runtime has such a name, or the targets file is wrong.
         InfraError: a target cannot run here.
     """
     asked_for = config.option.hil_target = patterns(config)
     if not asked_for:
         return []
     known = load_targets(_targets_file(config))
-    runtime = config.getoption("hil_runtime")
     require_fvp = config.getoption("hil_require_fvp")
-    return [resolve(name, known, runtime=runtime, require_fvp=require_fvp) for name in select(asked_for, known)]
+    counts = config.getoption("hil_coverage") is not None
+    found: dict[tuple[str, str], Resolved] = {}
+    for name, runtime in itertools.product(select(asked_for, known), runtimes(config)):
+        one = resolve(name, known, runtime=runtime, require_fvp=require_fvp, counts=counts)
+        found.setdefault((name, one.runtime), one)  # `auto` may be one of the others
+    return _as_in_controller(config, list(found.values()))
+
+
+def _as_in_controller(config: pytest.Config, found: list[Resolved]) -> list[Resolved]:
+    """Return what xdist's controller resolved, also in a worker: an ExecuTorch may be installed in between."""
+    chosen = [(one.name, one.runtime, one.runtime_reason, one.has_misfit) for one in found]
+    if not hasattr(config, "workerinput"):
+        setattr(config.option, _CHOSEN, chosen)
+    by_name = {one.name: one for one in found}
+    return [
+        dataclasses.replace(by_name[name], runtime=runtime, runtime_reason=reason, has_misfit=misfit)
+        for name, runtime, reason, misfit in getattr(config.option, _CHOSEN, chosen)
+    ]
+
+
+def id_of(config: pytest.Config, resolved: Resolved) -> str:
+    """Return how a test's id names its target, with the runtime where tests run on several."""
+    return resolved.name_with_runtime if len(runtimes(config)) > 1 else resolved.name
+
+
+def known(config: pytest.Config) -> frozenset[int | str]:
+    """Return what the ini file accepts in all tests: known bugs of ExecuTorch and operators, or everything.
+
+    Raises:
+        ConfigError: a word is none of these.
+    """
+    words: list[str] = config.getini("hil_known")
+    return frozenset([ALL] if words == [ALL] else accepted_words(words))
 
 
 def _targets_file(config: pytest.Config) -> Path | None:
@@ -167,5 +215,5 @@ def only_shows(config: pytest.Config) -> bool:
 def decisive(config: pytest.Config) -> list[str]:
     """Return the options that may change a verdict, where their values are not the defaults."""
     values = {name.removeprefix("--hil-"): config.getoption(name) for name in _DECISIVE}
-    usual = {name.removeprefix("--hil-"): attributes["default"] for name, attributes in _DECISIVE.items()}
+    usual = {name.removeprefix("--hil-"): attributes.get("default") for name, attributes in _DECISIVE.items()}
     return pytest_options(**{name: value for name, value in values.items() if value != usual[name]})

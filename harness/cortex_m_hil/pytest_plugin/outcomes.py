@@ -51,6 +51,10 @@ class Outcomes:
             report.nodeid,
             headline=headline(report),
             uninformative=bool(found.get(prop.UNINFORMATIVE)),
+            runtime=str(found.get(prop.RUNTIME_NAME, "")),
+            operator=str(found.get(prop.OPERATOR, "")),
+            departs=str(found.get(prop.RUNTIME_DIFFERENCE, "")),
+            outputs=tuple(str(what) for name, what in prop.recorded(report.user_properties) if name == prop.OUTPUTS),
             runner=found.get(prop.RUNTIME) != NO_RUNNER,
             peaks={name: found[key] for key, name in LARGEST.items() if key in found},
         )

@@ -15,7 +15,16 @@ import pytest
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
 from cortex_m_hil.checks.advice import LOCALIZE
-from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch, PortNotFound
+from cortex_m_hil.errors import (
+    ConfigError,
+    HarnessError,
+    HilWarning,
+    InfraError,
+    Mismatch,
+    NotOffered,
+    PortNotFound,
+    VerdictError,
+)
 from cortex_m_hil.errors.text import counted, printable, printable_lines
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
@@ -31,6 +40,7 @@ from cortex_m_hil.pytest_plugin import (
     options,
     quarantine,
     records,
+    runtime_differences,
     seeding,
     summary,
 )
@@ -38,6 +48,7 @@ from cortex_m_hil.pytest_plugin import termination as ending
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
     HIL,
+    KNOWN,
     LOCALIZED,
     LOCALIZED_SECTION,
     LOG,
@@ -85,6 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
     ending.prepare(config)
     try:
         config.stash[RESOLVED] = options.targets(config)
+        runtime_differences.prepare(config)
+        config.stash[KNOWN] = options.known(config)
         if (file := config.getoption("hil_quarantine")) is not None:
             config.stash[quarantine.ENTRIES] = quarantine.load(file)
         for option in ("--hil-bundles", "--hil-keep-programs"):
@@ -149,8 +162,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     lines += [f"hil: {line}" for line in option_names.others(config)]
     lines += [f"hil: {line}" for line in options.replaced(config)]
     for resolved in config.stash[RESOLVED]:
-        more = f"; {resolved.fallback_reason}" if resolved.fallback_reason else _without_board(resolved)
-        lines.append(f"hil: {resolved.label}{more}")
+        board = "" if resolved.fallback_reason else _without_board(resolved)
+        more = f"; {resolved.reasons}" if resolved.reasons else ""
+        lines.append(f"hil: {resolved.label}{board}{more}")
+    if config.stash[RESOLVED] and (known := config.stash[KNOWN]):
+        causes = ", ".join(sorted(map(str, known)))
+        lines.append(f"hil: accepted though ExecuTorch fails on it (ini hil_known): {causes}")
     lines += [f"hil: {line}" for line in quarantine.ended(config.stash[quarantine.ENTRIES], date.today())]
     if config.getoption("hil_seed"):
         lines.append(f"hil: seed {config.getoption('hil_seed')}")
@@ -176,7 +193,7 @@ def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target_spec" in metafunc.fixturenames:
         resolved: list[Resolved | None] = [*metafunc.config.stash[RESOLVED]] or [None]
-        ids = [one.name if one else "no-target" for one in resolved]
+        ids = [options.id_of(metafunc.config, one) if one else "no-target" for one in resolved]
         metafunc.parametrize("target_spec", resolved, ids=ids, indirect=True, scope=_scope(metafunc))
     cases.parametrize(metafunc)
 
@@ -241,7 +258,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _record_identity(item: pytest.Item, resolved: Resolved) -> None:
     """Store the test's id without its target, and record the properties that each of its reports must have."""
     callspec = item.callspec  # type: ignore[attr-defined]
-    others = [part for part in callspec._idlist if part != resolved.name]
+    others = [part for part in callspec._idlist if part != options.id_of(item.config, resolved)]
     base = item.nodeid.split("[")[0]
     item.stash[TEST_ID] = printable(base + (f"[{'-'.join(others)}]" if others else ""))
     records.record_identity(item, item.stash[TEST_ID], resolved, item.config.getoption("hil_seed"))
@@ -262,8 +279,8 @@ def _mark(item: pytest.Item, resolved: Resolved) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that gives a worker each test with all its targets; None for another `--dist` than load."""
-    names = [resolved.name for resolved in config.stash[RESOLVED]]
+    """Return a scheduler that gives a worker each test with all its targets and runtimes; None unless `--dist=load`."""
+    names = [options.id_of(config, resolved) for resolved in config.stash[RESOLVED]]
     if config.getoption("dist") != "load" or len(names) < 2:
         return None
     from cortex_m_hil.pytest_plugin.scheduling import ByTest
@@ -276,6 +293,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     __tracebackhide__ = True
     records.forget_attempt(item)
     bundles.forget(item)
+    runtime_differences.forget_attempt(item, item.stash.get(TEST_ID, ""), resolved_of(item))
     if BAD_TEST in item.stash:
         raise item.stash[BAD_TEST].with_traceback(None)
 
@@ -304,6 +322,9 @@ def pytest_runtest_makereport(
         report.longrepr = f"{file}:{(line or 0) + 1}: {error.describe()}"
     if isinstance(error, HarnessError):
         _without_word_on_frames(report)
+    if isinstance(error, NotOffered):  # skipped like a test whose marker `requires` what a target lacks
+        file, line, _ = item.location
+        report.outcome, report.longrepr = "skipped", (file, line or 0, f"Skipped: {error.message}")
     if resolved_of(item) is None:
         if report.failed and (lacks_target(item.config, error) or error is item.stash.get(BAD_TEST, _NO_ERROR)):
             records.record_missing_target(report)
@@ -312,6 +333,9 @@ def pytest_runtest_makereport(
         # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.
         del report.wasxfail
         report.outcome = "failed"
+    if isinstance(error, VerdictError) and error.accepted and report.failed:
+        report.outcome = "skipped"
+        report.wasxfail = error.accepted
     known = quarantine.entry_of(item, date.today())
     if known is not None and call.when != "teardown":
         _expect(item, report, error, known)
@@ -348,7 +372,7 @@ def _localized_by(item: pytest.Item) -> str:
     resolved = resolved_of(item)
     if LOCALIZED in item.stash or resolved is None:
         return "what was localised" if LOCALIZED in item.stash else LOCALIZE
-    return summary.localize(item.config, resolved.name, item.stash[TEST_ID])
+    return summary.localize(item.config, resolved, item.stash[TEST_ID])
 
 
 @contextmanager

@@ -24,7 +24,9 @@ from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock
 
 FOUND, MADE, NO_KEY = "found", "made", "no key: "
-_OF_COLLECTION: Final = (prop.TEST, prop.REQUESTED, prop.RAN, prop.SEED, prop.ISA)
+_OF_COLLECTION: Final = (
+    *(prop.TEST, prop.REQUESTED, prop.RAN, prop.SEED, prop.ISA, prop.RUNTIME_NAME, prop.RUNTIME_REASON),
+)
 # Figures that do not hold for a runner that counts coverage: its kernels are not optimised.
 _OF_CODE: Final = frozenset({*(clock.value for clock in Clock), prop.STACK_BYTES, prop.RUN_SECONDS})
 
@@ -38,7 +40,8 @@ LARGEST: Final[Mapping[str, str]] = {
 def record_identity(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
     """Record the properties that every report of a test on a target has."""
     found = {prop.TEST: test, prop.REQUESTED: resolved.name, prop.RAN: resolved.display_name}
-    record(item, {**found, prop.SEED: seed, prop.ISA: resolved.target.isa.value})
+    chosen = {prop.RUNTIME_NAME: resolved.runtime, prop.RUNTIME_REASON: resolved.runtime_reason or None}
+    record(item, {**found, **chosen, prop.SEED: seed, prop.ISA: resolved.target.isa.value})
     if not uses_runner(item):
         record(item, {prop.RUNTIME: NO_RUNNER})
 
@@ -75,6 +78,13 @@ def record_bundle(item: pytest.Item, report: pytest.TestReport, path: Path) -> N
     """Record the path of the failure's bundle, below the folder as `--hil-bundles` names it."""
     report.user_properties += _properties({prop.BUNDLE: str(path)})
     record(item, {prop.BUNDLE: str(path)})
+
+
+def record_known(node: pytest.Item, causes: Iterable[int | str]) -> None:
+    """Record the known bugs of ExecuTorch, and the operators that it lacks, that occur in a test that accepts them."""
+    name = prop.PREFIX + prop.KNOWN_BUGS
+    node.user_properties[:] = [one for one in node.user_properties if one[0] != name]
+    record(node, {prop.KNOWN_BUGS: ", ".join(sorted(map(str, causes)))})
 
 
 def record_quarantine(item: pytest.Item, reason: str) -> None:
@@ -148,7 +158,7 @@ def record_comparison(node: pytest.Item, comparison: Comparison) -> None:
 
 
 def record_watched_bytes(node: pytest.Item, nbytes: int) -> None:
-    """Record how many bytes of a program's memory plan no tensor owns, and are watched for writes with `--redzones`."""
+    """Record how many bytes of a memory plan belong to no tensor, and are watched for writes by `--redzones`."""
     record(node, {prop.WATCHED_BYTES: nbytes})
 
 
@@ -165,6 +175,12 @@ def record_localization(node: pytest.Item, found: Localization) -> None:
     """Record the operators at fault, and those in the layout of another ISA class, in the order of the program."""
     wrong = {prop.AT_FAULT: found.at_fault, prop.WRONG_LAYOUT: found.wrong_layout}
     record(node, {name: "; ".join(row.place for row in rows) or None for name, rows in wrong.items()})
+
+
+def record_runtime_difference(node: pytest.Item, what: str) -> None:
+    """Record how the first program of a test that departs from another runtime does so."""
+    if prop.RUNTIME_DIFFERENCE not in dict(prop.recorded(node.user_properties)):
+        record(node, {prop.RUNTIME_DIFFERENCE: what})
 
 
 def record_operator_outputs(node: pytest.Item, outputs: Sequence[OperatorOutput]) -> None:

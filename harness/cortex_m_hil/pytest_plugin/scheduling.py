@@ -14,7 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 
 class ByTest(LoadScopeScheduling):  # type: ignore[misc]
-    """A scheduler that gives out each test with all its targets, of which `targets` are the names."""
+    """A scheduler that gives out each test with all its targets, of which `targets` are the names in ids."""
 
     def __init__(self, config: pytest.Config, log: Any, targets: Sequence[str]) -> None:
         super().__init__(config, log)

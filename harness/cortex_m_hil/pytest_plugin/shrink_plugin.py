@@ -78,12 +78,12 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
         _require_shown_by_upstream(failure, origin.options)
     guards = WatchedMemory if task.redzones else None
     isa = task.program.isa or failure.dut.target.isa  # the class that the test lowered for
-    judge = Judge(failure.dut, isa, origin.options, task.tolerance, task.linted, guards)
+    judge = Judge(failure.dut, isa, origin.options, task.tolerance, task.linted, guards, task.known)
     budget = config.getoption("hil_shrink_budget")
     written: dict[str, str] = {}
     try:
         found = shrink(
-            origin.part, judge, budget=budget, calibrated=origin.calibrated,
+            origin.part, judge, budget=budget, calibrated=origin.calibrated, had_io=origin.had_io,
             told=lambda line: _tell(item, {"test": item.nodeid, "progress": line, **written}),
             kept=lambda found: written.update(_write(item, failure, origin.options, found)),
         )  # fmt: skip

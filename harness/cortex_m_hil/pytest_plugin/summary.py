@@ -11,13 +11,22 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.summary_table import TargetOutcome, largest, noteworthy, table, totals
+from cortex_m_hil.campaigns.report.summary_table import (
+    TargetOutcome,
+    largest,
+    noteworthy,
+    runtime_differences,
+    table,
+    totals,
+)
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, options, quarantine, records
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
 from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.runtimes import AUTO
 
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and a separator before its node ids
 NAMED: Final = 10  # node ids of a rerun line; with more failures it has --last-failed
@@ -53,8 +62,8 @@ class Summary:
 
     def _sorted(self) -> list[TargetOutcome]:
         """Return the outcomes sorted by target, and then by test."""
-        order = [resolved.name for resolved in self._config.stash[RESOLVED]]
-        return sorted(self._outcomes.all(), key=lambda one: (order.index(one.requested), one.test))
+        order = [(resolved.name, resolved.runtime) for resolved in self._config.stash[RESOLVED]]
+        return sorted(self._outcomes.all(), key=lambda one: (order.index(one.place), one.test))
 
     def _lines(self, outcomes: list[TargetOutcome], shown: list[TargetOutcome], verbose: bool) -> Iterator[str]:
         """Yield the lines of the summary.
@@ -77,7 +86,10 @@ class Summary:
         yield from [f"{node_id}: {headline}" for node_id, headline in headlines.items()][:SHOWN]
         yield from [f"and {len(headlines) - SHOWN} more, said above"] if len(headlines) > SHOWN else []
         yield from _uninformative(outcomes, verbose)
-        yield from totals(outcomes, {one.name: one.label for one in self._config.stash[RESOLVED]})
+        yield from _differing(outcomes, verbose)
+        known = self._config.stash[RESOLVED]
+        yield from totals(outcomes, {(one.name, one.runtime): one.label for one in known})
+        yield from (f"{one.name} runs on {one.runtime}: {one.runtime_reason}" for one in known if one.has_misfit)
         yield from (f"quarantined, and passed: {node_id} ({reason})" for node_id, reason in self._passed.items())
         yield from quarantine.ended(self._config.stash[quarantine.ENTRIES], date.today())
         if self._outcomes.without_target:
@@ -103,6 +115,15 @@ def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
         more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
         yield f"  {node_ids[0]}{more}: {origin}"
     yield ""
+
+
+def _differing(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str]:
+    lines = runtime_differences(outcomes)
+    if lines:
+        shown = lines if verbose else lines[:SHOWN]
+        yield f"runtimes differ in {counted(len(lines), 'test')}:"
+        yield from (f"  {line}" for line in shown)
+        yield from [f"  and {len(lines) - len(shown)} more: -v names them"] if shown != lines else []
 
 
 def _uninformative(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str]:
@@ -148,13 +169,13 @@ def _paths(config: pytest.Config) -> list[str]:
     return [one.removeprefix(f"{folder}/") for one in config.args if one != folder]
 
 
-def localize(config: pytest.Config, target: str, node_id: str) -> str:
+def localize(config: pytest.Config, resolved: Resolved, node_id: str) -> str:
     """Return the command that localises a test; for ExecuTorch's own suites, the option of a run that does."""
     if RERUN in config.stash:
         return "--hil-localize"
-    words = [from_here(config, node_id), "-t", target]
-    if (runtime := config.getoption("hil_runtime")) != "builtin":
-        words += ["--runtime", runtime]
+    words = [from_here(config, node_id), "-t", resolved.name]
+    if options.runtimes(config) != [AUTO]:
+        words += ["--runtime", resolved.runtime]
     if (file := config.getoption("hil_targets_file")) is not None:
         words += ["--targets-file", str(file)]
     return printable(f"hil localize {shlex.join(words)}")

@@ -20,10 +20,11 @@ from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abando
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, region_overflow
 from cortex_m_hil.runner.memory_files import memory_files, write_memory_files
+from cortex_m_hil.runner.own_firmware import needs_runner, own_firmware
 from cortex_m_hil.targets.connection import NOTES, Elf
 from cortex_m_hil.targets.cpu import HOST, cpus
 from cortex_m_hil.targets.memory import Memory
-from cortex_m_hil.targets.resolve import check_runtime
+from cortex_m_hil.targets.runtimes import check_runtime
 from cortex_m_hil.targets.target import Target
 
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
@@ -41,7 +42,7 @@ _CAUSE = re.compile(r"error:|undefined reference|CMake Error")
 def build_runner(
     target: Target, runtime: str = "builtin", options: Mapping[str, str] | None = None, firmware: Path | None = None
 ) -> Elf:
-    """Return the runner for `target`, from the cache or freshly built.
+    """Return the runner for `target`, from the cache or freshly built; or its `firmware:`, built by its own command.
 
     Args:
         target: the target.
@@ -55,6 +56,8 @@ def build_runner(
         BuildError: the build fails, with the end of its log, or another process does not finish it.
     """
     check_runtime(runtime)
+    if target.firmware is not None:
+        return own_firmware(target, options or {})
     recipe = _Recipe.of(target, runtime, firmware or package_data("firmware"), options or {})
     folder = cache_directory() / "runners" / recipe.build_id
     elf = recipe.elf(folder)
@@ -142,6 +145,8 @@ class _Recipe:
     @classmethod
     def of(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
         """Return the recipe of a runner; its build id covers an installed ExecuTorch by contents, not by path."""
+        if target.firmware is not None:
+            raise needs_runner(target, "built with other sources or sizes of memory")
         counts = COUNTING.items() <= options.items()
         if counts:
             _check_counting(target)
@@ -160,7 +165,7 @@ class _Recipe:
         return Elf(folder / RUNNER, self.build_id, self.target.config, counts=counts)
 
     def build(self, folder: Path) -> None:
-        """Build it beside `folder`, then rename the result, so that a killed build never looks complete."""
+        """Build the runner in a folder next to `folder`, and rename it last: a killed build never looks complete."""
         with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
             self.copy(work)
             self.run(self.configure(work), work)
@@ -323,8 +328,11 @@ class BuildTree:
     def build(self, changed: Mapping[str, str]) -> Elf:
         """Build the runner with changed files, and return it; the ELF is valid until the next build.
 
-        `changed` are texts by the paths of their files below `firmware`; other files are as they were. Raises
-        BuildError.
+        Args:
+            changed: new contents by the paths of files below `firmware`; all other files are as they were.
+
+        Raises:
+            BuildError: the build fails.
         """
         firmware = self._recipe.firmware
         copy = self._recipe.copies(self._folder)[firmware]

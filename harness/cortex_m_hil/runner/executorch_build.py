@@ -27,11 +27,12 @@ from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.executorch_checkout import pinned_cmsis_nn
+from cortex_m_hil.targets import executorch_prefix as prefixes
 from cortex_m_hil.targets.connection import NOTES
 from cortex_m_hil.targets.cpu import HOST, cpus
 
 PRESET: Final = "arm-baremetal"
-DESCRIPTION: Final = executorch_install.DESCRIPTION
+DESCRIPTION: Final = prefixes.DESCRIPTION
 _TIMEOUT: Final = executorch_install.BUILD_TIMEOUT
 _UNFINISHED: Final = ".unfinished"
 _TAIL: Final = 4096  # bytes of a log that are read for the progress of a build
@@ -115,11 +116,11 @@ def install_prefix(
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(request, directory, report)
-            ours = executorch_install.selected_link(cache_directory(), request.cpu, request.coverage)
+            ours = prefixes.selected_link(cache_directory(), request.cpu, request.coverage)
             _link(ours if link is None else link, directory)
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
-    version = executorch_install.installed_version(directory)
+    version = prefixes.installed_version(directory)
     return InstalledPrefix(directory, request.cpu, version, built, request.coverage)
 
 
@@ -163,13 +164,13 @@ def _counting() -> tuple[Path, ...]:
 
 
 def _build(request: BuildRequest, directory: Path, report: Callable[[str], None]) -> None:
-    """Build and install beside `directory`, then rename the prefix, so that one that exists is always complete."""
+    """Build and install in a folder next to `directory`, and rename it last: a prefix that exists is complete."""
     log, work = directory.with_suffix(".log"), directory.with_suffix(_UNFINISHED)
     log.unlink(missing_ok=True)
     _Stages(request, work, log, report).run()
     prefix = work / "prefix"
-    if not (prefix / "lib" / executorch_install.CORE).is_file():
-        raise BuildError(f"the preset {PRESET} of {request.source} installs no {executorch_install.CORE}")
+    if not (prefix / "lib" / prefixes.CORE).is_file():
+        raise BuildError(f"the preset {PRESET} of {request.source} installs no {prefixes.CORE}")
     if request.coverage:
         _keep_notes(request, work / "build", prefix / NOTES)
     description = {"version": _version(request), "order": asdict(request)}
@@ -316,9 +317,9 @@ def selected_prefixes() -> tuple[InstalledPrefix, ...]:
     """Return the selected installations: for each CPU at most one, and one that counts coverage."""
     found = []
     for cpu, coverage in itertools.product(cpus(), (False, True)):
-        link = executorch_install.selected_link(cache_directory(), cpu, coverage)
+        link = prefixes.selected_link(cache_directory(), cpu, coverage)
         if (link / DESCRIPTION).is_file():
             directory = link.resolve()
-            version = executorch_install.installed_version(directory)
+            version = prefixes.installed_version(directory)
             found.append(InstalledPrefix(directory, cpu, version, built=False, coverage=coverage))
     return tuple(found)

@@ -21,7 +21,8 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.files import file_name_for
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory
-from cortex_m_hil.runner.executorch_install import NEEDED_SUBMODULES, VERSION_FILE, version_fields
+from cortex_m_hil.runner.executorch_install import NEEDED_SUBMODULES
+from cortex_m_hil.targets.executorch_prefix import VERSION_FILE, version_fields
 
 REPOSITORY: Final = "https://github.com/pytorch/executorch"
 CMSIS_NN: Final = "https://github.com/ARM-software/CMSIS-NN"

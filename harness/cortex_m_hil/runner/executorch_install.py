@@ -1,4 +1,4 @@
-"""Finds the ExecuTorch that is installed for a CPU, checks that it fits the target, and identifies it.
+"""Identifies the ExecuTorch that a runner is linked with, found by `targets.executorch_prefix`, and builds it if asked.
 
 Nothing here fetches or builds ExecuTorch or CMSIS-NN, except by a user's `build:` command. An installation by
 `executorch_build` is found where no other is named.
@@ -7,9 +7,7 @@ Nothing here fetches or builds ExecuTorch or CMSIS-NN, except by a user's `build
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
-import json
 import os
 import re
 import shlex
@@ -23,24 +21,16 @@ from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses, toolchain, trees
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice
-from cortex_m_hil.targets.connection import NOTES
-from cortex_m_hil.targets.elf_architecture import built_for
+from cortex_m_hil.targets import executorch_prefix as prefixes
+from cortex_m_hil.targets.executorch_prefix import DOCS, VARIABLE
 from cortex_m_hil.targets.target import ExecutorchInstall, Target
 
-VARIABLE = "HIL_EXECUTORCH_PREFIX"
-DOCS = "hil docs runtimes says how one is built, and where to say where it is"
-DESCRIPTION = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
-VERSION_FILE = "version.py"  # of the wheel, in its package
 BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
-CORE = "libexecutorch_core.a"
 NEEDED_SUBMODULES: Final = (
     *(f"third-party/{name}" for name in ("flatbuffers", "flatcc", "gflags", "json")),
     "backends/xnnpack/third-party/FXdiv",
 )
 """Submodules that a build of ExecuTorch 1.5 for a Cortex-M needs; what a checkout does not list is not missing."""
-_REGISTRY = "libcortex_m_ops_lib.a"
-# An ARMv6-M library runs on both, and ExecuTorch builds for the M0+.
-STANDS_IN: Final = {"cortex-m0": "cortex-m0plus"}
 # An error of a compiler, or of CMake, with its file and line.
 _FIRST_ERROR = re.compile(r"^(?:\S+?:\d+(?::\d+)?: (?:fatal )?error: .*|CMake Error at \S+:\d+\b.*)$", re.MULTILINE)
 _SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".S", ".cmake", ".yaml", ".fbs", "CMakeLists.txt", "version.txt")
@@ -77,15 +67,15 @@ def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
     """
     if target.cpu == "host":
         return _wheel(target)
-    install = _install(target, cache, counts)
-    directory = _directory(install, target.cpu)
+    install = prefixes.find_install(target, counts, cache)
+    if install is None:
+        raise prefixes.not_found(target, counts)
+    directory = prefixes.directory_of(install, target.cpu)
     if install.build:
         _refresh(install, directory, target, cache)
-    _check(directory, target)
-    _check_counting(directory, target, counts)
-    _check_libraries(install, directory)
+    prefixes.check(install, target, counts)
     digest = _digest(directory)
-    version = version_of(install.source) if install.source is not None else installed_version(directory)
+    version = version_of(install.source) if install.source is not None else prefixes.installed_version(directory)
     told = f"{version}, " if version else ""
     return Prefix(directory, f"{told}libraries {digest[:8]}", digest, install.libraries)
 
@@ -93,9 +83,9 @@ def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
 def build_settings(target: Target) -> ExecutorchInstall:
     """Return the target's ExecuTorch settings. Raises ConfigError if they lack `source` or `build` to build it."""
     install = target.executorch
-    if os.environ.get(VARIABLE) or install is None or install.source is None or not install.build:
+    if VARIABLE in os.environ or install is None or install.source is None or not install.build:
         raise ConfigError(
-            f"{VARIABLE} names a prefix" if os.environ.get(VARIABLE) else "it has no ExecuTorch that can be built",
+            f"{VARIABLE} is set" if VARIABLE in os.environ else "it has no ExecuTorch that can be built",
             target=target.name,
             hint="runtimes: {executorch: {prefix: …, source: …, build: …}} in targets.yaml, and no "
             f"{VARIABLE}; {DOCS}",
@@ -106,100 +96,7 @@ def build_settings(target: Target) -> ExecutorchInstall:
 def rebuild(target: Target, log: Path) -> None:
     """Run the user's build command, whether or not anything has changed. Raises BuildError where it fails."""
     install = build_settings(target)
-    _run_build(install, _directory(install, target.cpu), target, log)
-
-
-def selected_link(cache: Path, cpu: str, counts: bool = False) -> Path:
-    """Return the link to the prefix that `hil executorch install` selected for a CPU; `cpu` may be `{cpu}`."""
-    return cache / "executorch" / (f"{cpu}-coverage" if counts else cpu)
-
-
-def install_command(cpu: str, counts: bool) -> str:
-    return f"hil executorch install --cpu {STANDS_IN.get(cpu, cpu)}{' --coverage' if counts else ''}"
-
-
-def _install(target: Target, cache: Path, counts: bool) -> ExecutorchInstall:
-    named = os.environ.get(VARIABLE)
-    if named:
-        return ExecutorchInstall(prefix=named, origin=VARIABLE)
-    if target.executorch is not None:
-        return target.executorch
-    ours = ExecutorchInstall(prefix=str(selected_link(cache, "{cpu}", counts)), origin="hil executorch install")
-    if not _directory(ours, target.cpu).is_dir():
-        raise ConfigError(
-            f"no ExecuTorch{' that counts coverage' if counts else ''} is installed for it, and none is named",
-            target=target.name,
-            hint=f"{install_command(target.cpu, counts)}; or runtimes: {{executorch: {{prefix: "
-            f"…/{{cpu}}}}}} in targets.yaml, or {VARIABLE}; {DOCS}",
-        )
-    return ours
-
-
-def _directory(install: ExecutorchInstall, cpu: str) -> Path:
-    """Return the prefix with `{cpu}` replaced by the CPU, or by another CPU whose libraries run on it."""
-    own, other = (Path(install.prefix.replace("{cpu}", name)) for name in (cpu, STANDS_IN.get(cpu, cpu)))
-    return other if other.is_dir() and not own.is_dir() else own
-
-
-# --- checks --------------------------------------------------------------------------------------------------
-
-
-def _check(directory: Path, target: Target) -> None:
-    def refuse(why: str, hint: str) -> ConfigError:
-        return ConfigError(f"{directory}: {why}", target=target.name, hint=f"{hint}; {DOCS}")
-
-    library = directory / "lib"
-    if not (library / "cmake" / "ExecuTorch" / "executorch-config.cmake").is_file():
-        raise refuse("no ExecuTorch is installed there", "build with -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF, install")
-    if not (library / _REGISTRY).is_file():
-        raise refuse(f"no {_REGISTRY}: it was built without the Cortex-M operators", "-DEXECUTORCH_BUILD_CORTEX_M=ON")
-    built_for = architecture(library / CORE)
-    if built_for != target.architecture:
-        raise refuse(
-            f"its libraries are for {built_for}, {target.config} needs {target.architecture}",
-            f"build it with -DTARGET_CPU={target.cpu}",
-        )
-    identifier = _identifier()
-    if identifier not in (library / CORE).read_bytes():
-        raise refuse(
-            f"it reads programs of another schema than {identifier.decode()}, which the installed executorch writes",
-            "install the executorch package and the prefix from versions that share a schema",
-        )
-
-
-def _check_counting(directory: Path, target: Target, counts: bool) -> None:
-    """Check that the libraries count coverage if and only if the runner reports it. Raises ConfigError."""
-    if (directory / NOTES).is_dir() == counts:
-        return
-    raise ConfigError(
-        f"{directory}: its kernels count {'no coverage' if counts else 'coverage, which only --hil-coverage reads'}",
-        target=target.name,
-        hint=f"{install_command(target.cpu, counts)}; what targets.yaml or {VARIABLE} names goes before that; {DOCS}",
-    )
-
-
-def _check_libraries(install: ExecutorchInstall, directory: Path) -> None:
-    there = sorted(path.name[3:-2] for path in (directory / "lib").glob("lib*_ops_lib.a"))
-    for name in install.libraries:
-        if not (directory / "lib" / f"lib{name}.a").is_file():
-            raise ConfigError(
-                f"{install.origin}: {directory} has no lib{name}.a", hint=f"registries there: {', '.join(there)}"
-            )
-
-
-def _identifier() -> bytes:
-    """Return the file identifier with which a .pte of the installed executorch begins, such as `ET12`."""
-    text = (toolchain.schema_directory() / "program.fbs").read_text()
-    match = re.search(r'file_identifier\s+"(\w{4})"', text)
-    if match is None:
-        raise ConfigError("the installed executorch's program.fbs has no file_identifier", hint="reinstall executorch")
-    return match[1].encode()
-
-
-@functools.cache
-def architecture(archive: Path) -> str:
-    """Return `built_for` of an archive that does not change; cached."""
-    return built_for(archive)
+    _run_build(install, prefixes.directory_of(install, target.cpu), target, log)
 
 
 # --- identification ------------------------------------------------------------------------------------------
@@ -214,14 +111,6 @@ def _digest(directory: Path) -> str:
     return digest.hexdigest()
 
 
-def installed_version(directory: Path) -> str:
-    """Return the version of a prefix that hil built, as `version_of` its source; "" for any other prefix."""
-    try:
-        return str(json.loads((directory / DESCRIPTION).read_text())["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
 def version_of(source: Path) -> str:
     """Return version and commit of a checkout, `1.5.0 cff6f4dd32e6`; an installed prefix has neither."""
     version = source / "version.txt"
@@ -233,15 +122,10 @@ def version_of(source: Path) -> str:
     return " ".join(words)
 
 
-def version_fields(path: Path) -> list[str]:
-    """Return the version and the commit in a wheel's `version.py`, those of them that it has."""
-    return re.findall(r"""^(?:__version__|git_version)\b[^=]*= ['"]([^'"]+)""", path.read_text(), re.MULTILINE)
-
-
 def _wheel(target: Target) -> Prefix:
     """Return the libraries of the executorch wheel, for the host. Raises ConfigError where it has none."""
     package = toolchain.executorch_package()
-    found = version_fields(package / VERSION_FILE)
+    found = prefixes.version_fields(package / prefixes.VERSION_FILE)
     library = package / "lib" / "libexecutorch.so"
     if not library.is_file():
         raise ConfigError(

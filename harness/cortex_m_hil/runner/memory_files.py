@@ -23,7 +23,8 @@ def memory_files(board: Board) -> dict[str, str]:
     """Return the texts of the files by their names.
 
     `memory.h` has the sizes of the pools, for `firmware/runner/pools.cpp`; on the host it is the only one. `runner.ld`
-    is the linker script, and `banks.ld` its sections of the banks, which `firmware/platform/sections.ld` includes.
+    is the linker script, and `banks.ld` its sections of the banks and of `temp`, which `firmware/platform/sections.ld`
+    includes.
     """
     found = {"memory.h": "\n".join([f"// {_MADE}", *_header(board.memory), ""])}
     if board.memory.stack is not None:
@@ -48,9 +49,11 @@ def _header(memory: Memory) -> Iterator[str]:
     sizes: Mapping[str, int] = {
         "PROGRAM_POOL": memory.program.size,
         "METHOD_POOL": memory.method.size,
+        "TEMP_POOL": memory.temp.size if memory.temp is not None else 0,
         "SHARED_POOL": memory.shared,
         "RESIDENT_ADDRESS": (flash.address or 0) if flash is not None else 0,
         "RESIDENT_SIZE": flash.size if flash is not None else 0,
+        "UNPLANNED_BANK": memory.unplanned_bank,
         "FIRST_BANK": memory.banks[0].size,
     }
     yield from (f"#define HIL_{name} {size:#x}u" for name, size in sizes.items())
@@ -80,7 +83,9 @@ def _script(memory: Memory) -> Iterator[str]:
 
 
 def _sections(memory: Memory) -> Iterator[str]:
-    """Yield a section for each bank that does not share the program's memory."""
+    """Yield a section for each bank that does not share the program's memory, and for the temporary memory."""
+    if memory.temp is not None:
+        yield f".temp_pool (NOLOAD) : ALIGN(16) {{ *(.noinit.temp_pool) }} > {memory.temp.region}"
     for bank in memory.banks[1 if memory.shared else 0 :]:
         yield f".bank_{bank.region} (NOLOAD) : ALIGN(16) {{ *(.noinit.bank_{bank.region}) }} > {bank.region}"
 

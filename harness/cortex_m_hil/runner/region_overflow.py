@@ -68,7 +68,8 @@ def _smaller(memory: Memory, sized: Sequence[tuple[str, int]], nbytes: int) -> s
 def _less_code(target: Target, runtime: str) -> Iterator[str]:
     """Yield hints on how to make the runner's code smaller."""
     if runtime != "builtin":
-        yield f"--runtime builtin, which is smaller, or a prefix of ExecuTorch built for size ({target.origin})"
+        ours = f"--runtime builtin (or runtime: builtin in {target.origin}), which is smaller"
+        yield f"{ours}, or a prefix of ExecuTorch built for size"
     elif target.board.portable:
         file = target.board.directory / "board.yaml"
         yield f"portable: false in {file}, for a runner without the portable operators"

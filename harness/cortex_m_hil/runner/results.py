@@ -23,7 +23,8 @@ class Identity:
     """The contents of a runner's handshake.
 
     Pools and banks are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the
-    runner was compiled for, by the compiler's predefined macros.
+    runner was compiled for, by the compiler's predefined macros. `firmware` is the name and version of firmware that is
+    no runner, `without` the requests that it does not answer, as bits `1 << Request.STEP`.
     """
 
     build_id: str
@@ -36,10 +37,13 @@ class Identity:
     max_payload: int
     program_pool: int
     method_pool: int
+    temp_pool: int
     banks: tuple[int, ...]
     tick_source: str
     tick_hz: int
     operators: tuple[str, ...] = field(repr=False)
+    firmware: str = ""
+    without: int = 0
 
     @property
     def planned_pool(self) -> int:
@@ -76,8 +80,8 @@ class Usage:
 class Statistic:
     """A quantity that a runner measures besides ticks.
 
-    It is a row here, and one of this name in `firmware/runner/statistics.cpp`. It appears in `RunResult.stats`, in `hil
-    run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
+    It is a row here, and one of this name in `firmware/target_library/statistics.c`. It appears in `RunResult.stats`,
+    in `hil run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
     """
 
     name: str
@@ -97,8 +101,8 @@ STATISTICS: Final = (
     Statistic("method", "bytes", lambda identity: identity.method_pool),
     # `beyond` is the page below it, where neither an MPU nor a stack limit guards that.
     Statistic("stack", "bytes", beyond=4096),
-    # Allocated in the method pool and freed again, by an instruction or while loading.
-    Statistic("temp", "bytes", lambda identity: identity.method_pool),
+    # Allocated and freed again, by an instruction or while loading; in the method pool where it has none of its own.
+    Statistic("temp", "bytes", lambda identity: identity.temp_pool or identity.method_pool),
 )
 
 
@@ -112,6 +116,7 @@ class Ran:
         engine: the simulator and its version, or the board.
         runtime, runtime_version: `builtin` or `executorch`, with its version.
         clock: the clock that the target's ticks follow.
+        firmware: the name and version of firmware of the user's; "" for a runner.
     """
 
     display_name: str
@@ -120,10 +125,12 @@ class Ran:
     runtime: str
     runtime_version: str
     clock: Clock
+    firmware: str = ""
 
     @property
     def label(self) -> str:
-        return f"{self.display_name} · {self.runtime} {self.runtime_version} on {self.engine}"
+        firmware = f"own firmware {self.firmware}, " if self.firmware else ""
+        return f"{self.display_name} · {firmware}{self.runtime} {self.runtime_version} on {self.engine}"
 
 
 @dataclass(frozen=True)

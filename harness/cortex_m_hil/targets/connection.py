@@ -13,12 +13,12 @@ NOTES: Final = "notes"  # the folder of gcov's .gcno files, beside a runner and 
 
 @dataclass(frozen=True)
 class Elf:
-    """A runner on disk.
+    """A runner on disk, or firmware of the user's that has the target library.
 
     Attributes:
         path: the file.
-        build_id: the id that its handshake must report.
-        config: `cpu/isa/board`, as its handshake reports it.
+        build_id: the id that its handshake must report; of firmware of the user's a digest of the file.
+        config: `cpu/isa/board`, as its handshake reports it; "" for firmware of the user's, which may report anything.
         foreign: whether it was built elsewhere, so that no tool of this machine may read it.
         counts: whether its kernels count the lines and branches that they execute, which falsifies its instruction
             counts.
@@ -29,6 +29,17 @@ class Elf:
     config: str
     foreign: bool = False
     counts: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Tell whether it is firmware of the user's, and no runner."""
+        return not self.config
+
+    def has_id(self, build_id: str | None) -> bool:
+        """Tell whether firmware that reports this build id is this file: the user's own has the id as a text in it."""
+        if not self.is_own or not build_id:
+            return build_id == self.build_id
+        return build_id.encode() in self.path.read_bytes()
 
     @property
     def notes(self) -> Path:

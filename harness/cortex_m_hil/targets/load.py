@@ -21,13 +21,19 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets import launcher as launchers
 from cortex_m_hil.targets.cpu import Isa, cpu_name, cpus
 from cortex_m_hil.targets.memory_keys import EXAMPLES, MemoryKeysReader, in_new_keys
-from cortex_m_hil.targets.target import Board, ExecutorchInstall, Launcher, Strict, Target
+from cortex_m_hil.targets.runtimes import AUTO, check_choice
+from cortex_m_hil.targets.target import Board, ExecutorchInstall, Launcher, OwnFirmware, Strict, Target
 
 
 class _RawBoard(Strict):
     memory: dict[str, Any]
     console: Literal["semihosting", "native", "uart"] = "semihosting"
     portable: bool = True
+
+
+class _RawFirmware(Strict):
+    elf: str
+    build: str = ""
 
 
 class _RawTarget(Strict):
@@ -37,7 +43,9 @@ class _RawTarget(Strict):
     isa: str | None = None
     fpu: bool | None = None
     fallback: str | None = None
+    firmware: _RawFirmware | None = None
     memory: dict[str, Any] | None = None
+    runtime: str | None = None
 
 
 class _RawExecutorch(Strict):
@@ -48,6 +56,7 @@ class _RawExecutorch(Strict):
 
 
 class _RawRuntimes(Strict):
+    default: str = AUTO
     executorch: _RawExecutorch | None = None
 
 
@@ -82,9 +91,9 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
     Raises ConfigError where a file is wrong, a target has the name of another one, or a fallback is no target.
     """
     default = package_data("targets.yaml")
-    targets, executorch = _load_file(default, f"{__package__.partition('.')[0]}/{default.name}")
+    targets, runtime, executorch = _load_file(default, f"{__package__.partition('.')[0]}/{default.name}")
     if extra is not None and not _is_same(extra, default):
-        more, theirs = _load_file(extra, extra.name)
+        more, runtime, theirs = _load_file(extra, extra.name)
         executorch = theirs or executorch
         for name, target in more.items():
             if name not in targets:
@@ -99,7 +108,10 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
             )
     return {
         name: dataclasses.replace(
-            target, executorch=executorch, alternatives=tuple(one for one in targets.values() if one is not target)
+            target,
+            executorch=executorch,
+            runtime=target.entry.get("runtime", runtime),
+            alternatives=tuple(one for one in targets.values() if one is not target),
         )
         for name, target in targets.items()
     }
@@ -126,8 +138,11 @@ def _is_same(path: Path, other: Path) -> bool:
     return False
 
 
-def _load_file(path: Path, name: str) -> tuple[dict[str, Target], ExecutorchInstall | None]:
-    """Load the targets and the ExecuTorch of a file; `name` is the file's name in the origin of its entries."""
+def _load_file(path: Path, name: str) -> tuple[dict[str, Target], str, ExecutorchInstall | None]:
+    """Load the targets of a file, the default of their runtime and the ExecuTorch.
+
+    `name` is the file's name in the origin of its entries.
+    """
     tree = yaml_files.parse(path, _BEGINS)
     raw = yaml_files.validate(_RawRuntimesFile if "runtimes" in tree else _RawFile, tree, path, EXAMPLES)
     targets = {
@@ -135,7 +150,17 @@ def _load_file(path: Path, name: str) -> tuple[dict[str, Target], ExecutorchInst
         for one, entry in raw.targets.items()
     }
     place = f"{name}:{yaml_files.locate(tree, ('runtimes', 'executorch'))[1]}"
-    return targets, _check_executorch(raw.runtimes.executorch, path.parent, place)
+    line = yaml_files.locate(tree, ("runtimes", "default"))[1]
+    runtime = _check_runtime(raw.runtimes.default, f"{name}:{line}: default")
+    return targets, runtime, _check_executorch(raw.runtimes.executorch, path.parent, place)
+
+
+def _check_runtime(name: str, where: str) -> str:
+    try:
+        check_choice(name)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+    return name
 
 
 def _check_executorch(raw: _RawExecutorch | None, base: Path, origin: str) -> ExecutorchInstall | None:
@@ -176,9 +201,19 @@ def _check_target(name: str, raw: _RawTarget, tree: CommentedMap, path: Path, or
         launcher=_check_launcher(raw.launcher, f"{origin}: {name}", ("targets", name, "launcher"), tree, path),
         fallback=raw.fallback,
         origin=origin,
+        runtime=_check_runtime(raw.runtime or AUTO, f"{origin}: {name}"),
         fpu=_check_fpu(raw, f"{origin}: {name}"),
+        firmware=_firmware(raw.firmware, path.parent, origin),
         entry=raw.model_dump(exclude_none=True),
     )
+
+
+def _firmware(raw: _RawFirmware | None, base: Path, origin: str) -> OwnFirmware | None:
+    """Return the user's firmware; its paths are relative to the folder `base`."""
+    if raw is None:
+        return None
+    base = base.absolute()
+    return OwnFirmware(base / Path(raw.elf).expanduser(), raw.build, base, origin)
 
 
 def _check_fpu(raw: _RawTarget, where: str) -> bool:

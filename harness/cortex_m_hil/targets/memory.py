@@ -79,6 +79,8 @@ class Memory:
         banks: for planned tensors, in order of preference, each in a region of its own. With one bank all planned
             buffers of a program lie in it; with several, the buffer with `mem_id` i lies in the i-th.
         method: for the loaded method.
+        temp: for what a kernel takes and gives back, with the runtime `executorch`; None: it is taken from `method`.
+        unplanned: the region of the bank for inputs and outputs without a plan; "": that of the first bank.
         code, data: the regions of the runner's code and variables; "" on the host.
         stack: the thread's stack; None on the host.
         shared: memory that the program and the first bank share, so that a large one leaves the other less than its
@@ -96,12 +98,19 @@ class Memory:
     stack: Placed | None = None
     shared: int = 0
     resident: str = ""
+    temp: Placed | None = None
+    unplanned: str = ""
     places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def planned(self) -> int:
         """Return the bytes of all banks together."""
         return sum(bank.size for bank in self.banks)
+
+    @property
+    def unplanned_bank(self) -> int:
+        """Return the number, from 0, of the bank for inputs and outputs without a plan."""
+        return next((number for number, bank in enumerate(self.banks) if bank.region == self.unplanned), 0)
 
     @property
     def resident_region(self) -> Region | None:
@@ -117,20 +126,23 @@ class Memory:
         """Return the region of that name."""
         return next(region for region in self.regions if region.name == name)
 
-    def buffers_of_banks(self, sizes: Sequence[int]) -> list[int]:
-        """Return the bytes that planned buffers take in each bank.
+    def buffers_of_banks(self, sizes: Sequence[int], unplanned: int = 0) -> list[int]:
+        """Return the bytes that planned buffers, and inputs and outputs without a plan, take in each bank.
 
         Buffers beyond the last bank, which have no place, add further items.
 
         Args:
             sizes: of each planned buffer in bytes; item 0 is a placeholder.
+            unplanned: of inputs and outputs without a plan, in bytes.
         """
         taken = [aligned(size) for size in sizes[1:]]
         if len(self.banks) == 1:
-            return [sum(taken)]
+            taken = [sum(taken)]
         while taken and not taken[-1] and len(taken) > len(self.banks):
             taken.pop()
-        return taken + [0] * (len(self.banks) - len(taken))
+        taken += [0] * (len(self.banks) - len(taken))
+        taken[self.unplanned_bank] += unplanned
+        return taken
 
     def bank_rooms(self, program: int) -> list[int]:
         """Return the bytes of each bank beside a program of `program` bytes, which is kept in RAM or in flash.
@@ -162,6 +174,7 @@ class Memory:
         banks: Sequence[int] | None = None,
         method: int | None = None,
         stack: int | None = None,
+        temp: int | None = None,
     ) -> Memory:
         """Return it with other sizes in bytes, where they are given; `places` are then none."""
         sizes = [bank.size for bank in self.banks] if banks is None else banks
@@ -171,6 +184,7 @@ class Memory:
             banks=tuple(replace(bank, size=size) for bank, size in zip(self.banks, sizes, strict=True)),
             method=self.method if method is None else replace(self.method, size=method),
             stack=self.stack if stack is None or self.stack is None else replace(self.stack, size=stack),
+            temp=self.temp if temp is None or self.temp is None else replace(self.temp, size=temp),
             places={},
         )
 
@@ -186,6 +200,8 @@ class Memory:
         yield from (("banks", aligned(bank.size)) for bank in rest if bank.region == region)
         if self.method.region == region:
             yield "method", aligned(self.method.size)
+        if self.temp is not None and self.temp.region == region:
+            yield "temp", aligned(self.temp.size)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines below `memory:` of a YAML file that say this."""
@@ -199,13 +215,16 @@ class Memory:
 
     def sizes(self) -> Iterator[str]:
         """Yield those of `lines` that have sizes of what lies in the regions."""
-        for key, placed in (("stack", self.stack), ("program", self.program), ("method", self.method)):
+        sized = ("stack", self.stack), ("program", self.program), ("method", self.method), ("temp", self.temp)
+        for key, placed in sized:
             if placed is not None:
                 yield f"{key}: {_text(placed)}"
         yield "banks:"
         yield from (f"  - {_text(bank)}" for bank in self.banks)
         if self.shared:
             yield f"shared: {size_text(self.shared)}"
+        if self.unplanned:
+            yield f"unplanned: {self.unplanned}"
         if self.resident:
             yield f"resident: {self.resident}"
 

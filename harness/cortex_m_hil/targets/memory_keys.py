@@ -61,6 +61,8 @@ class _MemoryKeys(Strict):
     stack: _PlacedKeys | None = None
     shared: _Bytes | None = None
     resident: str | None = None
+    temp: _PlacedKeys | None = None
+    unplanned: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class MemoryKeysReader:
             tuple(Region(name, one.address, one.size, one.holds) for name, one in keys.regions.items()),
             _placed(keys.program), tuple(map(_placed, keys.banks)), _placed(keys.method), keys.code or "",
             keys.data or "", None if keys.stack is None else _placed(keys.stack), keys.shared or 0, keys.resident or "",
-            self._places(merged),
+            None if keys.temp is None else _placed(keys.temp), keys.unplanned or "", self._places(merged),
         )  # fmt: skip
         self._check_regions(memory)
         self._check_names(memory)
@@ -184,6 +186,9 @@ class MemoryKeysReader:
         for number, name in enumerate(names):
             if name in names[:number]:
                 raise self._error(("banks", number), f"{name} is the region of two banks", "one bank for each region")
+        if memory.unplanned and memory.unplanned not in names:
+            problem = f"no bank lies in {memory.unplanned!r}"
+            raise self._error(("unplanned",), problem, did_you_mean(memory.unplanned, names))
         if not memory.shared:
             return
         first = memory.banks[0]
@@ -224,6 +229,8 @@ def _uses(memory: Memory, on_host: bool) -> Iterator[tuple[tuple[int | str, ...]
     for number, bank in enumerate(memory.banks):
         yield ("banks", number), bank.region, "data"
     yield ("method",), memory.method.region, "data"
+    if memory.temp is not None:
+        yield ("temp",), memory.temp.region, "data"
     if memory.resident:
         yield ("resident",), memory.resident, "code"
 

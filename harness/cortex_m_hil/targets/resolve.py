@@ -8,20 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError, did_you_mean
-from cortex_m_hil.targets.cpu import cpu_name, cpus
+from cortex_m_hil.targets import executorch_prefix as prefixes
+from cortex_m_hil.targets.cpu import HOST, cpu_name, cpus
+from cortex_m_hil.targets.runtimes import AUTO, check_choice, executes
 from cortex_m_hil.targets.target import HardwareLauncher, Target
-
-# The code that a runtime executes, for headers: a result must never look like more than it is.
-RUNTIMES = {
-    "builtin": "no ExecuTorch or CMSIS-NN code executed",
-    "executorch": "ExecuTorch's runtime and kernels, CMSIS-NN",
-}
-_ON_HOST = {"executorch": "the wheel's ExecuTorch, no Cortex-M operators or CMSIS-NN"}
-
-
-def executes(runtime: str, target: Target) -> str:
-    """Return a description of the code that a runtime executes on a target."""
-    return (_ON_HOST if target.cpu == "host" else RUNTIMES).get(runtime, RUNTIMES[runtime])
 
 
 @dataclass(frozen=True)
@@ -34,6 +24,8 @@ class Resolved:
         runtime: `builtin` or `executorch`.
         fallback_reason: why `target` is a fallback, else "".
         shim: the name that an FVP's executable reports if it is no model of Arm's, else "".
+        runtime_reason: why `auto` is `builtin` here, else "".
+        has_misfit: whether that is because an ExecuTorch is there, and does not fit.
     """
 
     requested: Target
@@ -41,10 +33,22 @@ class Resolved:
     runtime: str
     fallback_reason: str = ""
     shim: str = ""
+    runtime_reason: str = ""
+    has_misfit: bool = False
 
     @property
     def name(self) -> str:
         return self.requested.name
+
+    @property
+    def name_with_runtime(self) -> str:
+        """Return `m4-qemu-executorch`: how tests that run on several runtimes name this one."""
+        return f"{self.name}-{self.runtime}"
+
+    @property
+    def reasons(self) -> str:
+        """Return why another target or runtime runs than the one that might be expected; "" where none does."""
+        return "; ".join(filter(None, (self.fallback_reason, self.runtime_reason)))
 
     @property
     def display_name(self) -> str:
@@ -55,13 +59,9 @@ class Resolved:
     @property
     def label(self) -> str:
         """Return a description of what runs, for headers, tables and reports."""
-        return f"{self.display_name} · {self.runtime} ({executes(self.runtime, self.target)})"
-
-
-def check_runtime(name: str) -> None:
-    """Raise ConfigError where there is no such runtime."""
-    if name not in RUNTIMES:
-        raise ConfigError(f"unknown runtime {name!r}", hint=did_you_mean(name, RUNTIMES))
+        own = self.target.firmware
+        firmware = f"own firmware {own.elf.name}, " if own is not None else ""
+        return f"{self.display_name} · {firmware}{self.runtime} ({executes(self.runtime, self.target)})"
 
 
 def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
@@ -81,24 +81,27 @@ def resolve(
     name: str,
     targets: Mapping[str, Target],
     *,
-    runtime: str = "builtin",
+    runtime: str = AUTO,
     require_fvp: bool = False,
     live: bool = True,
+    counts: bool = False,
 ) -> Resolved:
     """Return the target that runs: the one named, or the first of its fallbacks whose launcher can run on this machine.
 
     Args:
         name: the target that the user asked for.
         targets: all targets by name.
-        runtime: `builtin` or `executorch`.
+        runtime: `builtin`, `executorch`, or `auto`: what the target's entry says, else ExecuTorch where one is named or
+            installed for the CPU and fits, else `builtin`.
         require_fvp: raise an error instead of taking a fallback.
         live: whether the target is going to run; if not, a board's port need not exist.
+        counts: whether the runtime has to count coverage.
 
     Raises:
         ConfigError: there is no such target or runtime.
         ToolchainError: neither the target nor a fallback can run.
     """
-    check_runtime(runtime)
+    check_choice(runtime)
     requested = target = _named(name, targets)
     missing: dict[str, str] = {}
     while problem := _problem(target, live):
@@ -109,7 +112,44 @@ def resolve(
         if target.fallback is None or target.fallback in missing:  # the latter: the fallbacks form a cycle
             raise ToolchainError(why, target=name, hint=f"{problem.hint}, or give the target a fallback")
         target = targets[target.fallback]
-    return Resolved(requested, target, runtime, "; ".join(dict.fromkeys(missing.values())), _shim(target))
+    chosen = _Runtime(requested.runtime if runtime == AUTO else runtime)
+    if chosen.name == AUTO:
+        chosen = _automatic(target, counts)
+    why = "; ".join(dict.fromkeys(missing.values()))
+    return Resolved(requested, target, chosen.name, why, _shim(target), chosen.reason, chosen.has_misfit)
+
+
+@dataclass(frozen=True)
+class _Runtime:
+    """A runtime, and why `auto` took it; the attributes are those of `Resolved`."""
+
+    name: str
+    reason: str = ""
+    has_misfit: bool = False
+
+
+def _automatic(target: Target, counts: bool) -> _Runtime:
+    """Return the runtime of a target that `auto` takes, and why it is not ExecuTorch.
+
+    A prefix fits if a runner can be linked with it, and if it is of the installed executorch's release.
+    """
+    if target.cpu == HOST.name or prefixes.is_unwanted():  # the host's ExecuTorch has no Cortex-M operators
+        return _Runtime("builtin")
+    if target.firmware is not None:  # it has the one that its entry names
+        return _Runtime("builtin")
+    install = prefixes.find_install(target, counts)
+    if install is None:
+        missing = prefixes.not_found(target, counts)
+        return _Runtime("builtin", f"{missing.message}: {missing.hint.partition(';')[0]}")
+    try:
+        prefixes.check(install, target, counts)
+        prefixes.check_release(install, target)
+    except HarnessError as error:
+        hint = error.hint.removesuffix(f"; {prefixes.DOCS}")
+        where = "" if error.message.startswith(install.origin) else f"{install.origin}: "
+        why = "; ".join(filter(None, (where + error.message, hint)))
+        return _Runtime("builtin", why, has_misfit=not prefixes.is_for_other_cpus(install, target.cpu))
+    return _Runtime("executorch")
 
 
 def _named(name: str, targets: Mapping[str, Target]) -> Target:

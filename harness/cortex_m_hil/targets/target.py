@@ -19,6 +19,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, RunningProcess
 from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.memory import Memory
+from cortex_m_hil.targets.runtimes import AUTO
 from cortex_m_hil.targets.tool_commands import Procedure
 
 DEFAULT_LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
@@ -251,6 +252,23 @@ class ExecutorchInstall:
 
 
 @dataclass(frozen=True)
+class OwnFirmware:
+    """Firmware of the user's with the target library in place of a runner: `firmware:` of a target.
+
+    Attributes:
+        elf: the program.
+        build: a shell command that builds it, run in `base` before it is used; "": none.
+        base: the folder of the targets file.
+        origin: file and line of the entry, such as "targets.yaml:3".
+    """
+
+    elf: Path
+    build: str
+    base: Path
+    origin: str
+
+
+@dataclass(frozen=True)
 class Target:
     """A target: an entry of `targets.yaml`."""
 
@@ -262,13 +280,20 @@ class Target:
     fallback: str | None
     origin: str  # "targets.yaml:12"; for a default target "cortex_m_hil/targets.yaml:12"
     executorch: ExecutorchInstall | None = None  # the same for all targets of a file
+    runtime: str = AUTO  # what the entry says, else its file for all targets
     fpu: bool = True  # False: compiled for a core without one, though its CPU can have one
+    firmware: OwnFirmware | None = None  # None: a runner is built for it
     entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # the entry as it is in the file
     alternatives: tuple[Target, ...] = field(default=(), compare=False, repr=False)  # all other targets
 
     @property
     def config(self) -> str:
-        """Return the configuration that the runner is built for, as its handshake reports it: `cpu/isa/board`."""
+        """Return the configuration that the runner is built for, as its handshake reports it: `cpu/isa/board`.
+
+        "" where the user's firmware takes its place, which may report anything.
+        """
+        if self.firmware is not None:
+            return ""
         return f"{self.cpu}/{self.isa.value.lower()}/{self.board.name}"
 
     @property

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from command_line import Files, Hil, answer, answers
-from cortex_m_hil.cli.answers import CANNOT_TELL, OK
 from cortex_m_hil.cli.commands.inspect.instructions import ModelCounts
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, OK
 from cortex_m_hil.cli.program_files import FORMULA
 from cortex_m_hil.diagnose.instruction_counts import Count, OperatorCount
 from cortex_m_hil.host.paths import cache_directory

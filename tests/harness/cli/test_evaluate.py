@@ -111,6 +111,20 @@ def test_features_for_an_int8_input_are_quantised_where_that_is_asked_for(evalua
     assert "\nquantised: 28 of 64 values of its inputs saturate\n" in told_in_text
 
 
+def test_a_module_is_lowered_to_int8_inputs_where_that_is_asked_for(evaluate: Evaluate, folder: Path) -> None:
+    """Its data are floats, which its program's own scale quantises; the references are on the same samples."""
+    words = "signs:sign", "-t", "native", "--data", "signs.npz", "--limit", 40
+    told, floats = (answer(evaluate(*words, *more, "--json").out) for more in (("--io", "int8"), ()))
+    assert told["saturated"] is not None and 0 <= told["saturated"] < 0.05 and floats["saturated"] is None
+    assert told["top1"]["target"] == told["top1"]["dialect"] >= 0.95 and told["max_quanta"]["dialect"] == 0
+    assert told["top1"]["eager"] >= 0.95
+    assert "quantised: " in evaluate(*words, "--io", "int8").out
+    module, inputs = load_named_module("signs:sign")
+    (folder / "sign.pte").write_bytes(lower(module, inputs, isa=Isa.SCALAR).pte)
+    refused = evaluate("sign.pte", *words[1:], "--io", "int8")
+    assert refused.status == CANNOT_TELL and "--io int8: sign.pte is lowered" in refused.err
+
+
 def test_an_autoencoder_of_int8_is_scored_by_the_numbers_that_its_integers_stand_for(
     evaluate: Evaluate, folder: Path
 ) -> None:

@@ -55,6 +55,30 @@ def test_each_target_is_compared_and_differing_outputs_are_written(hil: Hil, fil
     np.testing.assert_array_equal(np.load(tmp_path / "got.npy"), files.expected)
 
 
+@pytest.mark.parametrize(
+    ("command", "target"),
+    [
+        (("inspect", "instructions"), "m4-qemu"),
+        (("inspect", "partition"), "m4-qemu"),
+        pytest.param(("inspect", "fit"), "native", marks=pytest.mark.slow),
+        pytest.param(("compare-runtimes",), "native", marks=pytest.mark.slow),
+    ],
+    ids=lambda one: one[-1] if isinstance(one, tuple) else "",
+)
+def test_what_quantised_inputs_lose_is_told_by_each_command(
+    hil: Hil, tmp_path: Path, command: tuple[str, ...], target: str
+) -> None:
+    (tmp_path / "doubles.pte").write_bytes(doubles())
+    np.save(tmp_path / "x.npy", np.array([[0.25, 0.75, -3.0, 99.0]], np.float32))
+    words = (*command, tmp_path / "doubles.pte", "-t", target, "-i", tmp_path / "x.npy")
+    refused = hil(*words)
+    assert refused.status == CANNOT_TELL and "int8[1, 4] (scale 0.5, zero point 3)" in refused.err
+    assert "--quantize-inputs" in refused.err
+    done = hil(*words, "--quantize-inputs")  # the wheel's ExecuTorch has no kernel of this program's
+    assert done.status == (NO if command == ("compare-runtimes",) else OK), done.err
+    assert f"those of {tmp_path / 'x.npy'}; quantised: 1 of 4 values of its inputs saturate" in done.out
+
+
 def test_floats_for_an_int8_input_are_quantised_where_that_is_asked_for(hil: Hil, tmp_path: Path) -> None:
     (tmp_path / "doubles.pte").write_bytes(doubles())
     np.save(tmp_path / "x.npy", np.array([[0.25, 0.75, -3.0, 99.0]], np.float32))

@@ -40,7 +40,7 @@ def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
     bank = f"  - {{region: psram, size: {sizes['planned']}}}"
     assert "\n  ".join(["memory:", *lines, "banks:", bank]) + "\n" in shown
     assert "inputs       made by a formula, since none are given" in shown
-    assert "depends on   the inputs' values; builtin 6; arm-none-eabi-g++" in shown
+    assert "depends on   the inputs' values; builtin 7; arm-none-eabi-g++" in shown
 
 
 TWO_BANKS = """\

@@ -19,7 +19,7 @@ from cortex_m_hil.lowering.disk_cache import DiskCache
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.targets.runtimes import RUNTIMES
 
 # What these print is not ours: pytest's output, and that of a program with a command line of its own.
 OTHERS = {"dev upstream", "board virtual"}
@@ -61,7 +61,7 @@ def test_targets_say_whether_they_run_here_and_are_hardware(hil: Hil, monkeypatc
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     rows = {row["target"]: row for row in answers(hil("targets", "--json").out)}
     assert list(rows) == list(load_targets())
-    memory = {"program": 8 << 20, "banks": {"psram": 4 << 20}, "method": 256 << 10, "shared": 0}
+    memory = {"program": 8 << 20, "banks": {"psram": 4 << 20}, "method": 256 << 10, "temp": 0, "shared": 0}
     assert rows["m4-qemu"]["memory"] == memory
     shown = {name: [row[key] for key in ("runs_as", "runnable", "hardware")] for name, row in rows.items()}
     assert shown["m4-qemu"] == ["m4-qemu", True, False]

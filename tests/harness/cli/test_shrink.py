@@ -41,6 +41,15 @@ def test_net(hil):
     hil.check(*network(), qtol=1)
 
 
+def test_int8(hil):
+    hil.check(*network(), qtol=1, io="int8")
+
+
+def test_int8_of_wrong_calibration(hil):
+    torch.manual_seed(1)
+    hil.check(torch.nn.Linear(4, 4), (torch.rand(2, 4),), calibration=[(torch.rand(2, 4) * 0.01,)], io="int8")
+
+
 def test_relu(hil):
     hil.check(torch.nn.Linear(4, 4), (torch.rand(2, 4),))
 
@@ -198,6 +207,30 @@ def test_a_failure_of_calibration_is_told_as_one(folder: Path) -> None:
     done = spawn("shrink", "test_net.py::test_of_wrong_calibration", "-t", "native", cwd=folder)
     assert done.status == CANNOT_TELL and "does not fail when it is lowered by itself" in done.err
     assert "→ a part is calibrated with its own inputs, and the test gives calibration=: " in done.err
+
+
+BANKS = """
+targets:
+  native-banks:
+    cpu: host
+    isa: scalar
+    board: native
+    launcher: native
+    memory:
+      regions: {fast: {size: 8K}}
+      banks: [{region: fast, size: 2K}, {region: host, size: 1M}]
+"""
+
+
+@pytest.mark.slow
+def test_a_test_of_int8_inputs_is_cut_down_with_floats_and_on_a_target_with_banks(folder: Path) -> None:
+    (folder / "targets.yaml").write_text(BANKS)
+    done = spawn("shrink", "test_net.py::test_int8", "-t", "native-banks", "--budget", "60", "--json", cwd=folder)
+    found = answer(done.out)
+    assert done.status == NO and (found["operator"], found["cause"]) == ("cortex_m::pad.out", "kernel"), done.err
+    assert "io=" not in (folder / found["fails"]).read_text()
+    told = spawn("shrink", "test_net.py::test_int8_of_wrong_calibration", "-t", "native", cwd=folder)
+    assert told.status == CANNOT_TELL and "→ a part takes and gives floats, and the test has io=" in told.err
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil import errors
+from cortex_m_hil.errors.known_bugs import known_bug
 from paths import REPOSITORY
 
 PACKAGE = REPOSITORY / "harness" / "cortex_m_hil"
@@ -73,4 +74,4 @@ def test_a_known_bug_by_its_number_alone_is_found(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text('"""Of known bug 1."""\nA = "it fails (known bug 2)"\nB = f"{A}: known bug 3"\nC = known_bug(4)\n')
     assert bare_bug_numbers(path) == [2, 3]
-    assert errors.known_bug(4) == "known bug 4 in hil docs known_bugs"
+    assert known_bug(4) == "known bug 4 of ExecuTorch"

@@ -6,10 +6,14 @@ import functools
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from executorch.exir import ExecutorchBackendConfig, to_edge
+from executorch.exir.passes import MemoryPlanningPass
 from torch import nn
 
 import misbehaving
@@ -19,15 +23,19 @@ from cortex_m_hil.diagnose.memory_fit import Fitting
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import ConfigError, OutOfTargetMemory, ProgramRejected, RedzoneViolation
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.lowering import bank_planning
+from cortex_m_hil.lowering import bank_planning, quiet
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte_reader import parse_pte
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.memory import Placed
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.target import Target
-from installed import skip_without_executorch
+from installed import installed_executorch
+from paths import REPOSITORY
+from several_methods import edited
 
 TARGETS_FILE = """\
 targets:
@@ -38,6 +46,8 @@ targets:
     launcher: native
     memory:
       regions: {fast: {size: 8K}}
+      temp: {region: fast, size: 1K}
+      unplanned: host
       banks: [{region: fast, size: 2K}, {region: host, size: 64K}]
   m7-banks:
     cpu: cortex-m7
@@ -77,9 +87,8 @@ SLOW = ("m7-banks", "builtin"), ("m55-banks", "builtin"), ("m4-banks", "executor
 def dut(request: pytest.FixtureRequest, targets: dict[str, Target]) -> Iterator[Dut]:
     name, runtime = request.param
     resolved = resolve(name, targets, runtime=runtime)
-    if runtime == "executorch":
-        skip_without_executorch(resolved.target)
-    with flow.open_dut(resolved) as opened:
+    found = installed_executorch(resolved.target) if runtime == "executorch" else nullcontext()
+    with found, flow.open_dut(resolved) as opened:
         yield opened
 
 
@@ -110,7 +119,7 @@ def test_both_plans_give_the_same_bits_and_each_arena_lies_in_its_bank(dut: Dut,
     assert len(greedy.file.planned_sizes) == 2 and greedy.file.planned_bytes > memory.banks[0].size
     found = flow.run(dut, banked)
     assert [arena.region for arena in found.arenas] == [bank.region for bank in memory.banks]
-    assert [arena.nbytes for arena in found.arenas] == memory.buffers_of_banks(banked.file.planned_sizes)
+    assert [arena.nbytes for arena in found.arenas] == banked.file.bytes_in_banks(memory)
     for arena in found.arenas:
         assert arena.address % 16 == 0
         assert memory.region(arena.region).contains(arena.address, arena.nbytes)
@@ -124,7 +133,7 @@ def test_red_zones_spill_to_the_bank_that_has_room(dut: Dut) -> None:
     program = flow.lower(module(), INPUTS, isa=dut.target.isa, banks=memory.banks, redzones=True)
     assert program.size_without_redzones == lowered(dut.target.isa, *memory.banks).file.planned_bytes
     rooms = [bank.size for bank in memory.banks]
-    taken = memory.buffers_of_banks(program.file.planned_sizes)
+    taken = program.file.bytes_in_banks(memory)
     assert all(0 < nbytes <= room for nbytes, room in zip(taken, rooms, strict=True))
     guarded = flow.run(dut, program, guards=RedZones)
     assert guarded.outputs == flow.run(dut, lowered(dut.target.isa, *memory.banks)).outputs
@@ -176,11 +185,40 @@ def test_absurd_sizes_are_a_typed_refusal_of_the_runner(dut: Dut, sizes: tuple[i
     flow.selftest(dut)
 
 
+def test_absurd_banks_and_methods_without_a_plan_are_typed_refusals_of_host_and_runner(dut: Dut) -> None:
+    seeds = REPOSITORY / "tests" / "fuzz_seeds"
+    banked, methods = (seeds / "banks.pte").read_bytes(), (seeds / "methods.pte").read_bytes()
+
+    def forward(tree: Any) -> Any:
+        return next(plan for plan in tree.execution_plan if plan.name == "forward")
+
+    def bank(number: int) -> bytes:
+        def edit(tree: Any) -> None:
+            for value in forward(tree).values:
+                if getattr(value.val, "allocation_info", None) is not None:
+                    value.val.allocation_info.memory_id = number
+
+        return edited(banked, edit)
+
+    def buffers(pte: bytes, sizes: list[int]) -> bytes:
+        return edited(pte, lambda tree: setattr(forward(tree), "non_const_buffer_sizes", sizes))
+
+    session = dut.session()
+    for data in (*map(bank, (0, 3, (1 << 32) - 1)), buffers(methods, []), buffers(methods, [0]), buffers(banked, [])):
+        with pytest.raises(ProgramRejected, match=r"planned buffer \d+, and the buffers have \["):
+            parse_pte(data)
+        with pytest.raises(ProgramRejected, match=r"planned buffer \d+ does not exist"):
+            session.load(data)
+    with pytest.raises(OutOfTargetMemory):
+        session.load(buffers(banked, [0, 64, 4096] + 100_000 * [0]))
+    flow.selftest(dut)
+
+
 def test_the_poison_reaches_every_bank_and_what_lies_beyond_a_plan_can_be_read(dut: Dut) -> None:
     session = dut.session()
     program = lowered(dut.target.isa, *dut.target.board.memory.banks)
     loaded = session.load(program.pte, file=program.file)
-    session.fill_planned(0xA5)
+    session.fill_arenas(0xA5)
     for number, arena in enumerate(loaded.arenas):
         assert session.read(MemoryRegion.PLANNED, number, arena.nbytes) == b"\xa5" * arena.nbytes
         whole = session.digest(MemoryRegion.BANK, number)
@@ -213,6 +251,47 @@ def test_banks_are_part_of_a_programs_key() -> None:
     assert small.file.planned_sizes != large.file.planned_sizes
 
 
+class Halves(nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.relu(torch.relu(x) + y), torch.relu(y)
+
+
+GIVEN = (torch.arange(50, dtype=torch.float32).reshape(2, 25) - 20, torch.full((2, 25), 3.0))
+
+
+def unplanned(module: nn.Module, given: tuple[torch.Tensor, ...], *, inputs: bool, outputs: bool) -> Program:
+    """Return a program that leaves the memory of inputs or outputs to its caller, with its inputs."""
+    planning = MemoryPlanningPass(alloc_graph_input=not inputs, alloc_graph_output=not outputs)
+    with quiet():
+        edge = to_edge(torch.export.export(module, given))
+        lowered = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
+    program = Program.from_bytes(lowered.buffer, "halves.pte")
+    return replace(program, inputs=tuple(HostTensor.from_array(one.numpy()) for one in given))
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "count"), [(True, True, 4), (True, False, 2), (False, True, 2)])
+def test_inputs_and_outputs_without_a_plan_lie_in_their_bank(dut: Dut, inputs: bool, outputs: bool, count: int) -> None:
+    memory = dut.target.board.memory
+    program = unplanned(Halves(), GIVEN, inputs=inputs, outputs=outputs)
+    assert len(program.file.unplanned) == count and program.file.unplanned_bytes == count * 208  # 200, aligned
+    found = flow.run(dut, program, guards=RedZones)
+    planned, taken = memory.buffers_of_banks(program.file.planned_sizes), [arena.nbytes for arena in found.arenas]
+    planned[memory.unplanned_bank] += count * 208
+    assert taken == planned == program.file.bytes_in_banks(memory)
+    assert [one.array().tolist() for one in found.outputs] == [one.tolist() for one in Halves()(*GIVEN)]
+
+
+@pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
+def test_a_bank_too_small_for_inputs_without_a_plan_is_refused(dut: Dut, linted: bool) -> None:
+    memory = dut.target.board.memory
+    bank = memory.banks[memory.unplanned_bank]
+    program = unplanned(nn.ReLU(), (torch.zeros(bank.size // 4 + 4),), inputs=True, outputs=True)
+    with pytest.raises(OutOfTargetMemory, match=rf"\b{bank.region}\b.*\b{2 * bank.size + 32}\b") as caught:
+        flow.run(dut, program, linted=linted)
+    assert f"bank {bank.region} of at least {2 * bank.size + 32} bytes" in caught.value.hint
+    flow.selftest(dut)
+
+
 class Floats(nn.Module):
     """Operators that the wheel has."""
 
@@ -228,11 +307,17 @@ def test_executorchs_own_runtime_places_buffers_likewise(targets: dict[str, Targ
     assert all(banked.file.planned_sizes[1:]) and len(banked.file.planned_sizes) == 3
     with flow.open_dut(resolve("native-banks", targets, runtime="executorch")) as dut:
         found = flow.run(dut, banked)
-        assert [arena.nbytes for arena in found.arenas] == memory.buffers_of_banks(banked.file.planned_sizes)
+        assert [arena.nbytes for arena in found.arenas] == banked.file.bytes_in_banks(memory)
         room = memory.banks[0].size
         large = resized(banked, 0, room + 16, banked.file.planned_sizes[2])
         with pytest.raises(OutOfTargetMemory, match=f"the planned pool in fast is too small.*{room + 16}"):
             flow.run(dut, large, banked.inputs, linted=False)
+        assert found.stats["temp"].size == 1 << 10
+        for inputs, outputs in ((True, True), (True, False), (False, True)):
+            program = unplanned(Halves(), GIVEN, inputs=inputs, outputs=outputs)
+            ran = flow.run(dut, program)
+            assert [arena.nbytes for arena in ran.arenas] == program.file.bytes_in_banks(memory)
+            assert [one.array().tolist() for one in ran.outputs] == [one.tolist() for one in Halves()(*GIVEN)]
         three = lower(banks=(Placed("a", 512), Placed("b", 1024), Placed("c", 64 << 10)))
         assert len(three.file.planned_sizes) == 4 and three.file.planned_sizes[3]
         with pytest.raises(OutOfTargetMemory, match=r"planned buffer 3\b.* has no bank: .*\b2\b"):

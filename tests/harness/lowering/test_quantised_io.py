@@ -123,22 +123,38 @@ def test_an_input_or_output_that_cannot_be_int8_is_named() -> None:
     assert 'io={"inputs"' in wrong.value.hint
 
 
+class Sum(nn.Module):
+    """Keeps what it is given, in state that is quantised; gives two numbers of it."""
+
+    total: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("total", torch.zeros(1, 4))
+
+    def forward(self, x: Any) -> Any:
+        self.total.copy_(self.total + x)
+        return self.layer(self.total), torch.relu(self.layer(self.total))
+
+
 @pytest.mark.slow
-def test_a_module_with_state_is_refused() -> None:
-    class Sum(nn.Module):
-        total: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-            self.register_buffer("total", torch.zeros(1, 4))
-
-        def forward(self, x: Any) -> Any:
-            self.total.copy_(self.total + x)
-            return self.layer(self.total)
-
-    with pytest.raises(ConfigError, match="of a module with state"):
-        hil.lower(Sum(), (torch.rand(1, 4),), isa=hil.Isa.SCALAR, io="int8")
+def test_a_module_with_state_takes_and_gives_int8(native: hil.OpenTarget) -> None:
+    """ExecuTorch's pass counts the state among the outputs; the constants have the program's own numbers."""
+    torch.manual_seed(0)
+    module, frames = Sum(), [(torch.rand(1, 4),) for _ in range(4)]
+    samples = [(torch.rand(1, 4),) for _ in range(8)]
+    program = native.lower(module, frames[0], calibration=samples, io="int8")
+    assert dtypes(program) == (["int8"], ["int8", "int8"]) and len(program.file.states) == 1
+    assert len(program.constants) == 15
+    assert all(program.output_quantization(number) is not None for number in (0, 1))
+    assert [one.max_quanta for one in native.check(module, frames[0], calibration=samples, io="int8").outputs] == [0, 0]
+    streamed = native.stream(program, [(x.numpy(),) for (x,) in frames], quantize_inputs=True)
+    by = program.output_quantization(1)
+    assert by is not None
+    for (x,), frame in zip(frames, streamed.frames, strict=True):
+        wanted = module(x)[1].detach().numpy()
+        assert np.abs((frame.outputs[1].array().astype(float) - by.zero_point) * by.scale - wanted).max() < 4 * by.scale
 
 
 # --- references ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.maintainers.mutation import executorch_tree as source_tree
 from cortex_m_hil.maintainers.mutation.executorch_tree import SourceTree
-from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.targets import executorch_prefix
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.target import ExecutorchInstall, Target
@@ -59,7 +59,7 @@ def with_install(tmp_path: Path, **more: object) -> Target:
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv(executorch_install.VARIABLE, raising=False)
+    monkeypatch.delenv(executorch_prefix.VARIABLE, raising=False)
     monkeypatch.setattr(source_tree, "BuildTree", Runner)
     folder = tmp_path / "checkouts"
     for name, text in {"a.c": "a\n", "b.c": "b\n", "build/CMakeCache.txt": "", ".git/HEAD": ""}.items():
@@ -113,6 +113,6 @@ def test_what_cannot_be_built_is_told(source: Path, tmp_path: Path, more: dict[s
 def test_a_prefix_that_the_variable_names_is_not_built(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(executorch_install.VARIABLE, str(tmp_path))
-    with pytest.raises(ConfigError, match=f"{executorch_install.VARIABLE} names a prefix"):
+    monkeypatch.setenv(executorch_prefix.VARIABLE, str(tmp_path))
+    with pytest.raises(ConfigError, match=f"{executorch_prefix.VARIABLE} is set"):
         SourceTree(with_install(tmp_path, source=source, build=BUILD), tmp_path / "work")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cortex_m_hil as hil
-from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.errors import ConfigError, ProgramRejected
+from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from paths import REPOSITORY
 from quantised_io import GIVEN, TAKEN, doubles
 
@@ -65,6 +68,7 @@ def test_constants_without_a_method_are_about_forward() -> None:
         ("scale", 1e-60, "NAMEscale is 1e-60, and has"),
         ("scale", 1, "NAMEscale is 1, and has to be a float"),
         ("scale", (0.5,), "NAMEscale is tuple, and has to be a float"),
+        ("scale", hil.HostTensor.from_array(np.ones((1,), np.float32)), "NAMEscale is HostTensor, and has"),
         ("zp", 128, "NAMEzp is 128, and the range is"),
         ("zp", -(1 << 62), "NAMEzp is -4611686018427387904, and the range is"),
         ("zp", 3.0, "NAMEzp is 3.0, and has to be an integer"),
@@ -91,3 +95,20 @@ def test_constants_of_a_float_input_are_its_users_own() -> None:
     program = hil.Program.from_bytes((SEEDS / "linear.pte").read_bytes())
     file = replace(program.file, constants={"input0_scale": -1.0})
     assert hil.Program.from_file(file).input_quantization(0) is None
+
+
+def test_mutants_of_the_constants_are_rejected_or_are_quantisations() -> None:
+    read = rejected = 0
+    for mutant in islice(mutants((SEEDS / "int8.pte").read_bytes(), 20261127), 1500):
+        try:
+            program = hil.Program.from_bytes(mutant.data, "mutant.pte")
+            found = [program.input_quantization(number) for number in range(len(program.file.inputs))]
+            found += [program.output_quantization(number) for number in range(len(program.file.outputs))]
+        except (ProgramRejected, ConfigError) as error:
+            assert len(str(error)) < 1000
+            rejected += "input0_" in error.message or "output0_" in error.message
+            continue
+        read += 1
+        for one in filter(None, found):
+            assert 0 < one.scale < math.inf and one.qmin <= one.zero_point <= one.qmax
+    assert read > 100 and rejected > 20

@@ -17,6 +17,7 @@ from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.runner import executorch_checkout, executorch_install
 from cortex_m_hil.runner.executorch_build import BuildRequest, install_prefix, selected_prefixes
+from cortex_m_hil.targets import executorch_prefix
 from cortex_m_hil.targets.load import load_targets
 
 CMAKE = """
@@ -79,7 +80,7 @@ def git(folder: Path, *words: str) -> str:
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With `third-party/json`, a submodule that is not initialised."""
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv(executorch_install.VARIABLE, raising=False)
+    monkeypatch.delenv(executorch_prefix.VARIABLE, raising=False)
     library = tmp_path / "json"
     library.mkdir()
     (library / "CMakeLists.txt").write_text("")
@@ -110,7 +111,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:
+    with pytest.raises(ConfigError, match="no ExecuTorch is installed for cortex-m0") as caught:
         executorch_install.find_prefix(M0, tmp_path / "cache")
     assert "hil executorch install --cpu cortex-m0plus" in caught.value.hint
     told: list[str] = []
@@ -133,7 +134,7 @@ def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     other = install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=link)
     assert link.resolve() == other.directory != used.directory
     assert [one.directory for one in selected_prefixes()] == [used.directory]
-    monkeypatch.setenv(executorch_install.VARIABLE, str(link))
+    monkeypatch.setenv(executorch_prefix.VARIABLE, str(link))
     assert executorch_install.find_prefix(M0, tmp_path / "cache").directory.resolve() == other.directory
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is there, and is no link"):
@@ -181,7 +182,7 @@ def test_a_prefix_of_the_other_kind_that_is_named_is_refused(
     counts: bool, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = install_prefix(BuildRequest(checkout, "cortex-m0plus", coverage=not counts))
-    monkeypatch.setenv(executorch_install.VARIABLE, str(named.directory))
+    monkeypatch.setenv(executorch_prefix.VARIABLE, str(named.directory))
     with pytest.raises(ConfigError, match=r"its kernels count (no )?coverage") as caught:
         executorch_install.find_prefix(M0, tmp_path / "cache", counts)
     assert ("--cpu cortex-m0plus --coverage;" in caught.value.hint) == counts

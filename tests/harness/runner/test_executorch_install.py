@@ -46,6 +46,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.links.protocol import MemoryRegion, PayloadReader, Request
+from cortex_m_hil.targets import executorch_prefix
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -53,13 +54,9 @@ from cortex_m_hil.targets.target import ExecutorchInstall, Target
 from dim_orders import Form, relaid
 from networks import Apply
 from portable_operators import BY_TORCH_ALONE, FAMILIES, NOT_IN_FORM, REFUSED, Compared, agree
+from prefixes import FLAGS, make_prefix
 
 TARGETS = load_targets()
-FLAGS = {
-    "m0-qemu": ["-mcpu=cortex-m0"],
-    "m4-qemu": ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
-    "m55-qemu": ["-mcpu=cortex-m55", "-mfloat-abi=hard"],
-}
 CPUS = {"m0-qemu": "cortex-m0", "m4-qemu": "cortex-m4", "m55-qemu": "cortex-m55"}
 
 
@@ -467,43 +464,28 @@ def test_log_lines_are_formatted_as_the_hosts_library_would(tmp_path: Path) -> N
 # --- prefixes ------------------------------------------------------------------------------------------------
 
 
-def install(folder: Path, flags: list[str], identifier: str = "ET12") -> Path:
-    """What an installed ExecuTorch looks like from outside: one object of that CPU, with the schema's name in it."""
-    library = folder / "lib"
-    (library / "cmake" / "ExecuTorch").mkdir(parents=True)
-    (library / "cmake" / "ExecuTorch" / "executorch-config.cmake").touch()
-    source = folder / "program.c"
-    source.write_text(f'const char identifier[] = "{identifier}"; float twice(float x) {{ return x + x; }}\n')
-    subprocess.run(
-        ["arm-none-eabi-gcc", "-mthumb", *flags, "-c", str(source), "-o", str(folder / "program.o")], check=True
-    )
-    for name in ("executorch_core", "cortex_m_ops_lib"):
-        subprocess.run(["arm-none-eabi-ar", "rc", str(library / f"lib{name}.a"), str(folder / "program.o")], check=True)
-    return folder
-
-
 def with_install(name: str, path: str, **more: Any) -> Target:
     return dataclasses.replace(TARGETS[name], executorch=ExecutorchInstall(path, "targets.yaml:3", **more))
 
 
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(executorch_install.VARIABLE, raising=False)
+    monkeypatch.delenv(executorch_prefix.VARIABLE, raising=False)
 
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_a_prefix_for_this_cpu_is_taken(name: str, tmp_path: Path) -> None:
-    folder = install(tmp_path / CPUS[name], FLAGS[name])
+    folder = make_prefix(tmp_path / CPUS[name], FLAGS[name])
     found = executorch_install.find_prefix(with_install(name, f"{tmp_path}/{{cpu}}"), tmp_path / "cache")
     assert found.directory == folder
     assert found.digest[:8] in found.version
 
 
 def test_a_prefix_for_the_m0plus_is_taken_for_the_m0(tmp_path: Path) -> None:
-    install(tmp_path / "cortex-m0plus", ["-mcpu=cortex-m0plus"])
+    make_prefix(tmp_path / "cortex-m0plus", ["-mcpu=cortex-m0plus"])
     target = with_install("m0-qemu", f"{tmp_path}/{{cpu}}")
     assert executorch_install.find_prefix(target, tmp_path / "cache").directory.name == "cortex-m0plus"
-    install(tmp_path / "cortex-m0", ["-mcpu=cortex-m0"])
+    make_prefix(tmp_path / "cortex-m0", ["-mcpu=cortex-m0"])
     assert executorch_install.find_prefix(target, tmp_path / "cache").directory.name == "cortex-m0"
 
 
@@ -521,20 +503,20 @@ def test_a_prefix_for_the_m0plus_is_taken_for_the_m0(tmp_path: Path) -> None:
     ],
 )
 def test_a_prefix_for_another_cpu_is_refused(built_for: str, wants: str, said: str, tmp_path: Path) -> None:
-    install(tmp_path / "prefix", FLAGS[built_for])
+    make_prefix(tmp_path / "prefix", FLAGS[built_for])
     with pytest.raises(ConfigError, match="TARGET_CPU=") as caught:
         executorch_install.find_prefix(with_install(wants, str(tmp_path / "prefix")), tmp_path)
     assert said in caught.value.message
 
 
 def test_a_soft_float_prefix_is_refused(tmp_path: Path) -> None:
-    install(tmp_path / "prefix", ["-mcpu=cortex-m4", "-mfloat-abi=soft"])
+    make_prefix(tmp_path / "prefix", ["-mcpu=cortex-m4", "-mfloat-abi=soft"])
     with pytest.raises(ConfigError, match=r"are for armv7e-m\+dsp"):
         executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_prefix_of_the_host_is_refused(tmp_path: Path) -> None:
-    install(tmp_path / "prefix", FLAGS["m4-qemu"])
+    make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"])
     core = tmp_path / "prefix" / "lib" / "libexecutorch_core.a"
     core.unlink()
     source = tmp_path / "x.c"
@@ -546,14 +528,14 @@ def test_a_prefix_of_the_host_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_prefix_without_cortex_m_operators_is_refused(tmp_path: Path) -> None:
-    install(tmp_path / "prefix", FLAGS["m4-qemu"])
+    make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"])
     (tmp_path / "prefix" / "lib" / "libcortex_m_ops_lib.a").unlink()
     with pytest.raises(ConfigError, match="without the Cortex-M operators"):
         executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_prefix_of_another_schema_is_refused(tmp_path: Path) -> None:
-    install(tmp_path / "prefix", FLAGS["m4-qemu"], identifier="ET11")
+    make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"], identifier="ET11")
     with pytest.raises(ConfigError, match="another schema than ET12"):
         executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
@@ -561,14 +543,14 @@ def test_a_prefix_of_another_schema_is_refused(tmp_path: Path) -> None:
 def test_a_missing_executorch_install_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
         executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path)), tmp_path)
-    with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:
+    with pytest.raises(ConfigError, match="no ExecuTorch is installed for cortex-m4") as caught:
         executorch_install.find_prefix(TARGETS["m4-qemu"], tmp_path)
-    assert executorch_install.VARIABLE in caught.value.hint
+    assert executorch_prefix.VARIABLE in caught.value.hint
 
 
 def test_the_variable_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path / "cortex-m4", FLAGS["m4-qemu"])
-    monkeypatch.setenv(executorch_install.VARIABLE, f"{tmp_path}/{{cpu}}")
+    make_prefix(tmp_path / "cortex-m4", FLAGS["m4-qemu"])
+    monkeypatch.setenv(executorch_prefix.VARIABLE, f"{tmp_path}/{{cpu}}")
     assert (
         executorch_install.find_prefix(with_install("m4-qemu", "/nowhere"), tmp_path).directory
         == tmp_path / "cortex-m4"
@@ -576,7 +558,7 @@ def test_the_variable_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_registry_that_the_prefix_does_not_have(tmp_path: Path) -> None:
-    install(tmp_path / "prefix", FLAGS["m4-qemu"])
+    make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"])
     target = with_install("m4-qemu", str(tmp_path / "prefix"), libraries=("portable_ops_lib",))
     with pytest.raises(ConfigError, match="no libportable_ops_lib") as caught:
         executorch_install.find_prefix(target, tmp_path)
@@ -584,7 +566,7 @@ def test_a_registry_that_the_prefix_does_not_have(tmp_path: Path) -> None:
 
 
 def test_what_is_installed_is_in_its_version(tmp_path: Path) -> None:
-    install(tmp_path / "prefix", FLAGS["m4-qemu"])
+    make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"])
     target = with_install("m4-qemu", str(tmp_path / "prefix"))
     before = executorch_install.find_prefix(target, tmp_path)
     (tmp_path / "prefix" / "lib" / "libcmsis-nn.a").write_bytes(b"another kernel")
@@ -611,7 +593,7 @@ def built(tmp_path: Path, source: Path, command: str) -> Target:
 
 
 def test_a_build_runs_when_the_source_is_newer_and_only_then(tmp_path: Path, source: Path) -> None:
-    ready = install(tmp_path / "ready", FLAGS["m4-qemu"])
+    ready = make_prefix(tmp_path / "ready", FLAGS["m4-qemu"])
     command = f'echo "$HIL_CPU $HIL_SOURCE" >> calls; mkdir -p "$HIL_PREFIX"; cp -rp {ready}/. "$HIL_PREFIX"'
     target = built(tmp_path, source, command)
     calls = tmp_path / "calls"
@@ -647,7 +629,7 @@ def test_a_build_that_another_process_does_not_finish_is_told(
 
 
 def test_what_a_build_writes_into_the_source_does_not_make_the_prefix_old(tmp_path: Path, source: Path) -> None:
-    ready = install(tmp_path / "ready", FLAGS["m4-qemu"])
+    ready = make_prefix(tmp_path / "ready", FLAGS["m4-qemu"])
     command = (
         "echo again >> calls; mkdir -p source/out; touch source/out/CMakeCache.txt source/out/made.cpp;"
         f' mkdir -p "$HIL_PREFIX"; cp -rp {ready}/. "$HIL_PREFIX"'

@@ -50,8 +50,7 @@ def test_the_compiler_makes_what_the_handshake_will_be_held_against(
 ) -> None:
     """Or it is too old, and says so: then its version is what the table asks for."""
     macros = f"-DHIL_ISA_{isa.value}=1"
-    source = '#include "platform/isa.h"\nconst char *architecture = HIL_ARCHITECTURE HIL_ARCHITECTURE_FP '
-    source += "HIL_ARCHITECTURE_DSP HIL_ARCHITECTURE_MVE;\n"
+    source = '#include "target_library/isa.h"\nconst char *architecture = HIL_ARCHITECTURE;\n'
     command = [
         "arm-none-eabi-g++",
         *flags(cpu, isa, fpu, tmp_path),

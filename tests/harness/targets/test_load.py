@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.runner.launchers.fvp import FvpLauncher
 from cortex_m_hil.runner.launchers.native import NativeLauncher
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
@@ -301,6 +302,9 @@ WRONG_MEMORY = [
     ("512K}\n", "512K}\n  shared: 600K\n", 13, "memory.shared: smaller than the program", ""),
     ("512K}\n", "512K}\n  resident: ram\n", 13, "memory.resident: ram holds data only", ""),
     ("512K}\n", "512K}\n  resident: flash\n", 13, "memory.resident: more lies in flash", ""),
+    ("512K}\n", "512K}\n  temp: {region: flash, size: 1K}\n", 13, "memory.temp: flash holds code only", "board.yaml:3"),
+    ("512K}\n", "512K}\n  temp: {region: fast, size: 129K}\n", 13, "fast has 128K", "temp 129K are to lie there"),
+    ("512K}\n", "512K}\n  unplanned: fast\n", 13, "memory.unplanned: no bank lies in 'fast'", "known: ram"),
 ]
 """What is changed in GOOD_BOARD, and what is then wrong."""
 
@@ -337,6 +341,8 @@ targets:
     memory:
       regions: {fast: {size: 256K}}
       method: {size: 16K}
+      temp: {region: fast, size: 1K}
+      unplanned: ram
       banks:
         - {region: fast, size: 192K}
         - {region: ram, size: 512K}
@@ -349,6 +355,7 @@ def test_a_target_overrides_the_memory_of_its_board_key_by_key(tmp_path: Path) -
     memory = load(tmp_path, OVERRIDES).board.memory
     assert memory.banks == (Placed("fast", 192 << 10), Placed("ram", 512 << 10))
     assert (memory.method, memory.region("fast").size) == (Placed("ram", 16 << 10), 256 << 10)
+    assert (memory.temp, memory.unplanned_bank, GOOD.temp) == (Placed("fast", 1 << 10), 1, None)
     assert (memory.program, memory.stack, memory.code) == (GOOD.program, GOOD.stack, GOOD.code)
     places = {key: Path(place).name for key, place in memory.places.items()}
     assert (places["method"], places["program"], places["regions.fast"]) == (
@@ -356,15 +363,25 @@ def test_a_target_overrides_the_memory_of_its_board_key_by_key(tmp_path: Path) -
     )  # fmt: skip
 
 
+def test_with_a_small_memory_for_programs_larger_ones_are_executed_from_flash() -> None:
+    """As in a product, whose program is part of its image; the self-test's fits."""
+    memory = load_board(BOARDS / "stm32f4").memory
+    small = memory.resized(program=4 << 10)
+    assert not memory.keeps_in_flash(8000, 1000) and small.keeps_in_flash(8000, 1000)
+    assert (small.bank_rooms(8000), small.program_room) == ([small.planned], 256 << 10)
+    assert all(not small.keeps_in_flash(len(known_answer(isa).program), 0) for isa in Isa)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place", "message"),
     [
         ("size: 16K", "size: 16Q", "targets.yaml:8", "'16Q' is not a size"),
         ("size: 16K", "siez: 16K", "targets.yaml:8", "unknown key 'siez'"),
-        ("size: 256K", "size: 128K", "targets.yaml:9", "fast has 128K"),
+        ("size: 256K", "size: 128K", "targets.yaml:11", "fast has 128K"),
         ("{fast: {size: 256K}}", "{fsat: {size: 256K}}", "targets.yaml:7", "regions.fsat: has no address"),
         ("size: 512K", "size: 1M", "board.yaml:9", "ram has 2M"),
         ("{size: 16K}", "5", "targets.yaml:8", "a mapping"),
+        ("region: ram", "region: fast", "targets.yaml:13", "fast is the region of two banks"),  # the board has one
     ],
 )
 def test_an_override_that_is_wrong_is_told_where_it_stands(

@@ -1,8 +1,8 @@
 """Bugs of ExecuTorch's Cortex-M backend and of CMSIS-NN, and how this harness catches each.
 
 A row is added to `THREADS` (what upstream's threads tell of) or to `FOUND_HERE` (what this project found, with
-a number of known_bugs/found_bugs.py). Then `python ci/known_bugs_table.py` makes docs/known_bugs.md anew. All that is
-shown here is run by tests/nightly/test_known_bugs.py, and what costs least by tests/harness/test_known_bugs.py.
+a number of `cortex_m_hil.errors.known_bugs`). Then `python ci/known_bugs_table.py` makes docs/known_bugs.md anew.
+All that is shown here is run by tests/nightly/test_known_bugs.py, what costs least by tests/harness/test_known_bugs.py.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
+from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 from known_bugs.modules import (
+    behind_a_sigmoid,
     biased_layer,
     clamped,
     doubled,
@@ -42,6 +44,7 @@ from known_bugs.modules import (
     gate,
     grouped,
     hard_sigmoid,
+    nearly_all_bias,
     ordinary,
     ramp,
     sample,
@@ -80,9 +83,9 @@ class KnownBug:
     """A bug of ExecuTorch or CMSIS-NN, and the ways in which it is shown to be caught.
 
     Attributes:
-        upstream: issues and pull requests, and `known bug N` with the number in known_bugs/found_bugs.py.
+        upstream: issues and pull requests, and `known bug N` with the number in `cortex_m_hil.errors.known_bugs`.
         symptom: what a user sees; docs/known_bugs.md has it of bugs without a number only, since
-            known_bugs/found_bugs.py describes the others at greater length.
+            `KNOWN_BUGS` describes the others at greater length.
         shown: programs that show the bug.
         shown_by: ids of other tests that show the bug.
         why_not: why nothing shows it.
@@ -94,6 +97,12 @@ class KnownBug:
     shown: tuple[Shown, ...] = ()
     shown_by: tuple[str, ...] = ()
     why_not: str = ""
+
+
+def numbered(number: int) -> tuple[str, tuple[str, ...]]:
+    """Return name and references of a row of the package's table of known bugs."""
+    known = KNOWN_BUGS[number]
+    return known.name, (*known.issues, f"known bug {number}")
 
 
 # --- what is done to programs, and to ExecuTorch -------------------------------------------------------------------
@@ -282,8 +291,7 @@ THREADS: Final = (
         ),
     ),
     KnownBug(
-        "scratch of a transposed convolution overrun",
-        ("pytorch/executorch#22720", "ARM-software/CMSIS-NN#243", "known bug 1"),
+        *numbered(1),
         "272 bytes are planned and 288 used, as CMSIS-NN's size function takes the wrong stride; in the 1.5.1 wheel",
         (
             Shown(
@@ -296,8 +304,7 @@ THREADS: Final = (
          "::test_the_scratch_overflow_of_transposed_convolutions_is_found",),
     ),
     KnownBug(
-        "rows of a transposed convolution never written",
-        ("ARM-software/CMSIS-NN#230", "ARM-software/CMSIS-NN#233", "known bug 2"),
+        *numbered(2),
         "a vertical padding that is no multiple of the stride: rows are left out, and those after them are wrong",
         (
             Shown(
@@ -327,8 +334,7 @@ THREADS: Final = (
         ),
     ),
     KnownBug(
-        "grouped convolution without a bias",
-        ("pytorch/executorch#21825", "known bug 9"),
+        *numbered(9),
         "CMSIS-NN advances the null pointer to the biases by a group: channels are pinned at the largest value",
         (
             Shown(
@@ -463,8 +469,7 @@ HALVES: Final = Setup(clamped, change=halfway_inputs)
 
 FOUND_HERE: Final = (
     KnownBug(
-        "rounding of quantize_per_tensor on MVE",
-        ("known bug 3",),
+        *numbered(3),
         "its MVE form multiplies and adds in one rounding: another quantum for values in the middle",
         (
             Shown(
@@ -475,8 +480,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "large inputs wrap around in quantize_per_tensor on MVE",
-        ("known bug 4",),
+        *numbered(4),
         "its MVE form narrows to 16 bits before it clamps: a large positive input becomes the smallest value",
         (
             Shown(
@@ -494,8 +498,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "broadcast floats in channels-last order",
-        ("known bug 5",),
+        *numbered(5),
         "portable operators that broadcast write a channels-last output in contiguous order",
         (
             Shown(
@@ -517,8 +520,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "max pooling with indices refuses a single channel",
-        ("known bug 6",),
+        *numbered(6),
         "its exporter derives dim order 0, 2, 1, 3 for a single channel, and its kernel refuses that",
         (
             Shown(
@@ -542,8 +544,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "minimum and transpose of channels-last tensors",
-        ("known bug 7",),
+        *numbered(7),
         "they compute as if their tensors were contiguous",
         (
             Shown(
@@ -564,15 +565,13 @@ FOUND_HERE: Final = (
         ("tests/targets/test_operators.py::test_not_contiguous_is_caught_without_lint",),
     ),
     KnownBug(
-        "garbled messages",
-        ("known bug 8",),
+        *numbered(8),
         "%zu is not formatted by Debian's newlib, and %s after it takes a number for an address",
         shown_by=("tests/harness/runner/test_executorch_install.py"
                   "::test_log_lines_are_formatted_as_the_hosts_library_would",),
     ),
     KnownBug(
-        "scratch of a depthwise convolution that is refused",
-        ("known bug 10",),
+        *numbered(10),
         "80 bytes are planned, and the operator wants 16: one input channel and a 1×1 kernel, on MVE",
         (
             Shown(
@@ -584,14 +583,12 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "operators of ATen on int8 behind a table",
-        ("known bug 11",),
+        *numbered(11),
         "minimum, maximum and permute are not replaced in a network with a hardswish; they are right all the same",
         shown_by=("tests/targets/test_operators.py::test_other",),
     ),
     KnownBug(
-        "convolution on integers without their scales",
-        ("known bug 12",),
+        *numbered(12),
         "aten::convolution stays on int8 where a clamp comes before a concatenation, and computes without scales",
         (
             Shown(
@@ -612,8 +609,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "minimum of int8 and float32",
-        ("known bug 13",),
+        *numbered(13),
         "torch.minimum(x, constant) becomes a cortex_m::minimum whose second operand is float",
         (
             Shown(
@@ -625,8 +621,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "hard sigmoid that stays below a half",
-        ("known bug 14",),
+        *numbered(14),
         "the fused layer would need a zero point beyond the range; the pass clamps it",
         (
             Shown(
@@ -639,8 +634,7 @@ FOUND_HERE: Final = (
          "::test_a_hard_sigmoid_of_less_than_a_half_is_lowered_wrongly_and_caught",),
     ),
     KnownBug(
-        "bias beyond int32",
-        ("known bug 15",),
+        *numbered(15),
         "a layer that got nothing but zeros in calibration loses its bias",
         (
             Shown(
@@ -652,8 +646,7 @@ FOUND_HERE: Final = (
         ("tests/harness/lowering/test_rounding.py::test_a_bias_beyond_int32_is_caught",),
     ),
     KnownBug(
-        "clamp of integers without their zero point",
-        ("known bug 16",),
+        *numbered(16),
         "a relu behind another relu stays aten::relu on int8",
         (
             Shown(
@@ -671,30 +664,26 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "a pool without a stride does not lower",
-        ("known bug 17",),
+        *numbered(17),
         "functional pools with padding, whose stride is left out",
         (),
         ("tests/harness/lowering/test_lowering.py::test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch",),
     ),
     KnownBug(
-        "an image of one pixel is padded in another order",
-        ("known bug 18",),
+        *numbered(18),
         "in the explicit layout it is planned channels-last, and read as contiguous",
         (),
         ("tests/harness/maintainers/test_known_defects.py"
          "::test_an_image_of_one_pixel_is_padded_in_another_order_in_the_explicit_layout",),
     ),
     KnownBug(
-        "an average pool has too many rows",
-        ("known bug 19",),
+        *numbered(19),
         "where it rounds its size up and counts its padding",
         (),
         ("tests/harness/maintainers/test_known_defects.py::test_a_pool_that_rounds_up_and_counts_its_padding_has_too_many_rows",),
     ),
     KnownBug(
-        "a zero point beyond 16 bits, on DSP",
-        ("known bug 20",),
+        *numbered(20),
         "of a hardswish behind a layer with tiny outputs",
         (
             Shown(
@@ -706,8 +695,7 @@ FOUND_HERE: Final = (
         ("tests/harness/maintainers/test_known_defects.py::test_a_hardswish_of_tiny_values_is_refused_on_dsp_alone",),
     ),
     KnownBug(
-        "a transposed convolution writes behind its output",
-        ("known bug 21",),
+        *numbered(21),
         "as many rows as its stride and padding have more than its kernel",
         (
             Shown(
@@ -718,8 +706,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "channels-last tensors are joined as if they were contiguous",
-        ("known bug 22",),
+        *numbered(22),
         "by cat, along any dimension but the first",
         (
             Shown(
@@ -731,8 +718,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "a view in another order",
-        ("known bug 24",),
+        *numbered(24),
         "a view of a channels-last tensor is made without a copy: pixel and channel shuffles give other numbers",
         (
             Shown(
@@ -753,8 +739,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "a division that rounds down gives no whole number, and an infinity for 0 / 0",
-        ("known bug 25",),
+        *numbered(25),
         "its kernel does not round the quotient (4.6 // 0.3 is below 15); by zero it takes the dividend's sign",
         (
             Shown(
@@ -768,8 +753,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "a remainder of integers has the dividend's sign",
-        ("known bug 30",),
+        *numbered(30),
         "its kernel takes C's `%`: -7 % 4 is -3, and 1 in torch; of floats it is right",
         (
             Shown(
@@ -783,22 +767,33 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "a bias that no int32 holds",
-        ("known bug 34",),
+        *numbered(34),
         "of a layer whose input has next to no range: it is cut off, and sums leave int32",
-        (),
+        (
+            Shown(
+                How.FORESEEN, "a layer with a bias, on ordinary inputs and on a millionth of them",
+                replace(FILE_ONLY, network=sample(nearly_all_bias, (3, 8))),
+                replace(FILE_ONLY, network=sample(nearly_all_bias, (3, 8), scale=1e-6)),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "quantized_linear"),
+            ),
+        ),
         ("tests/harness/maintainers/test_known_defects.py::test_a_bias_that_is_cut_off_makes_sums_leave_int32",),
     ),
     KnownBug(
-        "the largest of no pixel",
-        ("known bug 35",),
+        *numbered(35),
         "a dilated max pool with a window in the padding alone gives 0 there",
-        (),
+        (
+            Shown(
+                How.FORESEEN, "a pool whose window has a pixel, and one without",
+                module(lambda: nn.MaxPool2d(2, 1, 1, dilation=3), (1, 2, 5, 5)),
+                module(lambda: nn.MaxPool2d(2, 1, 1, dilation=6), (1, 2, 5, 5)),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "max_pool2d_with_indices"),
+            ),
+        ),
         ("tests/harness/checks/test_lint.py::test_a_pool_with_a_window_in_the_padding_alone_is_refused",),
     ),
     KnownBug(
-        "channels-last tensors are taken for contiguous ones",
-        ("known bug 36",),
+        *numbered(36),
         "by flip, pads, unsqueeze and others, also of floats: their kernels go by the sizes alone",
         (
             Shown(
@@ -807,22 +802,33 @@ FOUND_HERE: Final = (
                 module(lambda: Apply(lambda x: x.flip(2)), (2, 3, 4, 5), setup=HOST_EXECUTORCH, quantize=False),
                 ("native",), mismatch("flip", FindingKind.QUANTIZED),
             ),
+            Shown(
+                How.FORESEEN, "the same program",
+                module(lambda: Apply(torch.neg), (2, 3, 4, 5), quantize=False),
+                module(lambda: Apply(lambda x: x.flip(2)), (2, 3, 4, 5), quantize=False),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "flip"),
+            ),
         ),
         ("tests/harness/checks/test_lint.py::test_what_a_runtime_gets_wrong",),
     ),
     KnownBug(
-        "a softmax of channels-last images writes outside of them",
-        ("known bug 37",),
+        *numbered(37),
         "over height or width its kernel takes the channels for a part of what lies outside the dimension",
-        (),
+        (
+            Shown(
+                How.FORESEEN, "over the width of an image, in each layout",
+                module(lambda: nn.Softmax(3), (2, 3, 4, 5), quantize=False, layout="explicit"),
+                module(lambda: nn.Softmax(3), (2, 3, 4, 5), quantize=False),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "_softmax"),
+            ),
+        ),
         (
             "tests/harness/runner/test_executorch_install.py"
             "::test_a_softmax_of_channels_last_images_writes_outside_of_them",
         ),
     ),
     KnownBug(
-        "a copy of an image with one channel is refused",
-        ("known bug 38",),
+        *numbered(38),
         "the compiler asks for channels-last, and plans the tensor in another dim order of the same bytes",
         (
             Shown(
@@ -831,11 +837,16 @@ FOUND_HERE: Final = (
                 module(lambda: Apply(torch.clone), (2, 1, 4, 5), setup=HOST_EXECUTORCH, quantize=False),
                 ("native",), Caught(ProgramRejected, None, "_clone_dim_order"),
             ),
+            Shown(
+                How.FORESEEN, "the same program",
+                module(lambda: Apply(torch.clone), (2, 2, 4, 5), quantize=False),
+                module(lambda: Apply(torch.clone), (2, 1, 4, 5), quantize=False),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "_clone_dim_order"),
+            ),
         ),
     ),
     KnownBug(
-        "rows that CMSIS-NN convolves wrongly on MVE",
-        ("known bug 39",),
+        *numbered(39),
         "images of one row: a column that no window reaches, a padding wider than the stride, or one above and below",
         (
             Shown(
@@ -848,8 +859,7 @@ FOUND_HERE: Final = (
         ("tests/nightly/test_convolutions_of_a_row.py::test_lint_foresees_what_a_target_gets_wrong",),
     ),
     KnownBug(
-        "the largest of a dimension aborts",
-        ("known bug 26",),
+        *numbered(26),
         "a pass makes `amax` of `torch.max(x, dim)[0]`, with a number where the kernel takes a list",
         (
             Shown(
@@ -867,8 +877,7 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "normalisations of what is far from zero",
-        ("known bug 29",),
+        *numbered(29),
         "layer and group norm take the variance as a difference of squares: far from zero nothing is left of it",
         (
             Shown(
@@ -881,22 +890,19 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "sums of index_put without scales",
-        ("known bug 28",),
+        *numbered(28),
         "with accumulate=True it adds quantised integers as they are",
         (),
         ("tests/harness/checks/test_lint.py::test_calls_that_a_runtime_does_not_take",),
     ),
     KnownBug(
-        "a product of a layer and of anything else does not lower",
-        ("known bug 27",),
+        *numbered(27),
         "a layer with a bias counts as int32 until it is replaced, the other side of `bmm` as int8",
         (),
         ("tests/nightly/test_portable_operators.py::test_ordinary_models",),
     ),
     KnownBug(
-        "circular padding of integers gives floats",
-        ("known bug 31",),
+        *numbered(31),
         "quantised values are copied into a float tensor, of which the operator behind it takes the bytes",
         (
             Shown(
@@ -913,22 +919,19 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "quantised kernels that do not resize",
-        ("known bug 32",),
+        *numbered(32),
         "inputs smaller than a dynamic shape's upper bounds: outputs keep the bounds, with what was there in the rest",
         (),
         ("tests/nightly/test_dynamic_shapes.py::test_a_quantised_kernel_that_does_not_resize_is_named",),
     ),
     KnownBug(
-        "a dynamic convolution is lowered for the example's size",
-        ("known bug 33",),
+        *numbered(33),
         "asking for the bytes of its scratch fixes the dimension; the file says all the same that its input is dynamic",
         (),
         ("tests/harness/lowering/test_dynamic_shapes.py::test_the_scratch_of_a_convolution_fixes_the_batch",),
     ),
     KnownBug(
-        "branches of a quantised module compute on integers",
-        ("known bug 41",),
+        *numbered(41),
         "what goes into `torch.cond` is quantised, and in its branches ATen's operators take it without scales",
         (
             Shown(
@@ -939,15 +942,37 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
-        "what is computed without gradients stays in float",
-        ("known bug 40",),
+        *numbered(40),
         "a `forward` under `torch.no_grad()` is a graph inside the export's: the quantiser sees the outer one alone",
         (),
         ("tests/harness/lowering/test_modes.py::test_what_executorchs_quantiser_does_not_see",),
     ),
     KnownBug(
-        "bundled inputs in another layout",
-        ("known bug 23",),
+        *numbered(42),
+        "a hardswish behind a sigmoid leaves aten::minimum of an image and of one number, whose dim orders differ",
+        (
+            Shown(
+                How.FORESEEN, "a convolution with a relu6 there, and with a hardswish",
+                module(lambda: behind_a_sigmoid(nn.ReLU6), (1, 3, 8, 8)),
+                module(lambda: behind_a_sigmoid(nn.Hardswish), (1, 3, 8, 8)),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "minimum"),
+            ),
+        ),
+    ),
+    KnownBug(
+        *numbered(43),
+        "its weight has one channel, whose dim order the exporter derives as 0, 2, 1, 3",
+        (
+            Shown(
+                How.FORESEEN, "of one group, and of one for each channel",
+                module(lambda: nn.Conv2d(2, 4, 2), (2, 2, 4, 6), quantize=False),
+                module(lambda: nn.Conv2d(2, 4, 2, groups=2), (2, 2, 4, 6), quantize=False),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "convolution"),
+            ),
+        ),
+    ),
+    KnownBug(
+        *numbered(23),
         "inputs of a `.bpte` are written contiguous, and the runtime copies their bytes into channels-last inputs",
         (),
         ("tests/harness/program/test_bundled.py::test_an_input_is_laid_out_as_the_program_takes_it",),

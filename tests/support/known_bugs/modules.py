@@ -61,6 +61,25 @@ def doubled(in_a_branch: bool) -> Callable[[], Sample]:
     return made
 
 
+def chosen() -> Sample:
+    """Return what `doubled` makes, with `torch.where` in place of branches."""
+    _, inputs = doubled(True)()
+    return Apply(lambda layer, x, choice: layer(torch.where(choice, x + x, x - x)), nn.Linear(12, 4)).eval(), inputs
+
+
+def nearly_all_bias() -> nn.Module:
+    """Return a layer whose bias no int32 holds where its inputs are tiny."""
+    layer = nn.Linear(8, 8)
+    with torch.no_grad():
+        layer.weight *= 0.01
+        layer.bias.fill_(0.5)
+    return layer
+
+
+def behind_a_sigmoid(activation: Callable[[], nn.Module]) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sigmoid(), nn.Conv2d(8, 8, 1), activation())
+
+
 def softmax_after(activation: Callable[[], nn.Module]) -> Callable[[], Sample]:
     return sample(lambda: nn.Sequential(nn.Linear(8, 8), activation(), nn.Linear(8, 4)), (3, 8))
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from known_bugs.bugs import BUGS, FILE_ONLY, GROUPED, Shown, module
-from known_bugs.modules import doubled, sample
+from known_bugs.modules import behind_a_sigmoid, chosen, nearly_all_bias, sample
 from known_bugs.showing import Setup
 from networks import Apply
 
@@ -65,6 +65,17 @@ def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
     return made
 
 
+def _dense(given: nn.Conv2d) -> nn.Module:
+    """Return a convolution of one group that computes what one of a channel a group does."""
+    made = nn.Conv2d(given.in_channels, given.out_channels, 2)
+    with torch.no_grad():
+        made.weight.zero_()
+        for number, kernel in enumerate(given.weight):
+            made.weight[number, number * given.groups // given.out_channels] = kernel[0]
+        made.bias.copy_(given.bias)  # type: ignore[union-attr, arg-type]
+    return made
+
+
 class Least(nn.Module):
     """A module that returns the smaller of the input and a constant of its own."""
 
@@ -79,6 +90,19 @@ class Least(nn.Module):
         return torch.minimum(x, self.bound)
 
 
+class Positive(nn.Module):
+    """A module that returns what is above zero, by a constant of its own."""
+
+    zero: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("zero", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        return torch.maximum(x, self.zero)
+
+
 def _hardswish() -> nn.Module:
     layer = nn.Linear(8, 8, bias=False)
     with torch.no_grad():
@@ -86,11 +110,21 @@ def _hardswish() -> nn.Module:
     return nn.Sequential(layer, Apply(lambda x: x * functional.relu6(x + 3) / 6))
 
 
-def _float(make: Any, *shapes: tuple[int, ...]) -> Setup:
-    return module(make, *shapes, quantize=False)
+class Hardswish(nn.Module):
+    """A hardswish of images whose numbers are buffers with one item a channel."""
+
+    three: torch.Tensor
+    sixth: torch.Tensor
+
+    def __init__(self, channels: int = 8) -> None:
+        super().__init__()
+        self.register_buffer("three", torch.full((1, channels, 1, 1), 3.0))
+        self.register_buffer("sixth", torch.full((1, channels, 1, 1), 1 / 6))
+
+    def forward(self, x: Any) -> Any:
+        return x * (functional.relu6(x + self.three) * self.sixth)
 
 
-_IN_FLOAT: Final = "quantize=False lowers the module in float"
 _CONTIGUOUS: Final = "x.contiguous() before the operator"
 
 STEPS: Final[Mapping[str, Step]] = {
@@ -136,7 +170,9 @@ STEPS: Final[Mapping[str, Step]] = {
         same=False,
     ),
     "known bug 13 minimum": Step("keep it in a registered buffer", module(Least, (2, 3))),
-    "known bug 16 relu": Step(_IN_FLOAT, _float(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()), (3, 8))),
+    "known bug 16 relu": Step(
+        "torch.maximum(x, self.zero)", module(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Positive()), (3, 8))
+    ),
     "known bug 20 quantized_mul": Step("x * torch.nn.functional.relu6(x + 3) / 6", module(_hardswish, (3, 8))),
     "known bug 22 cat": Step(
         _CONTIGUOUS,
@@ -148,14 +184,45 @@ STEPS: Final[Mapping[str, Step]] = {
     ),
     "known bug 26 amax": Step("x.amax(dim)", module(lambda: Apply(lambda x: x.amax(1)), (2, 3, 4))),
     "known bug 31 copy": Step(
-        _IN_FLOAT,
-        _float(
-            lambda: Apply(lambda layer, x: layer(functional.pad(x, (1, 1), "circular")), nn.Linear(12, 4)), (4, 3, 10)
+        "torch.cat((x[..., -1:], x, x[..., :1]), -1)",
+        module(
+            lambda: Apply(lambda layer, x: layer(torch.cat((x[..., -1:], x, x[..., :1]), -1)), nn.Linear(12, 4)),
+            (4, 3, 10),
         ),
+    ),
+    "known bug 34 quantized_linear": Step(
+        "scale it up", replace(FILE_ONLY, network=sample(nearly_all_bias, (3, 8))), same=False
+    ),
+    "known bug 35 max_pool2d_with_indices": Step(
+        "pad the image before the pool",
+        module(
+            lambda: Apply(lambda x: functional.max_pool2d(functional.pad(x, (1, 1, 1, 1), value=-4.0), 2, 1, 0, 6)),
+            (1, 2, 5, 5),
+        ),
+        same=False,
+    ),
+    "known bug 36 flip": Step(
+        _CONTIGUOUS, module(lambda: Apply(lambda x: x.contiguous().flip(2)), (2, 3, 4, 5), quantize=False)
+    ),
+    "known bug 37 _softmax": Step(
+        _CONTIGUOUS,
+        module(lambda: Apply(lambda x: torch.softmax(x.contiguous(), 3)), (2, 3, 4, 5), quantize=False),
+    ),
+    "known bug 38 _clone_dim_order": Step(
+        "x.reshape(x.shape) before the copy",
+        module(lambda: Apply(lambda x: x.reshape(x.shape).clone()), (2, 1, 4, 5), quantize=False),
     ),
     "known bug 39 quantized_conv2d": Step(
         "a kernel with a row of zeros above and below",
         module(lambda: _filled_up(nn.Conv2d(4, 3, (1, 3), stride=(1, 2)), 1, 0), (1, 4, 1, 8)),
     ),
-    "known bug 41 add": Step(_IN_FLOAT, replace(FILE_ONLY, network=doubled(True), options={"quantize": False})),
+    "known bug 41 add": Step("torch.where in place of torch.cond", replace(FILE_ONLY, network=chosen), same=False),
+    "known bug 42 minimum": Step(
+        "x * (relu6(x + three) * sixth)",
+        replace(FILE_ONLY, network=sample(lambda: behind_a_sigmoid(Hardswish), (1, 3, 8, 8))),
+    ),
+    "known bug 43 convolution": Step(
+        "groups=1 with a kernel that is zero for the other channels",
+        module(lambda: _dense(nn.Conv2d(2, 4, 2, groups=2)), (2, 2, 4, 6), quantize=False),
+    ),
 }

@@ -34,20 +34,6 @@ int64_t output_size(int64_t input, int64_t kernel, int64_t stride, int64_t paddi
   return size;
 }
 
-bool check_axis(KernelContext& ctx, const char* axis, int32_t input, int32_t kernel, int32_t stride,
-                int32_t padding, int32_t dilation, int32_t out, bool ceil_mode) {
-  const int64_t expected = output_size(input, kernel, stride, padding, dilation, ceil_mode);
-  return ctx.require(input >= 1 && kernel >= 1, axis, ": input of ", input, ", kernel of ", kernel,
-                     ": neither can be empty") &&
-         ctx.require(int64_t{input} + 2 * int64_t{padding} + stride <= INT32_MAX, axis,
-                     ": input of ", input, " with padding ", padding, " does not fit in int32") &&
-         ctx.require(expected >= 0, axis, ": a kernel of ", kernel, " with dilation ", dilation,
-                     " is larger than the input of ", input, " with padding ", padding) &&
-         ctx.require(expected == out, axis, ": out is ", out, ", an input of ", input,
-                     " with kernel ", kernel, ", stride ", stride, ", padding ", padding,
-                     " and dilation ", dilation, " gives ", expected);
-}
-
 }  // namespace
 
 Image image_of(KernelContext& ctx, const Tensor& tensor, const char* name, Layout layout) {
@@ -74,13 +60,32 @@ Pair pair_of(KernelContext& ctx, const char* name, int32_t low, const Pair* empt
 }
 
 Pair pair_of(KernelContext& ctx, const IntList& list, const char* name, int32_t low) {
+  if (!check_steps(ctx, list, name, low)) return {};
+  return {static_cast<int32_t>(list[0]), static_cast<int32_t>(list[list.size() - 1])};
+}
+
+bool check_steps(KernelContext& ctx, const IntList& list, const char* name, int32_t low) {
   for (uint32_t item = 0; item < list.size(); ++item) {
     if (!ctx.require(list[item] >= low && list[item] <= kMaxStep, name, " item ", item, " is ",
                      list[item], ", the operator takes ", low, " to ", kMaxStep)) {
-      return {};
+      return false;
     }
   }
-  return {static_cast<int32_t>(list[0]), static_cast<int32_t>(list[list.size() - 1])};
+  return true;
+}
+
+bool check_axis(KernelContext& ctx, const char* axis, int32_t input, int32_t kernel, int32_t stride,
+                int32_t padding, int32_t dilation, int32_t out, bool ceil_mode) {
+  const int64_t expected = output_size(input, kernel, stride, padding, dilation, ceil_mode);
+  return ctx.require(input >= 1 && kernel >= 1, axis, ": input of ", input, ", kernel of ", kernel,
+                     ": neither can be empty") &&
+         ctx.require(int64_t{input} + 2 * int64_t{padding} + stride <= INT32_MAX, axis,
+                     ": input of ", input, " with padding ", padding, " does not fit in int32") &&
+         ctx.require(expected >= 0, axis, ": a kernel of ", kernel, " with dilation ", dilation,
+                     " is larger than the input of ", input, " with padding ", padding) &&
+         ctx.require(expected == out, axis, ": out is ", out, ", an input of ", input,
+                     " with kernel ", kernel, ", stride ", stride, ", padding ", padding,
+                     " and dilation ", dilation, " gives ", expected);
 }
 
 bool check_window(KernelContext& ctx, const Window& window, const Image& input, const Image& out,
@@ -89,6 +94,15 @@ bool check_window(KernelContext& ctx, const Window& window, const Image& input, 
                     window.dilation.y, out.height, ceil_mode) &&
          check_axis(ctx, "width", input.width, window.kernel.x, window.stride.x, window.padding.x,
                     window.dilation.x, out.width, ceil_mode);
+}
+
+bool each_has_a_pixel(int32_t windows, int32_t kernel, int32_t stride, int32_t padding,
+                      int32_t dilation, int32_t size) {
+  for (int32_t at = 0; at < windows; ++at) {
+    const Steps steps = steps_inside(at * stride - padding, kernel, dilation, size);
+    if (steps.begin == steps.end) return false;
+  }
+  return true;
 }
 
 }  // namespace hil::builtin

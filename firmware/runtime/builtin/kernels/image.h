@@ -36,6 +36,8 @@ struct Pair {
 Pair pair_of(KernelContext& ctx, const char* name, int32_t low, const Pair* empty = nullptr);
 // The pair in a list of one or two items; a single item stands for both.
 Pair pair_of(KernelContext& ctx, const IntList& list, const char* name, int32_t low);
+// Are all items numbers of a window, from `low` up?
+bool check_steps(KernelContext& ctx, const IntList& list, const char* name, int32_t low);
 
 struct Window {
   Pair kernel;
@@ -43,6 +45,10 @@ struct Window {
   Pair padding;
   Pair dilation;
 };
+
+// As check_window, of one dimension, which messages call `axis`.
+bool check_axis(KernelContext& ctx, const char* axis, int32_t input, int32_t kernel, int32_t stride,
+                int32_t padding, int32_t dilation, int32_t out, bool ceil_mode);
 
 // Does the window, moved over `input`, give an image of the size of `out`? If so, every coordinate
 // it visits fits in int32.
@@ -67,6 +73,10 @@ inline Steps steps_inside(int32_t origin, int32_t kernel, int32_t dilation, int3
   const int32_t end = room < kernel ? room : kernel;
   return {begin, begin < end ? end : begin};
 }
+
+// Between dilated steps a window may miss all of a small image. Of one dimension, after check_axis.
+bool each_has_a_pixel(int32_t windows, int32_t kernel, int32_t stride, int32_t padding,
+                      int32_t dilation, int32_t size);
 
 // Visits the pixels of `out` in memory order: visit(batch, the window's first row, its first
 // column, the pixel to write).

@@ -148,16 +148,6 @@ struct IndexedPooling {
   }
 };
 
-// Between dilated steps a window may miss all of a small image.
-bool each_has_a_pixel(int32_t windows, int32_t kernel, int32_t stride, int32_t padding,
-                      int32_t dilation, int32_t size) {
-  for (int32_t at = 0; at < windows; ++at) {
-    const Steps steps = steps_inside(at * stride - padding, kernel, dilation, size);
-    if (steps.begin == steps.end) return false;
-  }
-  return true;
-}
-
 bool check_pixels(KernelContext& ctx, const Window& window, const Image& input, const Image& out) {
   return ctx.require(each_has_a_pixel(out.height, window.kernel.y, window.stride.y,
                                       window.padding.y, window.dilation.y, input.height) &&

@@ -79,6 +79,12 @@ float gelu_by_tanh(float x, const float* /*parameters*/) {
   return static_cast<float>(0.5 * x * (1.0 + math::tanh(inner)));
 }
 
+// relu6(x + 3) / 6
+float hardsigmoid_of(float x, const float* /*parameters*/) {
+  const float above = x + 3.0f;
+  return (above < 0 ? 0.0f : above > 6.0f ? 6.0f : above) / 6.0f;
+}
+
 bool is_text(const char* text, const char* other) { return std::strcmp(text, other) == 0; }
 
 }  // namespace
@@ -127,6 +133,17 @@ void relu(KernelContext& ctx) {
 // aten::sigmoid.out(Tensor self, *, Tensor(a!) out)
 void sigmoid(KernelContext& ctx) {
   compute_floats(ctx, [](float x, const float*) { return 1.0f / (1.0f + math::exp(-x)); });
+}
+
+// aten::hardsigmoid.out(Tensor self, *, Tensor(a!) out)
+void hardsigmoid(KernelContext& ctx) { compute_floats(ctx, hardsigmoid_of); }
+
+// aten::hardswish.out(Tensor self, *, Tensor(a!) out)
+void hardswish(KernelContext& ctx) {
+  compute_floats(ctx, [](float x, const float*) {
+    const float above = x + 3.0f;
+    return x * (above < 0 ? 0.0f : above > 6.0f ? 6.0f : above) / 6.0f;
+  });
 }
 
 // aten::silu.out(Tensor self, *, Tensor(a!) out)

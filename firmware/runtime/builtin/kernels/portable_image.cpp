@@ -1,4 +1,4 @@
-// ATen's pools and enlargements of images in float32: the last two dimensions are height and width,
+// ATen's enlargements of images in float32: the last two dimensions are height and width,
 // those before them batches and channels, in whatever dim order.
 #include <cmath>
 
@@ -44,40 +44,6 @@ void compute_planes(const Tensor& self, const Tensor& out, const Compute& comput
     out.as<float>()[i] = canonical_nan(
         compute(plane, static_cast<int32_t>(walk.at(1)), static_cast<int32_t>(walk.at(2))));
   }
-}
-
-// Average pools
-
-// The indices from `begin` to `end` - 1.
-struct Range {
-  int32_t begin;
-  int32_t end;
-
-  int32_t size() const { return end - begin; }
-  Range inside(int32_t size) const { return {begin < 0 ? 0 : begin, end > size ? size : end}; }
-};
-
-// Adds from the first item on, as ExecuTorch's portable pool does.
-float sum_of(const Plane& plane, const Range& rows, const Range& columns) {
-  float sum = 0;
-  for (int32_t y = rows.begin; y < rows.end; ++y) {
-    for (int32_t x = columns.begin; x < columns.end; ++x) sum += plane.at(y, x);
-  }
-  return sum;
-}
-
-// The range of a pool's window, which may include padding.
-Range window_at(int32_t place, int32_t kernel, int32_t stride, int32_t padding, int32_t size) {
-  const int32_t begin = place * stride - padding;
-  const int32_t end = begin + kernel;
-  return {begin, end > size + padding ? size + padding : end};
-}
-
-// The input range of output `part` of an adaptive pool with `parts` outputs.
-Range part_of(int32_t part, int32_t parts, int32_t size) {
-  const int64_t begin = int64_t{part} * size / parts;
-  const int64_t end = ((int64_t{part} + 1) * size + parts - 1) / parts;
-  return {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
 }
 
 Image image_of_last(const Tensor& tensor) {
@@ -150,57 +116,6 @@ Between between(int32_t place, float scale, int32_t size, int32_t out, bool alig
 }
 
 }  // namespace
-
-// aten::avg_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0,
-//     bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *,
-//     Tensor(a!) out)
-void avg_pool2d(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor("self", DType::kFloat32);
-  const Pair kernel = pair_of(ctx, "kernel_size", 1);
-  const Pair stride = pair_of(ctx, "stride", 1, &kernel);
-  const Pair padding = pair_of(ctx, "padding", 0);
-  const bool ceil_mode = ctx.boolean("ceil_mode");
-  const bool counts_padding = ctx.boolean("count_include_pad");
-  const Argument divisor = ctx.any("divisor_override");
-  const Tensor& out = ctx.out(DType::kFloat32);
-  if (!ctx.done() || !check_planes(ctx, self, out)) return;
-  const Image from = image_of_last(self);
-  const int32_t given = divisor.is_none() ? 0 : ctx.integer(divisor, 1, INT32_MAX);
-  if (!ctx.ok() ||
-      !ctx.require(2 * padding.y <= kernel.y && 2 * padding.x <= kernel.x,
-                   "padding is more than half of kernel_size: windows would be empty") ||
-      !check_window(ctx, {kernel, stride, padding, {1, 1}}, from, image_of_last(out), ceil_mode)) {
-    return;
-  }
-  compute_planes(self, out, [&](const Plane& plane, int32_t y, int32_t x) {
-    const Range tall = window_at(y, kernel.y, stride.y, padding.y, from.height);
-    const Range wide = window_at(x, kernel.x, stride.x, padding.x, from.width);
-    const Range rows = tall.inside(from.height);
-    const Range columns = wide.inside(from.width);
-    const int64_t count =
-        counts_padding ? int64_t{tall.size()} * wide.size() : int64_t{rows.size()} * columns.size();
-    return sum_of(plane, rows, columns) / static_cast<float>(given != 0 ? given : count);
-  });
-}
-
-// aten::_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out)
-void adaptive_avg_pool2d(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor("self", DType::kFloat32);
-  const IntList size = ctx.int_list("output_size");
-  const Tensor& out = ctx.out(DType::kFloat32);
-  if (!ctx.done() || !check_planes(ctx, self, out)) return;
-  const Image from = image_of_last(self);
-  const Image to = image_of_last(out);
-  if (!ctx.require(size.size() == 2 && size[0] == to.height && size[1] == to.width,
-                   "output_size is not the size of out, which is ", out)) {
-    return;
-  }
-  compute_planes(self, out, [&](const Plane& plane, int32_t y, int32_t x) {
-    const Range rows = part_of(y, to.height, from.height);
-    const Range columns = part_of(x, to.width, from.width);
-    return sum_of(plane, rows, columns) / static_cast<float>(int64_t{rows.size()} * columns.size());
-  });
-}
 
 // aten::upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *,
 //     Tensor(a!) out)

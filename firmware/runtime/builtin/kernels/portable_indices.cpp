@@ -7,11 +7,15 @@
 namespace hil::builtin {
 namespace {
 
+// Of int32 or int64.
+int64_t integer_at(const Tensor& tensor, uint32_t place) {
+  return tensor.dtype == DType::kInt64 ? tensor.as<int64_t>()[place] : tensor.as<int32_t>()[place];
+}
+
 // The index of a row, checked; -1 after a failure.
 int64_t index_at(KernelContext& ctx, const Tensor& indices, uint32_t place, uint32_t size,
                  bool from_end) {
-  const int64_t given =
-      indices.dtype == DType::kInt64 ? indices.as<int64_t>()[place] : indices.as<int32_t>()[place];
+  const int64_t given = integer_at(indices, place);
   const int64_t index = given < 0 && from_end ? given + size : given;
   const bool inside = ctx.require(index >= 0 && index < size, "index ", given, " of ", size,
                                   " items of the dimension");
@@ -239,6 +243,109 @@ void scatter_items(KernelContext& ctx, const Tensor& self, const Argument& dim, 
   }
 }
 
+// Bags of rows
+
+struct BagArguments {
+  const Tensor& weight;
+  const Tensor& indices;
+  const Tensor& offsets;
+  int32_t mode;  // 0: sum, 1: mean, 2: the largest
+  const Tensor* factors;
+  bool has_last_offset;
+  int64_t padding;  // the row that counts for nothing
+
+  uint32_t bags() const { return offsets.numel - (has_last_offset ? 1 : 0); }
+};
+
+// What a backward pass needs, besides `rows`.
+struct BagOutputs {
+  const Tensor& rows;
+  const Tensor& bag_of_index;
+  const Tensor& sizes;
+  const Tensor& largest;
+};
+
+bool check_bags(KernelContext& ctx, const BagArguments& bags, const BagOutputs& out) {
+  const Tensor& indices = bags.indices;
+  const uint32_t count = bags.offsets.numel == 0 ? 0 : bags.bags();
+  const uint32_t items = bags.mode == 2 ? out.rows.numel : count;
+  return check_indices(ctx, indices, out.rows) && check_indices(ctx, bags.offsets, out.rows) &&
+         ctx.require(bags.weight.rank == 2 && indices.rank == 1 && bags.offsets.rank == 1 &&
+                         out.rows.rank == 2 && bags.offsets.numel != 0 &&
+                         out.rows.size(0) == count && out.rows.size(1) == bags.weight.size(1),
+                     "weight is ", bags.weight, ", indices are ", indices, ", offsets are ",
+                     bags.offsets, ", out is ", out.rows, ": not a row for each bag") &&
+         ctx.require(
+             bags.factors == nullptr || (bags.mode == 0 && bags.factors->numel == indices.numel),
+             "per_sample_weights: one for each index needed, of a sum") &&
+         ctx.require((out.bag_of_index.numel == 0 || out.bag_of_index.numel == indices.numel) &&
+                         (out.sizes.numel == count || out.sizes.numel == bags.offsets.numel) &&
+                         out.largest.numel == items,
+                     "out1, out2 or out3 has another number of items than the bags") &&
+         ctx.require(
+             is_row_major(bags.weight) && is_row_major(out.rows) && is_row_major(out.largest),
+             "weight or out is not contiguous") &&
+         ctx.require_disjoint(out.rows, bags.weight, "weight");
+}
+
+template <typename T>
+class BagReduction {
+ public:
+  BagReduction(KernelContext& ctx, const BagArguments& bags, const BagOutputs& out)
+      : ctx_(ctx), bags_(bags), out_(out), columns_(bags.weight.size(1)) {}
+
+  void compute() {
+    fill<float>(out_.rows, 0);
+    fill<T>(out_.sizes, 0);  // _forward_only has one for the last offset, too
+    fill<T>(out_.largest, 0);
+    for (uint32_t bag = 0; bag < bags_.bags() && ctx_.ok(); ++bag) reduce(bag);
+  }
+
+ private:
+  void reduce(uint32_t bag) {
+    const uint32_t all = bags_.indices.numel;
+    const int64_t begin = integer_at(bags_.offsets, bag);
+    const int64_t end = bag + 1 == bags_.offsets.numel ? all : integer_at(bags_.offsets, bag + 1);
+    if (!ctx_.require(begin >= 0 && begin <= end && end <= all && (bag != 0 || begin == 0), "bag ",
+                      bag, " is from ", begin, " to ", end, " of ", all, " indices")) {
+      return;
+    }
+    uint32_t count = 0;
+    for (auto i = static_cast<uint32_t>(begin); i < end; ++i) {
+      if (out_.bag_of_index.numel != 0) out_.bag_of_index.as<T>()[i] = static_cast<T>(bag);
+      const int64_t index = index_at(ctx_, bags_.indices, i, bags_.weight.size(0), false);
+      if (index < 0) return;
+      if (index != bags_.padding) take(bag, i, static_cast<uint32_t>(index), count++ == 0);
+    }
+    out_.sizes.as<T>()[bag] = static_cast<T>(count);
+    float* row = out_.rows.as<float>() + bag * columns_;
+    for (uint32_t i = 0; i < columns_; ++i) {
+      row[i] = canonical_nan(bags_.mode == 1 && count != 0 ? row[i] / static_cast<float>(count)
+                                                           : row[i]);
+    }
+  }
+
+  void take(uint32_t bag, uint32_t place, uint32_t index, bool is_first) {
+    const float factor = bags_.factors == nullptr ? 1.0f : bags_.factors->as<float>()[place];
+    const float* from = bags_.weight.as<float>() + index * columns_;
+    const uint32_t first = bag * columns_;
+    float* row = out_.rows.as<float>() + first;
+    for (uint32_t i = 0; i < columns_; ++i) {
+      if (bags_.mode != 2) {
+        row[i] += factor * from[i];
+      } else if (is_first || from[i] > row[i]) {
+        row[i] = from[i];
+        out_.largest.as<T>()[first + i] = static_cast<T>(index);
+      }
+    }
+  }
+
+  KernelContext& ctx_;
+  const BagArguments& bags_;
+  const BagOutputs& out_;
+  uint32_t columns_;
+};
+
 }  // namespace
 
 // aten::embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1,
@@ -267,6 +374,36 @@ void embedding(KernelContext& ctx) {
     const int64_t index = index_at(ctx, indices, i, weight.size(0), false);
     if (index < 0) return;
     std::memcpy(out.data + size_t{i} * row, weight.data + static_cast<size_t>(index) * row, row);
+  }
+}
+
+// aten::_embedding_bag.out(Tensor weight, Tensor indices, Tensor offsets,
+//     bool scale_grad_by_freq=False, int mode=0, bool sparse=False,
+//     Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *,
+//     Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3), and
+// _embedding_bag_forward_only
+void embedding_bag(KernelContext& ctx) {
+  const Tensor& weight = ctx.tensor("weight", DType::kFloat32);
+  const Tensor& indices = ctx.tensor("indices");
+  const Tensor& offsets = ctx.tensor("offsets");
+  ctx.any("scale_grad_by_freq");  // as `sparse`: of training
+  const int32_t mode = ctx.integer("mode", 0, 2);
+  ctx.any("sparse");
+  const Tensor* factors = ctx.optional_tensor("per_sample_weights", DType::kFloat32);
+  const bool has_last_offset = ctx.boolean("include_last_offset");
+  const int64_t padding = ctx.integer("padding_idx");
+  const Tensor& rows = ctx.out(DType::kFloat32, "out0");
+  const Tensor& bag_of_index = ctx.out(offsets.dtype, "out1");
+  const Tensor& sizes = ctx.out(offsets.dtype, "out2");
+  const Tensor& largest = ctx.out(offsets.dtype, "out3");
+  if (!ctx.done()) return;
+  const BagArguments bags = {weight, indices, offsets, mode, factors, has_last_offset, padding};
+  const BagOutputs out = {rows, bag_of_index, sizes, largest};
+  if (!check_bags(ctx, bags, out)) return;
+  if (offsets.dtype == DType::kInt64) {
+    BagReduction<int64_t>(ctx, bags, out).compute();
+  } else {
+    BagReduction<int32_t>(ctx, bags, out).compute();
   }
 }
 

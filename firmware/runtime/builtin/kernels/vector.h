@@ -2,7 +2,7 @@
 // emit them by its feature macro. A host build of any class takes the scalar forms.
 #pragma once
 
-#include "platform/isa.h"
+#include "target_library/isa.h"
 
 #if defined(HIL_ISA_MVE) && defined(__ARM_FEATURE_MVE)
 #define HIL_VECTOR_MVE 1

@@ -101,7 +101,11 @@ def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
 
 
 def _cases(line: CommitLine, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
-    """Return a commit's records by test and target, from its run with details, or else its last run on this side."""
+    """Return a commit's records by test and target.
+
+    They are those of the run that recorded operators, else of its last run with the old outcome, or with the new one
+    where `new` is set.
+    """
     sha = line.commits[position].sha
     here = [run.figures for run in runs if run.key == sha and line.plan.side(RunVerdict(run.verdict)) is new]
     found = line.plan.details.get(sha) or (here[-1] if here else {})

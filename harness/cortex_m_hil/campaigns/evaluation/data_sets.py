@@ -55,8 +55,11 @@ BENCHMARKS: Final = {
 class Raw:
     """The meaning of numbers in files: an input is ``(number - zero_point) * scale``.
 
-    ``dtype`` is that of raw files; "" where the data says it. ``quantizer`` quantises floats for an input of quanta;
-    without it they are refused.
+    Attributes:
+        dtype: of raw files; "" for files that name their dtype.
+        scale: the step between two numbers.
+        zero_point: the number that stands for 0.
+        quantizer: converts floats for an integer input, or refuses them where that was not asked for.
     """
 
     dtype: str = ""
@@ -300,7 +303,7 @@ def _values(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
     """Return the numbers that the model is given: by the formula of `raw`, in the model's dtype.
 
     Raises:
-        ConfigError: a number is not finite, or the model's dtype does not have it.
+        ConfigError: a number is not finite, or the model's dtype cannot represent it.
     """
     if raw.is_computed:
         wide = converted(numbers, Taken(TensorSpec.contiguous("float64", numbers.shape)), place)

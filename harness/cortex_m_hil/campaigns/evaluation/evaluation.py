@@ -10,7 +10,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -21,13 +21,13 @@ from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Sample
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import predicted_class, squared_error
-from cortex_m_hil.checks.input_checks import Taken
+from cortex_m_hil.checks.input_checks import InputQuantizer, Taken
 from cortex_m_hil.checks.quanta import quanta_apart
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError
 from cortex_m_hil.host import files
 from cortex_m_hil.lowering import LoweringOptions, export, lower
 from cortex_m_hil.lowering.named_modules import load_named_module
-from cortex_m_hil.lowering.options import DEFAULT
+from cortex_m_hil.lowering.options import DEFAULT, Io
 from cortex_m_hil.program.bundled import SUFFIXES, read_program
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import dequantized, input_quantization, output_quantization
@@ -73,18 +73,19 @@ class EvaluationPlan(store.Plan):
 class EvaluatedModel:
     """A `.pte` or `.bpte`, or a module by name, which is lowered for each ISA class. It has one input, a tensor."""
 
-    def __init__(self, name: str, layout: str = "", method: str = "") -> None:
+    def __init__(self, name: str, layout: str = "", method: str = "", io: Io = DEFAULT.io) -> None:
         """Load a program, or export a module.
 
         Args:
             name: a file's name, or a module's.
             layout: of the module; "": the default one.
             method: of the program; "": `forward`, or the only one that computes.
+            io: of the module, which takes the data's floats; its program takes them quantised by its own scale.
 
         Raises:
             ConfigError: there is none of the name, it has other inputs, or there is no such layout or method.
         """
-        self.name = name
+        self.name, self._io = name, io
         self._programs: dict[object, Program] = {}  # by ISA class and banks
         self._file: Program | None = None
         if name.endswith(SUFFIXES):
@@ -118,9 +119,19 @@ class EvaluatedModel:
         key = target.isa, target.board.memory.banks
         if key not in self._programs:
             samples = [_as_torch(one) for one in data.calibration]
-            options = LoweringOptions(calibration=samples, layout=self._exported.layout, banks=key[1])
+            layout = self._exported.layout
+            options = LoweringOptions(calibration=samples, layout=layout, banks=key[1], io=self._io)
             self._programs[key] = lower(self._exported, isa=target.isa, options=options, name=self.name)
         return self._programs[key]
+
+
+def count_saturation(program: Program, data: DataSet, quantizer: InputQuantizer) -> None:
+    """Let a quantizer count what is lost where the program of a module takes the data's floats as quanta."""
+    asked = replace(quantizer, is_asked=True)
+    for sample in data.samples:
+        for window in sample.windows:
+            flow.arrange(program, (window,), asked)
+    quantizer.values, quantizer.saturated = asked.values, asked.saturated
 
 
 def _taken(inputs: Any) -> list[Taken]:
@@ -172,11 +183,19 @@ def _as_numbers(values: Array, by: Quantization | None) -> Array:
 
 @dataclass(frozen=True)
 class Job:
-    """A target with its program; `linted=False` runs a program even if it does not fit."""
+    """A target with its program.
+
+    Attributes:
+        dut: the target.
+        program: the program.
+        linted: False runs a program even if it does not fit.
+        is_of_module: whether it was lowered here, from a module that takes the data as they are.
+    """
 
     dut: flow.Dut
     program: Program
     linted: bool
+    is_of_module: bool
 
     @property
     def has_one_answer(self) -> bool:
@@ -248,7 +267,8 @@ class Evaluation(Planner):
         """Run samples on a target and return what each gave, by name and in order (`evaluation_report.Results`)."""
         job = self._jobs[name]
         program = job.program
-        inputs = [flow.arrange(program, (window,)) for sample in samples for window in sample.windows]
+        quantizer = InputQuantizer(job.is_of_module)
+        inputs = [flow.arrange(program, (window,), quantizer) for sample in samples for window in sample.windows]
         began = time.monotonic()
         outputs = list(flow.stream(job.dut, program, inputs, linted=job.linted and name not in self._linted))
         seconds = time.monotonic() - began
@@ -324,4 +344,4 @@ def jobs_of(
     Raises what these steps do.
     """
     duts = {name: opened(name) for name in names}
-    return {name: Job(dut, model.program(dut.target, data), linted) for name, dut in duts.items()}
+    return {name: Job(dut, model.program(dut.target, data), linted, model.has_references) for name, dut in duts.items()}

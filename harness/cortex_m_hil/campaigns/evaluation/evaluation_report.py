@@ -141,6 +141,8 @@ class EvaluationReport:
         differ: whether the data's inputs differ from each other.
         first: the results of the target that is named first; None: it is this one.
         has_one_answer: whether it runs what the first target does, which gives the same bits on all targets.
+        on_executorch: what ExecuTorch would make of the program that is right here, as `flow.judge_on_executorch` tells
+            it; "" where nothing is wrong, or no sample is done.
     """
 
     target: str
@@ -150,6 +152,7 @@ class EvaluationReport:
     differ: bool
     first: Results | None = None  # the first target's results, if this is another target
     has_one_answer: bool = False
+    on_executorch: str = ""
 
     @cached_property
     def accuracy(self) -> dict[str, float | None]:
@@ -226,7 +229,9 @@ class EvaluationReport:
     @cached_property
     def problems(self) -> list[str]:
         """Return what is wrong, or does not meet what is asked; gravest first."""
-        return [*self._of_outputs(), *self._of_thresholds()] if self.results.labels else []
+        if not self.results.labels:
+            return []
+        return [*self._of_outputs(), *self._of_thresholds(), *filter(None, [self.on_executorch])]
 
     def _of_outputs(self) -> Iterator[str]:
         broken = sum(one in (None, NONE) for one in self.results.answers[TARGET])

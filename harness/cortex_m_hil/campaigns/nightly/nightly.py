@@ -32,6 +32,7 @@ from cortex_m_hil.errors.text import folders_replaced
 from cortex_m_hil.flow.coverage.counts import Coverage
 from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.targets.runtimes import AUTO
 
 KIND: Final = "nightly"
 PART: Final = "part|"  # begins the key of the run of a part
@@ -64,7 +65,7 @@ class NightlyPlan(store.Plan):
         tests: what pytest takes.
         upstream: the same of ExecuTorch's own suite; None: it is not run.
         targets: by name.
-        runtimes: by name.
+        runtimes: by name, or `auto`.
         targets_file: the user's targets.yaml.
         options: further options of pytest.
         shard: `i/n`.
@@ -77,6 +78,8 @@ class NightlyPlan(store.Plan):
         tools: versions of compilers, C libraries and packages.
         left_out: targets that were asked for and do not run here, and why.
         models: patterns of the tests that are models, which the report's table of models has.
+        automatic: by runtime the targets that `auto` runs on it.
+        runtime_reasons: targets that `auto` runs on `builtin`, and why.
     """
 
     tests: tuple[str, ...]
@@ -94,6 +97,8 @@ class NightlyPlan(store.Plan):
     tools: Mapping[str, str]
     left_out: Mapping[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    automatic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    runtime_reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def scope(self) -> tuple[object, ...]:
@@ -116,23 +121,34 @@ class NightlyPlan(store.Plan):
     def without_places(self, place: str) -> NightlyPlan:
         """Return the plan with files named from the folder `place`, or elsewhere by the last part of their name."""
         (file,), options = shareable([self.targets_file], place), shareable(self.options, place)
-        left_out = {name: without_places(why) for name, why in self.left_out.items()}
-        return replace(self, tests=shareable(self.tests, place), targets_file=file, options=options, left_out=left_out)
+        left_out, reasons = map(_reasons_without_places, (self.left_out, self.runtime_reasons))
+        shared = replace(self, tests=shareable(self.tests, place), targets_file=file, options=options)
+        return replace(shared, left_out=left_out, runtime_reasons=reasons)
 
     def is_same_work(self, other: NightlyPlan) -> bool:
         """Tell whether two plans ask for the same, with the same code and tools.
 
-        The reasons why targets are left out may be told in other words.
+        The reasons for targets and runtimes may be told in other words.
         """
-        return replace(self, left_out={}) == replace(other, left_out={})
+        one, two = (replace(plan, left_out={}, runtime_reasons={}) for plan in (self, other))
+        return one == two
 
     @property
     def suites(self) -> list[str]:
         return [*(["tests"] if self.tests else []), *(["upstream"] if self.upstream is not None else [])]
 
     @property
+    def places(self) -> dict[str, tuple[str, ...]]:
+        """Return by runtime the targets whose tests run on it."""
+        found: dict[str, tuple[str, ...]] = {}
+        for asked in self.runtimes:
+            for runtime, names in self.automatic.items() if asked == AUTO else [(asked, self.targets)]:
+                found[runtime] = tuple(dict.fromkeys((*found.get(runtime, ()), *names)))
+        return found
+
+    @property
     def parts(self) -> list[NightlyPart]:
-        parts = [NightlyPart(suite, runtime) for suite in self.suites for runtime in self.runtimes]
+        parts = [NightlyPart(suite, runtime) for suite in self.suites for runtime in self.places]
         counting = itertools.product(self.suites, self.coverage, range(1, SLICES + 1))
         return [*parts, *(NightlyPart(suite, runtime, number) for suite, runtime, number in counting)]
 
@@ -378,6 +394,10 @@ def without_places(text: str) -> str:
     return folders_replaced(text, "")
 
 
+def _reasons_without_places(reasons: Mapping[str, str]) -> dict[str, str]:
+    return {name: without_places(why) for name, why in reasons.items()}
+
+
 def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
     """Return options without the places of files: named from the folder of the nightly, elsewhere by the name alone."""
     return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)
@@ -404,7 +424,8 @@ def night_of(campaign: StoredCampaign, runs: Sequence[Run]) -> Night:
         models=plan.models,
         shard=plan.shard,
         called=campaign.name,
-        left_out={name: without_places(why) for name, why in plan.left_out.items()},
+        left_out=_reasons_without_places(plan.left_out),
+        runtime_reasons=_reasons_without_places(plan.runtime_reasons),
     )
 
 

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -291,9 +291,11 @@ def merge(parts: Sequence[ExportedNightly]) -> ExportedNightly:
         parts[0].plan,
         shard="1/1",
         targets=tuple(targets),
-        coverage=_all_counting(parts),
+        coverage=_joined([one.plan.coverage for one in parts]),
         tools=_all_tools(parts),
         left_out=left_out,
+        automatic=_joined([one.plan.automatic for one in parts]),
+        runtime_reasons={name: why for one in parts for name, why in one.plan.runtime_reasons.items()},
     )
     return ExportedNightly(plan, began, ended, parts[0].name, tuple(_gravest(parts)))
 
@@ -304,14 +306,16 @@ _APART: Final = {
     "coverage": {},
     "tools": {},
     "left_out": {},
+    "automatic": {},
+    "runtime_reasons": {},
 }  # fields of plans in which the parts of a nightly may differ
 
 
-def _all_counting(parts: Sequence[ExportedNightly]) -> dict[str, tuple[str, ...]]:
-    """Return the targets with coverage in any of the parts, by runtime."""
+def _joined(parts: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    """Return the targets in any of the parts, by runtime."""
     found: dict[str, set[str]] = {}
     for one in parts:
-        for runtime, names in one.plan.coverage.items():
+        for runtime, names in one.items():
             found.setdefault(runtime, set()).update(names)
     return {runtime: tuple(sorted(found[runtime])) for runtime in sorted(found)}
 

@@ -13,7 +13,7 @@ from typing import Final
 from cortex_m_hil.campaigns.report.changes import judged
 from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
-from cortex_m_hil.campaigns.report.night import FAILED, PASSED, Result
+from cortex_m_hil.campaigns.report.night import BUILTIN, FAILED, PASSED, Result
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 
@@ -86,6 +86,8 @@ def _table(report: ReportContents) -> Iterator[str]:
         verdicts = Counter(one.verdict for one in here)
         passed, failed = (sum(verdicts.pop(one, 0) for one in of) for of in (PASSED, FAILED))
         ran = next((f"{one.ran} · {one.engine}" for one in here if one.engine), "")
+        if runtime == BUILTIN and (why := report.night.runtime_reasons.get(target)):
+            ran = f"{ran}; {why}"
         names = (_code(text, in_table=True) for text in (target or "(no target)", runtime, ran))
         yield f"| {' | '.join(names)} | {passed} | {failed} | {', '.join(counted_by_verdict(verdicts))} |"
 

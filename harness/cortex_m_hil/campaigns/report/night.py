@@ -186,6 +186,7 @@ class Night:
         models: patterns of the tests that are models.
         shard: `i/n`, the part of the tests that it has.
         left_out: targets that were asked for and do not run there, and why.
+        runtime_reasons: targets that `auto` ran on `builtin`, and why.
     """
 
     name: str
@@ -201,6 +202,7 @@ class Night:
     shard: str = "1/1"
     called: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    runtime_reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tests(self) -> list[Result]:

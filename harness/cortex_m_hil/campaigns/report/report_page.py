@@ -20,11 +20,11 @@ from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.model_table import models
-from cortex_m_hil.campaigns.report.night import Key, Night, Result, TargetRuntime
+from cortex_m_hil.campaigns.report.night import BUILTIN, Key, Night, Result, TargetRuntime
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.campaigns.report.totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.flow.coverage.counts import total
-from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.targets.runtimes import RUNTIMES
 
 LISTED: Final = 30  # tests of a group of changes; results.json has all
 _ESCAPED: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
@@ -131,7 +131,10 @@ def _column(night: Night, target_runtime: TargetRuntime) -> Column:
     verdicts = Counter(one.verdict for one in here)
     counts = ", ".join(counted_by_verdict(verdicts))
     ran, engines = (sorted({getattr(one, name) for one in here} - {""}) for name in ("ran", "engine"))
-    executes = RUNTIMES.get(target_runtime[1], "") if target_runtime[0] else ""
+    target, runtime = target_runtime
+    executes = RUNTIMES.get(runtime, "") if target else ""
+    if runtime == BUILTIN and (why := night.runtime_reasons.get(target)):
+        executes = f"{executes}; {why}"
     return Column(target_runtime, ", ".join(ran), ", ".join(engines), executes, counts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.night import Night
 from cortex_m_hil.errors.text import align, counted
@@ -27,9 +27,13 @@ NO_RUNNER: Final = "no runner (own ELF or none)"
 """The label of what ran on a target in a test that does not use this package's runner."""
 
 
+Place: TypeAlias = "tuple[str, str]"
+"""Where a test runs: the target that was asked for, and the runtime."""
+
+
 @dataclass(frozen=True)
 class TargetOutcome:
-    """The outcome of one test on one target.
+    """The outcome of one test on one target, by one runtime.
 
     Attributes:
         requested: the target that was asked for.
@@ -40,6 +44,10 @@ class TargetOutcome:
         earlier: what previous attempts of the same test ended with, where a plugin ran it again.
         peaks: the figures whose largest values are shown, by name and unit.
         runner: whether the test uses this package's runner.
+        runtime: `builtin` or `executorch`.
+        operator: the one that the error names; "" where there is none.
+        departs: the first operator that gave other values than on another runtime, and how many; "" where none did.
+        outputs: a digest of the outputs of each program.
     """
 
     test: str
@@ -54,6 +62,14 @@ class TargetOutcome:
     earlier: tuple[str, ...] = ()
     peaks: Mapping[str, int] = field(default_factory=dict)
     runner: bool = True
+    runtime: str = ""
+    operator: str = ""
+    departs: str = ""
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.requested, self.runtime
 
     @property
     def ending(self) -> str:
@@ -66,28 +82,34 @@ class TargetOutcome:
 
 
 def table(outcomes: Iterable[TargetOutcome]) -> list[str]:
-    """Return the lines of a table: a test a row, a target a column, both in order of first appearance."""
-    cells: dict[str, dict[str, str]] = {}
-    targets: dict[str, str] = {}
-    for outcome in outcomes:
-        cells.setdefault(outcome.test, {})[outcome.requested] = outcome.cell
-        targets[outcome.requested] = outcome.ran
-    rows = [["test", *targets.values()]]
-    rows += [[test, *(by_target.get(name, "-") for name in targets)] for test, by_target in cells.items()]
+    """Return the lines of a table: a test a row, a target by a runtime a column, both in order of first appearance."""
+    cells: dict[str, dict[Place, str]] = {}
+    every = list(outcomes)
+    for outcome in every:
+        cells.setdefault(outcome.test, {})[outcome.place] = outcome.cell
+    columns = _columns(every)
+    rows = [["test", *columns.values()]]
+    rows += [[test, *(by_place.get(place, "-") for place in columns)] for test, by_place in cells.items()]
     return align(rows)
+
+
+def _columns(outcomes: Sequence[TargetOutcome]) -> dict[Place, str]:
+    """Return the heading of each place: what ran, and the runtime where that is not the same for all."""
+    several = len({outcome.runtime for outcome in outcomes}) > 1
+    return {one.place: f"{one.ran} · {one.runtime}" if several else one.ran for one in outcomes}
 
 
 def largest(outcomes: Iterable[TargetOutcome]) -> list[str]:
     """Return the lines of a table: a figure of the runner a row, its largest value on each target; [] without any."""
-    found: dict[str, dict[str, int]] = {}
-    targets: dict[str, str] = {}
-    for outcome in outcomes:
+    found: dict[str, dict[Place, int]] = {}
+    measured = [outcome for outcome in outcomes if outcome.peaks]
+    for outcome in measured:
         for name, value in outcome.peaks.items():
-            targets[outcome.requested] = outcome.ran
-            by_target = found.setdefault(name, {})
-            by_target[outcome.requested] = max(value, by_target.get(outcome.requested, 0))
-    rows = [[f"most {one}", *(str(by_target.get(name, "-")) for name in targets)] for one, by_target in found.items()]
-    return align([["", *targets.values()], *rows]) if rows else []
+            by_place = found.setdefault(name, {})
+            by_place[outcome.place] = max(value, by_place.get(outcome.place, 0))
+    columns = _columns(measured)
+    rows = [[f"most {one}", *(str(by_place.get(place, "-")) for place in columns)] for one, by_place in found.items()]
+    return align([["", *columns.values()], *rows]) if rows else []
 
 
 def noteworthy(outcomes: Sequence[TargetOutcome]) -> list[TargetOutcome]:
@@ -96,14 +118,14 @@ def noteworthy(outcomes: Sequence[TargetOutcome]) -> list[TargetOutcome]:
     return [outcome for outcome in outcomes if outcome.test in tests]
 
 
-def totals(outcomes: Iterable[TargetOutcome], labels: Mapping[str, str]) -> list[str]:
-    """Return a line for each target of `labels` that has an outcome: its label, counts of verdicts, and seconds."""
-    by_target: dict[str, list[TargetOutcome]] = {name: [] for name in labels}
+def totals(outcomes: Iterable[TargetOutcome], labels: Mapping[Place, str]) -> list[str]:
+    """Return a line for each place of `labels` that has an outcome: its label, counts of verdicts, and seconds."""
+    by_place: dict[Place, list[TargetOutcome]] = {place: [] for place in labels}
     for outcome in outcomes:
-        by_target[outcome.requested].append(outcome)
+        by_place[outcome.place].append(outcome)
     rows = [
-        [_label(labels[name], found), _counts(found), f"in {sum(outcome.seconds for outcome in found):.1f} s"]
-        for name, found in by_target.items()
+        [_label(labels[place], found), _counts(found), f"in {sum(outcome.seconds for outcome in found):.1f} s"]
+        for place, found in by_place.items()
         if found
     ]
     return align(rows) if rows else []
@@ -112,6 +134,26 @@ def totals(outcomes: Iterable[TargetOutcome], labels: Mapping[str, str]) -> list
 def _label(runner: str, outcomes: Sequence[TargetOutcome]) -> str:
     """Return what ran: `runner`, if a test uses it."""
     return runner if any(outcome.runner for outcome in outcomes) else f"{outcomes[0].ran} · {NO_RUNNER}"
+
+
+def runtime_differences(outcomes: Iterable[TargetOutcome]) -> list[str]:
+    """Return a line for each test that ended otherwise on one runtime than on another, or gave other values there."""
+    by_test: dict[tuple[str, str], list[TargetOutcome]] = {}
+    for outcome in outcomes:
+        if outcome.verdict is not Verdict.SKIP:
+            by_test.setdefault((outcome.test, outcome.requested), []).append(outcome)
+    return [line for name, found in by_test.items() if (line := _difference(*name, found))]
+
+
+def _difference(test: str, target: str, outcomes: Sequence[TargetOutcome]) -> str:
+    """Return how the outcomes of a test on a target differ by runtime; "" where they do not."""
+    departs = "; ".join(outcome.departs for outcome in outcomes if outcome.departs)
+    if not departs and any(len(set(digests)) > 1 for digests in zip(*(one.outputs for one in outcomes), strict=False)):
+        departs = f"other outputs: --keep-programs DIR, and hil compare-runtimes DIR/*.pte -t {target}"
+    if not departs and len({outcome.ending for outcome in outcomes}) == 1:
+        return ""
+    ends = ", ".join(f"{one.runtime} {one.ending}{f' ({one.operator})' if one.operator else ''}" for one in outcomes)
+    return f"{test} [{target}]: {ends}{f'; {departs}' if departs else ''}"
 
 
 def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:

@@ -7,14 +7,19 @@ from typing import Final
 
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.layout import wrong_layout
-from cortex_m_hil.checks.lint_rules.finding import HINTS, IN_FLOAT, LintFinding, LintSubject, Rule
+from cortex_m_hil.checks.lint_rules.finding import IN_FLOAT, LintFinding, LintSubject, Rule
 from cortex_m_hil.checks.operator_signature import Misfit
 from cortex_m_hil.checks.signatures import blind_to_scales, operator_misfits, takes
 from cortex_m_hil.program.pte_file import PteFile
-from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction
 
-_BUFFER: Final = "a constant that forward makes (torch.ones) stays float: keep it in a registered buffer"
+COMPUTED_BY_BUILTIN: Final = ("builtin", "computes it: it is ExecuTorch alone that does not")
+_ONE_QUANTISATION: Final = 12  # known bugs
+_CONSTANT_IN_FLOAT: Final = 13
+_CLAMP: Final = 16
+_COPY_INTO_FLOAT: Final = 31
+_BRANCH: Final = 41
 _ACTIVATIONS: Final = ("aten::clamp.out", "aten::hardtanh.out", "aten::relu.out")
 _OF_ONE_QUANTISATION: Final = ("aten::cat.out", "cortex_m::minimum.out", "cortex_m::maximum.out")
 
@@ -43,34 +48,53 @@ def signatures(subject: LintSubject) -> Iterator[LintFinding]:
     for instruction in file.instructions:
         found = list(operator_misfits(file, instruction, runtime, isa))
         for misfit in found or blind_to_scales(file, instruction, quantised[instruction.index]):
+            problem, hint, bug = misfit.problem, misfit.hint, misfit.bug
+            details: tuple[tuple[str, str], ...] = ()
             if misfit.about == "dtype":
-                problem, hint = _of_dtype(file, instruction, misfit)
-            else:
-                problem, hint = misfit.problem, misfit.hint or HINTS[Rule(misfit.about)]
-                hint += "; the runtime builtin computes it" if takes(file, instruction, "builtin", isa) else ""
-            text = f"{problem} (runtime {runtime})"
-            yield subject.finding(Rule(misfit.about), text, instruction, misfit.value, hint=hint)
+                problem, hint, bug = _of_dtype(file, instruction, misfit)
+            elif runtime != "builtin" and takes(file, instruction, "builtin", isa):
+                details = (COMPUTED_BY_BUILTIN,)
+            text, rule = f"{problem} (runtime {runtime})", Rule(misfit.about)
+            yield subject.finding(rule, text, instruction, misfit.value, hint=hint, details=details, bug=bug)
 
 
-def _of_dtype(file: PteFile, instruction: Instruction, misfit: Misfit) -> tuple[str, str]:
-    """Return the problem of a wrong dtype with what ExecuTorch makes of it, and the next step."""
-    problem, hint = misfit.problem, misfit.hint
+def _of_dtype(file: PteFile, instruction: Instruction, misfit: Misfit) -> tuple[str, str, int | None]:
+    """Return the problem of a wrong dtype with what ExecuTorch makes of it, the next step, and the known bug."""
+    problem, apart = misfit.problem, ""
     if instruction.operator in BLIND_TO_SCALES:
         problem += ": on integers ExecuTorch computes without their scales and zero points"
     of_tensor = misfit.value < 0 or file.values[misfit.value].kind is ValueKind.TENSOR
     if of_tensor and instruction.operator.startswith("aten::"):
         problem += ", and ExecuTorch has put no operator of cortex_m in its place"
-        hint = hint or _activation_apart(file, instruction)
-    return problem, hint or _dtype_step(file, instruction, misfit.value)
-
-
-def _dtype_step(file: PteFile, instruction: Instruction, value: int) -> str:
-    """Return the next step for what has the wrong dtype: a constant, quantised integers or a tensor of the user's."""
-    spec = file.values[value].spec if value >= 0 else None
+        apart = _activation_apart(file, instruction)
+    spec = file.values[misfit.value].spec if misfit.value >= 0 else None
     dtype = spec.dtype if spec is not None else ""
-    if instruction.operator.startswith("cortex_m::"):
-        return f"{_BUFFER}; or {IN_FLOAT}" if "float" in dtype else IN_FLOAT
-    return IN_FLOAT if dtype in ("int8", "int16", "") else "convert it before the operator: x.to(torch.float32)"
+    if apart:
+        return problem, misfit.hint or apart, _ONE_QUANTISATION
+    bug = misfit.bug or _bug_of_dtype(file, instruction, dtype)
+    if misfit.hint or bug:
+        return problem, misfit.hint, bug
+    is_users = dtype not in ("int8", "int16", "") and not instruction.operator.startswith("cortex_m::")
+    return problem, "convert it before the operator: x.to(torch.float32)" if is_users else IN_FLOAT, None
+
+
+def _bug_of_dtype(file: PteFile, instruction: Instruction, dtype: str) -> int | None:
+    """Return the known bug that an argument of the wrong dtype comes from; None where none is known."""
+    operator = instruction.operator
+    if operator in ("cortex_m::minimum.out", "cortex_m::maximum.out"):
+        return _CONSTANT_IN_FLOAT if "float" in dtype else None
+    if dtype != "int8":
+        return None
+    if operator == "aten::copy.out":
+        return _COPY_INTO_FLOAT
+    if operator in BLIND_TO_SCALES and _is_in_branch(file, instruction):
+        return _BRANCH
+    return _CLAMP if operator in ("aten::hardtanh.out", "aten::relu.out") else None
+
+
+def _is_in_branch(file: PteFile, instruction: Instruction) -> bool:
+    jumps = (one for one in file.instructions if one.kind is InstructionKind.JUMP_FALSE)
+    return any(one.index < instruction.index < one.destination for one in jumps)
 
 
 def _activation_apart(file: PteFile, layer: Instruction) -> str:
@@ -90,7 +114,7 @@ def _activation_apart(file: PteFile, layer: Instruction) -> str:
 
 
 def _reader(file: PteFile, instruction: Instruction) -> Instruction | None:
-    """Return the first instruction that reads what another writes; None where none does."""
+    """Return the first later instruction that reads a result of this one; None where there is none."""
     data = file.dataflow
     values = set(data.written[instruction.index])
     later = file.instructions[instruction.index + 1 :]

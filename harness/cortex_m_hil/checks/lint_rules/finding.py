@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from cortex_m_hil.checks import unsupported
+from cortex_m_hil.errors.known_bugs import KNOWN_BUGS, known_bug
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.values import Instruction
@@ -31,11 +32,12 @@ class Rule(str, Enum):
     FALLBACK_NOTE = "fallback-note"
     FLOAT_NOTE = "float-note"
     STATE_NOTE = "state-note"
+    BUILTIN_NOTE = "builtin-note"
     PLANNED_POOL = "planned-pool"
     PROGRAM_POOL = "program-pool"
 
 
-NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.FALLBACK_NOTE, Rule.STATE_NOTE})
+NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.FALLBACK_NOTE, Rule.STATE_NOTE, Rule.BUILTIN_NOTE})
 """Rules whose findings are notes: they stop nothing."""
 
 
@@ -52,6 +54,9 @@ class LintFinding:
         cause: why it is so; "" where that is not known.
         hint: the next step, in place of that of its rule; "" where that applies.
         details: further lines, each with its label.
+        bug: the number of the known bug of ExecuTorch that it comes from, which the message ends with; None where none
+            is known.
+        runtime: the runtime whose rule it breaks, if that is not the one that runs the program; else "".
     """
 
     rule: Rule
@@ -62,10 +67,17 @@ class LintFinding:
     cause: str = ""
     hint: str = ""
     details: tuple[tuple[str, str], ...] = ()
+    bug: int | None = None
+    runtime: str = ""
 
     @property
     def is_note(self) -> bool:
         return self.rule in NOTES
+
+    @property
+    def cause_key(self) -> int | str:
+        """Return what names its cause, for those who accept it: the number of the known bug, else the operator."""
+        return self.bug if self.bug is not None else self.operator
 
 
 @dataclass(frozen=True)
@@ -92,13 +104,36 @@ class LintSubject:
         return self.program.file
 
     def finding(
-        self, rule: Rule, text: str, instruction: Instruction, value: int = -1, *, cause: str = "", hint: str = ""
+        self,
+        rule: Rule,
+        text: str,
+        instruction: Instruction,
+        value: int = -1,
+        *,
+        cause: str = "",
+        hint: str = "",
+        details: tuple[tuple[str, str], ...] = (),
+        bug: int | None = None,
     ) -> LintFinding:
         """Return a finding about an instruction, whose message begins with where it is."""
         nodes, number = self.program.nodes, instruction.index
         node = nodes[number] if number < len(nodes) else ""
         where = f"instruction {number}" + (f", {node}" if node else "")
-        return LintFinding(rule, f"{where}: {text}", instruction.operator, number, value, cause, hint)
+        message = with_bug(f"{where}: {text}", bug)
+        return LintFinding(rule, message, instruction.operator, number, value, cause, hint, details, bug)
+
+
+def with_bug(message: str, bug: int | None) -> str:
+    """Return a message that ends with the known bug that it comes from, if one is known."""
+    return message if bug is None else f"{message} ({known_bug(bug)})"
+
+
+def bug_details(finding: LintFinding) -> list[tuple[str, str]]:
+    """Return the lines about the known bug that a finding comes from, if one is known."""
+    if finding.bug is None:
+        return []
+    known = KNOWN_BUGS[finding.bug]
+    return [("known bug", f"{finding.bug}: {known.name} (hil docs known_bugs)"), ("upstream", known.upstream)]
 
 
 LintRule = Callable[[LintSubject], Iterable[LintFinding]]
@@ -110,14 +145,11 @@ HINTS: Final = {
     Rule.LAYOUT: _LOWER_ANEW,
     Rule.ISA: _LOWER_ANEW,
     Rule.DTYPE: IN_FLOAT,
-    Rule.DIM_ORDER: (
-        "x.contiguous() before the operator (x.reshape(x.shape) where height and width are 1), or the module with "
-        'layout="explicit"; hil docs failures#what-the-lint-refuses'
-    ),
+    Rule.DIM_ORDER: KNOWN_BUGS[36].hint,
     Rule.ARGUMENTS: IN_FLOAT,
     Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
-    Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
+    Rule.SCRATCH: "lower the module for this target's ISA class",
     Rule.OPERATOR: unsupported.ELSEWHERE,
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
     Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
@@ -128,4 +160,6 @@ HINTS: Final = {
 
 def next_step(finding: LintFinding) -> str:
     """Return the hint of a finding that stops something; "" for a note."""
-    return "" if finding.is_note else finding.hint or HINTS[finding.rule]
+    if finding.is_note:
+        return ""
+    return finding.hint or (KNOWN_BUGS[finding.bug].hint if finding.bug is not None else HINTS[finding.rule])

@@ -8,6 +8,7 @@ from typing import Final
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.lint_rules.finding import IN_FLOAT, LintFinding, LintSubject, Rule
+from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.values import Instruction
@@ -51,6 +52,33 @@ def lacking(subject: LintSubject) -> Iterator[LintFinding]:
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             hint = IN_FLOAT if blind else unsupported.hint(name, subject.runtime)
             yield subject.finding(Rule.OPERATOR, f"the runner has no {name}{cause}", instruction, hint=hint)
+
+
+def lacking_in_executorch(subject: LintSubject) -> Iterator[LintFinding]:
+    """Yield each operator that neither ExecuTorch's portable library nor its Cortex-M backend has, once.
+
+    Nothing where no ExecuTorch is installed, whose list it is.
+    """
+    for instruction in _each_once(subject.file):
+        if unsupported.executorch_lacks(instruction.operator):
+            hint = unsupported.hint(instruction.operator, "executorch")
+            yield subject.finding(Rule.OPERATOR, f"ExecuTorch has no {instruction.operator}", instruction, hint=hint)
+
+
+def lacking_in_builtin(subject: LintSubject) -> Iterator[LintFinding]:
+    """Yield each operator that the runtime builtin does not have, once."""
+    for instruction in _each_once(subject.file):
+        if signature_of(instruction.operator, "builtin") is None:
+            yield subject.finding(Rule.OPERATOR, f"builtin has no {instruction.operator}", instruction)
+
+
+def _each_once(file: PteFile) -> Iterator[Instruction]:
+    """Yield the first call of each operator."""
+    first: dict[str, Instruction] = {}
+    for one in file.instructions:
+        if one.kind is InstructionKind.KERNEL:
+            first.setdefault(one.operator, one)
+    yield from first.values()
 
 
 def _is_blind(file: PteFile, instruction: Instruction) -> bool:

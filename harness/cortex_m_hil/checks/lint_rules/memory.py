@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule, with_bug
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.memory_shortage import Shortage
 from cortex_m_hil.program.pte_file import PteFile
 
-_FILLED_UP: Final = (
-    "a kernel filled up with zeros to 3×3, and padding=1, computes the same; so does the runtime builtin"
-)
-_NO_VIEW: Final = (
-    'layout="explicit" lowers some of these rightly; a pixel shuffle can be a ConvTranspose2d whose kernel is its '
-    "stride, with one 1 in each filter"
-)
+_VIEW_IN_ANOTHER_ORDER: Final = 24  # known bugs
+_DEPTHWISE_SCRATCH: Final = 10
 
 
 def views(subject: LintSubject) -> Iterator[LintFinding]:
     """Yield the views whose elements are in another order than those of the value they view.
 
-    ExecuTorch makes a view without a copy, whatever the dim orders (known bug 24 in docs/known_bugs.md).
+    ExecuTorch makes a view without a copy, whatever the dim orders.
     """
-    values = subject.file.values
+    values, bug = subject.file.values, _VIEW_IN_ANOTHER_ORDER
     for view in dict.fromkeys(subject.program.lifetimes.views):
         of, base = values[view.value].spec, values[view.base].spec
         if of is None or base is None or (of.numel, of.dtype) != (base.numel, base.dtype) or base.reads_as(of):
@@ -33,9 +28,9 @@ def views(subject: LintSubject) -> Iterator[LintFinding]:
         text = f"{what}, without a copy: its elements are in another order"
         if view.written >= 0:
             written = subject.file.instructions[view.written]
-            yield subject.finding(Rule.DIM_ORDER, text, written, view.value, hint=_NO_VIEW)
+            yield subject.finding(Rule.DIM_ORDER, text, written, view.value, bug=bug)
         else:
-            yield LintFinding(Rule.DIM_ORDER, text, value=view.value, hint=_NO_VIEW)
+            yield LintFinding(Rule.DIM_ORDER, with_bug(text, bug), value=view.value, bug=bug)
 
 
 def scratch(subject: LintSubject) -> Iterator[LintFinding]:
@@ -46,15 +41,15 @@ def scratch(subject: LintSubject) -> Iterator[LintFinding]:
         whose = f", which is what {' or '.join(fits)} needs" if fits else ""
         needs = f"{subject.target.isa.value} needs {need.required}"
         sizes = f"{need.planned} bytes of scratch are planned{whose}; {needs}"
-        instruction, hint = subject.file.instructions[need.instruction], ""
+        instruction, bug = subject.file.instructions[need.instruction], None
         if need.planned < need.required:
             rule, text = Rule.SCRATCH, "the kernel would write past its buffer"
         elif subject.runtime == "executorch":
             rule, text = Rule.SCRATCH, "ExecuTorch's operators refuse any other size"
-            hint = "" if fits or "depthwise" not in instruction.operator else _FILLED_UP
+            bug = None if fits or "depthwise" not in instruction.operator else _DEPTHWISE_SCRATCH
         else:
             rule, text = Rule.SCRATCH_NOTE, "lowered for another ISA class?" if fits else "harmless"
-        yield subject.finding(rule, f"{sizes}: {text}", instruction, need.value, hint=hint)
+        yield subject.finding(rule, f"{sizes}: {text}", instruction, need.value, bug=bug)
 
 
 def overlaps(subject: LintSubject) -> Iterator[LintFinding]:
@@ -82,7 +77,7 @@ def banks(subject: LintSubject) -> Iterator[LintFinding]:
     """Yield the banks that are smaller than what the memory plan puts there, and planned buffers without a bank."""
     file, target, memory = subject.file, subject.target, subject.target.board.memory
     names, rooms = [bank.region for bank in memory.banks], memory.bank_rooms(file.size)
-    for number, nbytes in enumerate(memory.buffers_of_banks(file.planned_sizes)):
+    for number, nbytes in enumerate(file.bytes_in_banks(memory)):
         if number >= len(names):
             if nbytes:
                 yield _without_bank(subject, number + 1, nbytes)
@@ -91,7 +86,8 @@ def banks(subject: LintSubject) -> Iterator[LintFinding]:
         if nbytes <= room:
             continue
         bank = names[number] if several else ""
-        what = f"{_named(file)}: planned buffer {number + 1} needs" if several else "the tensors need"
+        more = " with inputs and outputs" if file.unplanned and number == memory.unplanned_bank else ""
+        what = f"{_named(file)}: planned buffer {number + 1}{more} needs" if several else "the tensors need"
         there = f"bank {bank} of {target.name}" if several else target.name
         shortage = Shortage("planned", nbytes, room, target, file, subject.program.named, bank)
         problem, hint = f"{nbytes - room} too many", shortage.hint()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, json_fields, write_log
+from cortex_m_hil.cli.answers import Answer, end, json_fields, write_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import RuntimeOptions, SeveralTargets
+from cortex_m_hil.cli.options import OptionalTarget, RuntimeOptions, folder_to_write
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
 from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.runner.target_library import MAKEFILE, write_target_library
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -28,14 +33,28 @@ SIZE_TIMEOUT = 20.0  # seconds
             **TARGET_FIELDS,
             "runner, build_id, config": "the ELF, the digest of all that it was built from, and cpu/isa/board",
             "size": "bytes: text, data, bss; empty where binutils' size is missing",
+            "library": "the folder, with --library",
         }
     ),
 )
 def build(
-    target: SeveralTargets,
     on: RuntimeOptions,
+    target: OptionalTarget = None,
+    library: Annotated[
+        Path | None,
+        typer.Option(
+            "--library",
+            metavar="FOLDER",
+            callback=folder_to_write,
+            help="Write the library that firmware of your own links, and build nothing",
+        ),
+    ] = None,
 ) -> None:
     """Build the runner for each target. What was built before is found in the cache."""
+    if library is not None:
+        write_target_library(library)
+        text = f"library   {library}\nnext      {library / Path(MAKEFILE).parent / 'README.md'}"
+        end(Answer(text, {"library": library}))
 
     def ask(resolved: Resolved) -> Answer:
         with contextlib.suppress(ToolchainError):  # a runner is built even where nothing can run it
@@ -44,11 +63,12 @@ def build(
         write_log(_log(elf))
         sizes, problem = _sizes(elf)
         shown = ", ".join(f"{section} {size}" for section, size in sizes.items()) or f"unknown ({problem})"
-        text = f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {label_of(resolved)}, {elf.config}"
+        what = f"{label_of(resolved)}{', ' if elf.config else ''}{elf.config}"
+        text = f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {what}"
         fields = {"runner": elf.path, "build_id": elf.build_id, "config": elf.config, "size": sizes}
         return Answer(f"{text}\nsize      {shown}", {**fields_of_target(resolved), **fields})
 
-    on.choose(target, live=False).answer_each(ask)
+    on.choose(target or [], live=False).answer_each(ask)
 
 
 def _log(elf: Elf) -> str:

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, json_fields, say
+from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import MultiplierOptions, OneTarget, ProgramOptions
 from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.cli.program_files import ProgramInputs, find_inputs
@@ -18,7 +19,7 @@ from cortex_m_hil.diagnose.compare_runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.targets.runtimes import RUNTIMES
 
 
 @app.command(
@@ -40,7 +41,7 @@ def compare_runtimes_command(
     on: MultiplierOptions,
     given: ProgramOptions,
 ) -> None:
-    """Show where builtin and an installed ExecuTorch differ. Both step the programs, each operator on equal inputs.
+    """Show where hil's own runtime and ExecuTorch differ. Both step the programs, each operator on equal inputs.
 
     Inputs are those of --input (for one program), or those that pytest's --keep-programs left beside the program, or
     are generated, the same every time. Exit status 1 if any operator gave other bytes, or either runtime refused a
@@ -92,6 +93,8 @@ def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, found: Pr
 
     The result has an error if one of the two refuses the program, or fails it.
     """
+    if found.saturated is not None:
+        say(f"{program.name}: inputs: {found.source}")
     try:
         values = list(compare_runtimes(builtin, installed, program, found.inputs))
     except VerdictError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
     EvaluationPlan,
     Job,
     ModelTask,
+    count_saturation,
     jobs_of,
     task_of,
 )
@@ -25,16 +26,27 @@ from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison_result import quanta_word
 from cortex_m_hil.checks.input_checks import InputQuantizer
 from cortex_m_hil.checks.left_in_float import left_in_float
-from cortex_m_hil.cli.answers import Answer, json_fields, say, write_answer
+from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
-from cortex_m_hil.cli.options import MethodOption, NoLint, QuantizeInputs, SeveralTargets, TargetOptions, within
+from cortex_m_hil.cli.options import (
+    EvaluatedOptions,
+    Known,
+    NoLint,
+    QuantizeInputs,
+    SeveralTargets,
+    TargetOptions,
+    accepted_on_command_line,
+    within,
+)
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, refused_by_lint, table
 from cortex_m_hil.cli.program_files import ModelArgument
 from cortex_m_hil.diagnose.instruction_counts import check_model
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted, shown
+from cortex_m_hil.flow import judge_on_executorch
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -98,7 +110,10 @@ class SampleOptions:
             "model, method, data": "the arguments of the call; method is empty if none was named",
             "task": "classes or anomaly",
             "input_note": "a note if integers of the data were converted to floats without a scale; else empty",
-            "saturated": "with --quantize-inputs, the share of the quantised values that saturated; else null",
+            "saturated": (
+                "with --quantize-inputs, or of a module with --io int8, the share of the quantised values that "
+                "saturated; else null"
+            ),
             "outcome, samples, left": (
                 "complete, under way, or ended early by an error; how many samples are done, and left"
             ),
@@ -136,11 +151,12 @@ def evaluate(
     wanted: ThresholdOptions,
     on: TargetOptions,
     led: CampaignOptions,
-    of: MethodOption,
+    of: EvaluatedOptions,
     layout: Annotated[
         str, typer.Option("--layout", help="Memory layout to lower a module for: channels_last or explicit")
     ] = "",
     no_lint: NoLint = False,
+    known: Known = None,
 ) -> None:
     """Report the accuracy of a model on data, on each target.
 
@@ -150,10 +166,10 @@ def evaluate(
     check_model(model)
     check_path(given.data)
     asked = Thresholds(**{**vars(wanted), "negative": _classes(wanted.negative)})
-    choice = on.choose(target)
+    choice, accepted = on.choose(target), accepted_on_command_line(known)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with led.store() as kept:
-        found = EvaluatedModel(model, layout, of.method)
+        found = EvaluatedModel(model, layout, of.method, of.io_of(model))
         raw = given.meaning
         samples = read_data_set(given.data, found.taken, raw, given.limit, in_order=wanted.stream)
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
@@ -163,18 +179,36 @@ def evaluate(
         plan = EvaluationPlan(
             model, str(given.data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
         )
-        say(_heading(found, samples, raw))
-        if found.has_references and (told := left_in_float(first, layout)):
-            say(told)
+        _announce(found, layout, first, samples, raw)
         fields = plan.as_fields()
         campaign = Campaign.go_on(kept, KIND, fields, lambda one: one.plan == fields)
         with campaign.folder(), Evaluation(jobs, samples, task) as evaluation:
             runs = campaign.work(evaluation, Deadline.after(led.budget))
     reports = _reports(jobs, samples, task, asked, runs, has_references=found.has_references)
+    reports = [replace(one, on_executorch=_on_executorch(jobs[one.target], accepted)) for one in reports]
     lint = {name: refused_by_lint(one.dut, one.program, linted=one.linted) for name, one in jobs.items()}
     asked_of = {"model": model, "method": of.method, "data": given.data}
     asked_of |= {"input_note": samples.input_note, "saturated": raw.quantizer.share}
     raise typer.Exit(_print_answers(reports, resolved, asked_of, lint))
+
+
+def _announce(model: EvaluatedModel, layout: str, program: Program, samples: DataSet, raw: Raw) -> None:
+    """Print what is evaluated; of a module also what its quantisation left in float."""
+    if model.has_references:
+        count_saturation(program, samples, raw.quantizer)
+    say(_heading(model, samples, raw))
+    if model.has_references and (told := left_in_float(program, layout)):
+        say(told)
+
+
+def _on_executorch(job: Job, known: Sequence[int | str]) -> str:
+    """Return the verdict on what ExecuTorch would make of a job's program, in a line; "" where it is right there."""
+    try:
+        if job.linted:
+            judge_on_executorch(job.dut, job.program, known, known)
+    except VerdictError as error:
+        return f"{type(error).__name__}: {error.message}; {hint_for_commands(error.hint)}"
+    return ""
 
 
 def _print_answers(

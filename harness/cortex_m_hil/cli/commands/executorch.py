@@ -19,8 +19,8 @@ from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError
 from cortex_m_hil.runner import executorch_build, executorch_checkout
 from cortex_m_hil.runner.executorch_build import BuildRequest, InstalledPrefix
 from cortex_m_hil.runner.executorch_checkout import Checkout, fetch_checkout, release_of_wheel
-from cortex_m_hil.runner.executorch_install import STANDS_IN
 from cortex_m_hil.targets.cpu import HOST, cpu_name
+from cortex_m_hil.targets.executorch_prefix import STANDS_IN
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve, select
 from cortex_m_hil.targets.target import Target

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
-from cortex_m_hil.cli.answers import NO, OK, Answer, hint_for_commands, json_fields, log_of_errors
+from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import MethodOption, Pte, RuntimeOptions, SeveralTargets
+from cortex_m_hil.cli.exit_codes import NO, OK
+from cortex_m_hil.cli.options import Known, MethodOption, Pte, RuntimeOptions, SeveralTargets, accepted_on_command_line
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.errors.text import counted
@@ -32,7 +34,10 @@ UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
             "not_checked": (
                 "what was not checked: method pool, stack, and operators if the runner does not list its own"
             ),
-            "findings": "a list of rule, is_note, message, operator, instruction, cause, hint (empty of a note)",
+            "findings": (
+                "a list of rule, is_note, message, operator, instruction, cause, hint (empty of a note), known_bug (a "
+                "number, or null), runtime (executorch where that alone does not take what builtin runs; else empty)"
+            ),
         }
     ),
 )
@@ -41,20 +46,22 @@ def lint_command(
     target: SeveralTargets,
     on: RuntimeOptions,
     given: MethodOption,
+    known: Known = None,
 ) -> None:
     """Check whether a program fits each target.
 
-    The runner is built for its list of operators, the program is not run. No board is needed.
+    The runner is built for its list of operators, the program is not run. No board is needed. Where the runtime is
+    builtin, what ExecuTorch would refuse or compute wrongly is found too.
     """
-    choice, program = on.choose(target, live=False), given.load(pte)
-    choice.answer_each(lambda resolved: _lint(pte, program, resolved))
+    choice, program, accepted = on.choose(target, live=False), given.load(pte), accepted_on_command_line(known)
+    choice.answer_each(lambda resolved: _lint(pte, program, resolved, accepted))
 
 
-def _lint(pte: Path, program: Program, resolved: Resolved) -> Answer:
+def _lint(pte: Path, program: Program, resolved: Resolved, accepted: Sequence[int | str]) -> Answer:
     operators, unknown = _operators(resolved)
     unchecked = "; ".join(filter(None, (unknown, UNMEASURED)))
-    findings = flow.findings(program, resolved.target, operators, resolved.runtime)
-    fits = all(finding.is_note for finding in findings)
+    findings = flow.findings_everywhere(program, resolved.target, operators, resolved.runtime)
+    fits = all(one.is_note or (one.runtime and one.cause_key in accepted) for one in findings)
     summary = _summary(program, resolved) if fits else f"{program.file.label} does not fit {resolved.display_name}"
     lines = [*map(_finding, findings), f"{summary}; NOT checked: {unchecked}"]
     fields = {
@@ -89,11 +96,13 @@ def _fields(finding: LintFinding) -> dict[str, object]:
         "instruction": finding.instruction if finding.instruction >= 0 else None,
         "cause": finding.cause,
         "hint": hint_for_commands(next_step(finding)),
+        "known_bug": finding.bug,
+        "runtime": finding.runtime,
     }
 
 
 def _finding(finding: LintFinding) -> str:
-    level = "note" if finding.is_note else "error"
+    level = "note" if finding.is_note else f"{finding.runtime}: error".removeprefix(": ")
     operator = f" [{finding.operator}]" if finding.operator else ""
     below = [f"  {label}: {text}" for label, text in finding.details]
     below += [] if finding.is_note else [f"  → {hint_for_commands(next_step(finding))}"]
@@ -103,8 +112,8 @@ def _finding(finding: LintFinding) -> str:
 def _planned(file: PteFile, memory: Memory) -> str:
     """Return the planned bytes and those there are, of each bank where there are several."""
     if len(memory.banks) == 1:
-        return f"{file.planned_bytes} of {memory.planned} planned bytes"
-    taken = zip(memory.buffers_of_banks(file.planned_sizes), memory.banks, strict=True)
+        return f"{file.bytes_in_banks(memory)[0]} of {memory.planned} planned bytes"
+    taken = zip(file.bytes_in_banks(memory), memory.banks, strict=True)
     return ", ".join(f"{nbytes} of {bank.size} planned bytes in bank {bank.region}" for nbytes, bank in taken)
 
 

@@ -12,19 +12,9 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
-from cortex_m_hil.cli.answers import (
-    CANNOT_TELL,
-    NO,
-    OK,
-    Answer,
-    Problem,
-    json_fields,
-    say,
-    write_answer,
-    write_log,
-    write_problem,
-)
+from cortex_m_hil.cli.answers import Answer, Problem, json_fields, say, write_answer, write_log, write_problem
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
 from cortex_m_hil.diagnose.bundle import Bundle
@@ -36,6 +26,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.runtimes import ONE
 
 _FAILED: Final = ("FAIL", "XPASS")
 _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engine", "program")
@@ -82,7 +73,7 @@ def localize_command(
     target: SeveralTargets,
     on: MultiplierOptions,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help="builtin or executorch [default: builtin, or what ran the bundle]")
+        str | None, typer.Option("--runtime", help=f"{ONE} [default: auto, or what ran the bundle]")
     ] = None,
 ) -> None:
     """Show which operators differ from the references. The one that introduces the error is named.
@@ -96,7 +87,7 @@ def localize_command(
         on = replace(on, runtime=runtime or bundle.description.machine.runtime)
         on.choose(target).answer_each(lambda resolved: _of_bundle(bundle, resolved, on.timeout_multiplier))
     named_tests([what])
-    on = replace(on, runtime=runtime or "builtin")
+    on = replace(on, runtime=runtime or on.runtime)
     raise typer.Exit(_of_tests(what, on.for_pytest(on.choose(target).names)))
 
 
@@ -120,6 +111,8 @@ def _of_bundle(bundle: Bundle, resolved: Resolved, multiplier: float) -> Answer:
             boot(dut)
             _require_fit(bundle, dut)
             found, ran = localize(dut, program), dut.ran()
+            if bundle.task.linted and not found.is_wrong:
+                flow.judge_on_executorch(dut, program, bundle.task.known, bundle.task.expected)
     told = (bundle.description.test, resolved.name, ran.target, ran.runtime, ran.runtime_version, ran.engine)
     head = dict(zip(_TOLD, (*told, program.name), strict=True))
     lines = [*(f"notice: {notice}" for notice in opened.notices), *found.lines(), "", *found.plot()]
@@ -181,9 +174,10 @@ def _of_last_attempts(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _tell(one: dict[str, Any]) -> int:
-    """Report a line of the plugin's file, and return its exit status.
+    """Answer for one record of the file that `localize_plugin` wrote, and return its exit status.
 
-    The line tells of a program that was localised, or how a test ended.
+    Args:
+        one: the record, of a program that was localised or of a test that ended.
     """
     if "fields" in one:
         answer = _answer({name: one[name] for name in _TOLD}, one["fields"], one["lines"], is_wrong=one["is_wrong"])

@@ -46,7 +46,6 @@ from cortex_m_hil.cli.options import (
     Tests,
     Upstream,
     folder_to_write,
-    runtimes_of,
 )
 from cortex_m_hil.cli.output import Progress as Display
 from cortex_m_hil.cli.output import cut
@@ -61,6 +60,7 @@ from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import compiler
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.runtimes import AUTO, SEVERAL, select_runtimes
 from cortex_m_hil.targets.target import Strict
 
 FILE: Final = "nightly.yaml"
@@ -75,7 +75,7 @@ class Settings(Strict):
     tests: list[str] = Field([])
     upstream: bool | list[str] = False
     targets: list[str] = Field([])
-    runtimes: list[str] = Field(["builtin"])
+    runtimes: list[str] = Field([AUTO])
     pytest: list[str] = Field([])
     coverage: bool = False
     fit: bool | list[str] = False
@@ -90,7 +90,7 @@ class Options:
     tests: Tests = None
     upstream: Upstream = False
     target: OptionalTarget = None
-    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin or executorch; repeatable")] = None
+    runtime: Annotated[list[str] | None, typer.Option("--runtime", help=SEVERAL)] = None
     pytest: Annotated[
         list[str] | None,
         typer.Option("--pytest", metavar="OPTION", help="Pass an option to pytest, e.g. --pytest=--redzones"),
@@ -141,6 +141,7 @@ class Options:
             "commit, dirty, tools": "of the current folder; whether its files differ from the commit; versions by tool",
             "verdicts": "how many results of each: passed, failed, infra, error, xpassed, xfailed, skipped",
             "left_out": "targets that cannot run here, and why",
+            "runtime_reasons": "targets that auto runs on builtin, and why",
             "uncounted": "with --coverage, targets and runtimes whose runner cannot measure coverage, and why",
             "compared_with": "the number of the nightly before it; null if there is none",
             "changes": (
@@ -160,8 +161,9 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
     """
     settings, report = _settings(asked), asked.report
     chosen, left_out = _targets(settings, asked.targets_file)
-    counting, uncounted = _counting(settings, chosen) if settings.coverage else ({}, {})
-    plan = _plan(settings, chosen, asked, counting, left_out)
+    plan = _plan(settings, chosen, asked, left_out)
+    counting, uncounted = _counting(plan, chosen) if settings.coverage else ({}, {})
+    plan = replace(plan, coverage=counting)
     more = [f"--hil-bundles={_folder_of_bundles(report)}"] if asked.bundles else []
     with led.store() as kept:
         before = nights.find(kept, asked.against, complete=True) if asked.against else None
@@ -170,6 +172,8 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
             say(f"{name} is left out: {why}")
         for what, reason in uncounted.items():
             say(f"no coverage of {what}: {reason}")
+        for name, why in plan.runtime_reasons.items():
+            say(f"{name} runs on builtin: {why}")
         _work(campaign, plan, asked.jobs, more, Deadline.after(led.budget))
         record = campaign.record
         before = before or nights.previous(kept, record)
@@ -177,7 +181,7 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
         if report is not None:
             write_report(found, report)
             say(f"report: {report / 'index.html'}")
-    apart = {"left_out": left_out, "uncounted": uncounted}
+    apart = {"left_out": left_out, "uncounted": uncounted, "runtime_reasons": plan.runtime_reasons}
     end(_answer(found, record, before, apart, led.store_file))
 
 
@@ -199,7 +203,7 @@ def _settings(asked: Options) -> Settings:
         if not (asked.tests or asked.upstream):
             _check_tests(found, path, tree)
     named_tests(asked.tests or [])
-    given: dict[str, Any] = {"targets": asked.target, "runtimes": runtimes_of(asked.runtime or ())}
+    given: dict[str, Any] = {"targets": asked.target, "runtimes": select_runtimes(asked.runtime or ())}
     given |= {"pytest": asked.pytest, "coverage": asked.coverage, "fit": asked.fit}
     if asked.tests or asked.upstream:
         found = found.model_copy(update={"tests": list(asked.tests or []), "upstream": asked.upstream})
@@ -256,13 +260,12 @@ def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dic
     return found, left_out
 
 
-def _plan(
-    settings: Settings, targets: Sequence[Resolved], asked: Options,
-    coverage: Mapping[str, tuple[str, ...]], left_out: Mapping[str, str],
-) -> NightlyPlan:  # fmt: skip
+def _plan(settings: Settings, targets: Sequence[Resolved], asked: Options, left_out: Mapping[str, str]) -> NightlyPlan:
     upstream = [] if settings.upstream is True else settings.upstream
     commit, difference = state_of_folder()
     compilers = {tool.path: tool for tool in (compiler(one.target) for one in targets)}
+    automatic = targets if AUTO in settings.runtimes else ()
+    used = sorted({one.runtime for one in automatic})
     return NightlyPlan(
         tests=tuple(settings.tests),
         upstream=None if upstream is False else tuple(upstream),
@@ -272,18 +275,20 @@ def _plan(
         options=tuple(settings.pytest),
         shard=_checked_shard(asked.shard),
         limits=tuple(settings.fail_if),
-        coverage=coverage,
+        coverage={},
         fit=patterns(settings.fit),
         models=tuple(settings.models),
         commit=commit,
         difference=difference,
         tools=tools(list(compilers.values())),
         left_out=left_out,
+        automatic={name: tuple(one.name for one in automatic if one.runtime == name) for name in used},
+        runtime_reasons={one.name: one.runtime_reason for one in automatic if one.runtime_reason},
     )
 
 
 def _counting(
-    settings: Settings, targets: Sequence[Resolved]
+    plan: NightlyPlan, targets: Sequence[Resolved]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:  # fmt: skip
     """Return by runtime the targets that count coverage, and why others do not.
 
@@ -292,8 +297,8 @@ def _counting(
     """
     found: dict[str, list[str]] = {}
     errors: dict[str, HarnessError] = {}
-    for runtime in dict.fromkeys(settings.runtimes):
-        for one in targets:
+    for runtime, names in plan.places.items():
+        for one in (one for one in targets if one.name in names):
             try:
                 check(replace(one, runtime=runtime))
                 found.setdefault(runtime, []).append(one.name)
@@ -359,7 +364,7 @@ def _command(plan: NightlyPlan, part: NightlyPart, jobs: int, options: Sequence[
         start = [*pytest_command(PLUGIN, plan.tests), "--continue-on-collection-errors"]
     how = ["-n", str(jobs)] if jobs else []
     how += [f"--hil-fit={pattern}" for pattern in plan.fit if not part.counts]
-    targets = plan.coverage[part.runtime] if part.counts else plan.targets
+    targets = plan.coverage[part.runtime] if part.counts else plan.places[part.runtime]
     on = TargetOptions(runtime=part.runtime, targets_file=file).for_pytest(targets)
     return [*start, *on, *how, *plan.options, *options]
 

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import NO, OK, Answer, json_fields, write_log
+from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import BundleOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target
 from cortex_m_hil.diagnose.bundle import Bundle
@@ -55,7 +56,7 @@ def replay_command(
         str | None, typer.Option("--runtime", help="builtin or executorch [default: the recorded one]")
     ] = None,
 ) -> None:
-    """Run a failure again, and report whether it is the same.
+    """Run a saved failure again, and report whether it recurs.
 
     The bundle is what pytest's --hil-bundles wrote; torch is not needed. Exit status 1 where the program fails, 0 where
     it passes now.
@@ -88,7 +89,7 @@ class _Order:
         yield f"bundle    {self.path}: {self.bundle.description.test}"
         yield f"was       {self.bundle.description.verdict}"
         yield f"is        {found.now or 'pass'}"
-        reason = f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""
+        reason = f"; {resolved.reasons}" if resolved.reasons else ""
         yield f"ran       {resolved.label} on {ran.engine}{reason}"
         runner = "the bundle's own" if opened.bundled else "built here"
         yield f"runner    {runner}, build id {opened.dut.elf.build_id}"

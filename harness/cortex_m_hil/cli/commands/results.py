@@ -22,10 +22,11 @@ from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
-from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, json_fields, say, write_answer
+from cortex_m_hil.cli.answers import CALL, Answer, end, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, YEAR, folder_to_write, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
@@ -47,7 +48,7 @@ File = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", hel
 
 @results.callback()
 def _results() -> None:
-    """Show and compare nightlies, export and merge them."""
+    """Show the results of nightly runs; compare, export and merge them."""
 
 
 def _found(kept: Store, word: str) -> StoredCampaign:

@@ -17,7 +17,15 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_status import answer_each, answer_each_case
-from cortex_m_hil.cli.options import NoLint, ProgramOptions, Pte, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.options import (
+    Known,
+    NoLint,
+    ProgramOptions,
+    Pte,
+    SeveralTargets,
+    TargetOptions,
+    accepted_on_command_line,
+)
 from cortex_m_hil.cli.output import (
     CONSTANTS_HELP,
     RAN_FIELDS,
@@ -62,6 +70,15 @@ AtolOption = Annotated[
 ]
 
 
+RtolOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Relative tolerance for outputs that are not quantised (numpy.allclose)",
+        show_default=f"{_DEFAULT.rtol:g}",
+    ),
+]
+
+
 @app.command(
     "run",
     log=True,
@@ -100,14 +117,9 @@ def run(
     expected: ExpectedOption = None,
     qtol: QtolOption = None,
     atol: AtolOption = None,
-    rtol: Annotated[
-        float | None,
-        typer.Option(
-            help="Relative tolerance for outputs that are not quantised (numpy.allclose)",
-            show_default=f"{_DEFAULT.rtol:g}",
-        ),
-    ] = None,
+    rtol: RtolOption = None,
     no_lint: NoLint = False,
+    known: Known = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors (red zones)")] = False,
 ) -> None:
     """Run a program once on each target.
@@ -128,13 +140,11 @@ def run(
     if qtol is not None:
         programs = [(in_quanta(program), source) for program, source in programs]
     check_outputs(loaded, outputs or [])
-    if outputs and len(choice.names) * len(programs) > 1:
-        what = "target" if len(choice.names) > 1 else "test case"
-        raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
+    _check_one_run(outputs, len(choice.names), len(programs))
     orders = [
         _Order(
             pte, program, source, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or (),
-            saturated,
+            saturated, accepted_on_command_line(known),
         )
         for number, (program, source) in enumerate(programs)
     ]  # fmt: skip
@@ -148,6 +158,13 @@ def run(
         if loaded.cases:
             answer_each_case(choice.names, len(orders), ask)
         answer_each(choice.names, ask)
+
+
+def _check_one_run(outputs: Sequence[Path] | None, targets: int, cases: int) -> None:
+    """Check that outputs are written by a single run. Raises ConfigError."""
+    if outputs and targets * cases > 1:
+        what = "target" if targets > 1 else "test case"
+        raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
 
 
 def _expects(program: Program) -> bool:
@@ -242,9 +259,12 @@ class _Order:
     redzones: bool
     outputs: Sequence[Path]
     saturated: float | None
+    known: Sequence[int | str]
 
     def run(self, dut: Dut, resolved: Resolved) -> Answer:
         result, comparison = self._run(dut)
+        if self.linted:
+            flow.judge_on_executorch(dut, self.program, self.known, self.known)
         identity, file = dut.session().identity, self.program.file
         write_log(result.log)
         watched = WatchedMemory(self.program) if self.redzones else None

@@ -34,10 +34,14 @@ from cortex_m_hil.targets.target import Target
                 "if nothing can run"
             ),
             "reason": "why it is not runnable, or why another target is used instead; else empty",
+            "runtime, runtime_reason, runtime_misfit": (
+                "what --runtime auto is there; why that is not executorch, else empty; whether one is there that does "
+                "not fit"
+            ),
             "hardware": "whether it is a board rather than a simulator",
             "memory": (
-                "bytes for a program, for planned tensors by each bank's region, and for the method; shared: those "
-                "that program and first bank share, else 0"
+                "bytes for a program, for planned tensors by each bank's region, and for the method; temp: for what "
+                "kernels give back, 0 without memory of its own; shared: those that program and first bank share, or 0"
             ),
         }
     ),
@@ -50,7 +54,7 @@ def targets(targets_file: Targets = None) -> None:
         for row in rows:
             write_answer(Answer("", row))
         return
-    shown = ("target", "cpu", "isa", "board", "launcher", "runs as", "memory")
+    shown = ("target", "cpu", "isa", "board", "launcher", "runs as", "runtime", "memory")
     say(table(("name", *shown[1:]), [tuple(str(_for_people(row)[column]) for column in shown) for row in rows]))
 
 
@@ -58,15 +62,19 @@ def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
     runs_as = f"{row['runs_as']} on {row['engine']}" if row["runnable"] else "nothing"
     sizes = {**row["memory"], **row["memory"]["banks"]}
     memory = " ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if name != "banks" and size)
-    return {**row, "runs as": runs_as + (f" ({row['reason']})" if row["reason"] else ""), "memory": memory}
+    runtime = row["runtime"] + (f" ({row['runtime_reason']})" if row["runtime_misfit"] else "")
+    runs_as += f" ({row['reason']})" if row["reason"] else ""
+    return {**row, "runs as": runs_as, "runtime": runtime, "memory": memory}
 
 
 def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
     """Return the fields of a target; `runs_as` and `engine` are "" where it is not known what it runs as."""
     runs_as, engine, reasons, runnable = target, "", [], True
+    runtime, runtime_reason, misfit = "", "", False
     try:
         resolved = resolve(target.name, known)
         runs_as, reasons = resolved.target, [resolved.fallback_reason]
+        runtime, runtime_reason, misfit = resolved.runtime, resolved.runtime_reason, resolved.has_misfit
         engine = launchers.engine(runs_as)
         compiler(runs_as)
         launchers.require(runs_as)
@@ -84,11 +92,15 @@ def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
         "runs_as": runs_as.name if engine else "",
         "engine": engine,
         "reason": "; ".join(filter(None, reasons)),
+        "runtime": runtime,
+        "runtime_reason": runtime_reason,
+        "runtime_misfit": misfit,
         "hardware": target.launcher.is_hardware,
         "memory": {
             "program": memory.program.size,
             "banks": {bank.region: bank.size for bank in memory.banks},
             "method": memory.method.size,
+            "temp": memory.temp.size if memory.temp is not None else 0,
             "shared": memory.shared,
         },
         "origin": target.origin,

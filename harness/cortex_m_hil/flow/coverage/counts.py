@@ -1,4 +1,4 @@
-"""Counts of how often lines and branches of source files were executed, as values that are merged and written."""
+"""Counts how often lines and branches of source files were executed; merges, reads and writes these counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.targets.runtimes import RUNTIMES
 from cortex_m_hil.targets.target import Target
 
 

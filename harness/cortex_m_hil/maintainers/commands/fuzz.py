@@ -10,8 +10,9 @@ from typing import Annotated, Final
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import NO, OK, Answer, end, json_fields, say
+from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import StoreFile, leading
+from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, Method, TargetOptions, Targets, folder_to_write, within
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.errors import ConfigError
@@ -104,6 +105,7 @@ class Options:
             "refusals": (
                 "the number of networks by reason; reasons that differ only in names and numbers count as the first one"
             ),
+            "would_fail_on_executorch": "likewise, of those right on builtin, why they would fail on ExecuTorch",
             "departed": "the number of networks that are further from fake-quant than rounding explains",
             "relations": (
                 "for each relation between a network and a changed one, how often it holds, fails, or was not checked: "

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
 from cortex_m_hil.cli.app import TakesPytestOptions
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, INTERRUPTED, NO
 from cortex_m_hil.cli.options import RuntimeOptions, SeveralTargets
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.maintainers.commands.group import dev

@@ -193,7 +193,7 @@ class Fuzzer:
 
     def _blindly(self, session: Session, loaded: Loaded) -> tuple[FuzzOutcome, str]:
         """Run a program that the host refuses, to see that the target survives it; outputs are only digested."""
-        session.fill_planned(POISON)
+        session.fill_arenas(POISON)
         self._typed(lambda: session.execute(EXECUTION_SECONDS), FuzzOutcome.REFUSED)
         for number in range(min(loaded.outputs, MOST_ITEMS)):
             session.digest(MemoryRegion.OUTPUT, number)
@@ -212,7 +212,7 @@ class Fuzzer:
         return FuzzOutcome.PASS, ""
 
     def _run(self, session: Session, file: PteFile, inputs: Sequence[HostTensor], poison: int) -> list[HostTensor]:
-        session.fill_planned(poison)
+        session.fill_arenas(poison)
         write_state(session, file, file.initial_state())
         for number, value in enumerate(inputs):
             session.set_input(number, value)

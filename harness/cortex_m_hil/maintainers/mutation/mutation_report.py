@@ -53,7 +53,8 @@ class MutationReport:
     """The results of a campaign's runs.
 
     Attributes:
-        operators: the operators of the campaign's programs. Others that share their code are left out.
+        operators: the operators of the campaign's programs. Further operators that are compiled from the same code
+            are not reported.
     """
 
     runs: tuple[Run, ...]

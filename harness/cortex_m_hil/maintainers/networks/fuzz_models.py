@@ -14,7 +14,7 @@ from typing import Any, Final
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign
-from cortex_m_hil.cli.options import TargetOptions, runtimes_of
+from cortex_m_hil.cli.options import TargetOptions
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
@@ -32,6 +32,7 @@ from cortex_m_hil.maintainers.networks.network_campaign import (
 )
 from cortex_m_hil.maintainers.networks.network_judge import kind_of_reason
 from cortex_m_hil.maintainers.networks.network_worker import NetworkOutcome, unpacked
+from cortex_m_hil.targets.runtimes import select_runtimes
 from cortex_m_hil.targets.target import HardwareLauncher
 
 KIND: Final = "fuzz models"
@@ -45,7 +46,7 @@ def network_plan(target: str, runtime: str, count: int, seed: int, file: Path | 
         ConfigError: a target or runtime does not exist, or a target is a board.
         ToolchainError: a target cannot be run here.
     """
-    runtimes = tuple(runtimes_of([runtime]))
+    runtimes = tuple(select_runtimes([runtime]))
     for one in runtimes:
         choice = TargetOptions(runtime=one, targets_file=file).choose([target])
         for name in choice.names:
@@ -158,7 +159,8 @@ def campaign_answer(
         ),
         "runs": dict(Counter(place for run in programs.values() for place in run.figures["passed"])),
         "defects": told,
-        "refusals": _refusals(programs),
+        "refusals": _reasons(programs, "refused"),
+        "would_fail_on_executorch": _reasons(programs, "would_fail"),
         "departed": sum(bool(one["departed"]) for one in figures),
         "relations": _counts((one["recipe"]["relation"], told) for one in figures for told in one["relation"].values()),
         "operators": _counts((name, isa) for one in figures for isa, of in one["operators"].items() for name in of),
@@ -176,15 +178,15 @@ def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:
     return {**fields, "first": one.first, **{k: one.example[k] for k in ("places", "message")}, **files}
 
 
-def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
-    """Count the programs by reason of refusal, most frequent first; a program counts once for each of its reasons.
+def _reasons(programs: Mapping[int, Run], name: str) -> dict[str, int]:
+    """Count the programs by reason, most frequent first; a program counts once for each of its reasons.
 
     Reasons that differ only in ISA class, tensors and numbers count as one, and the first text is shown.
     """
     first: dict[str, str] = {}
     counts = Counter[str]()
     for _, run in sorted(programs.items()):
-        reasons = {why: kind_of_reason(why) for why in run.figures["refused"].values()}
+        reasons = {why: kind_of_reason(why) for why in run.figures.get(name, {}).values()}
         for why, kind in reasons.items():
             first.setdefault(kind, why)
         counts.update(dict.fromkeys(reasons.values(), 1))
@@ -221,6 +223,10 @@ def _blocks(plan: NetworkPlan, fields: Mapping[str, Any]) -> Iterator[str]:
         for name, of in fields["relations"].items()
     )
     yield "\n".join(f"refused {number:>4}  {why}" for why, number in fields["refusals"].items())
+    yield "\n".join(
+        f"right on builtin, and fails on ExecuTorch {number:>4}  {why}"
+        for why, number in fields["would_fail_on_executorch"].items()
+    )
     yield "\n".join(map(_line, fields["defects"]))
     yield _headline(plan, fields)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cortex_m_hil.errors import known_bug
+from cortex_m_hil.errors.known_bugs import known_bug
 from cortex_m_hil.targets.cpu import Isa
 
 

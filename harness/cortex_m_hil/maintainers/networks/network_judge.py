@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,9 +29,10 @@ from cortex_m_hil.errors import (
     OutOfTargetMemory,
     UnsupportedOperator,
     VerdictError,
+    WouldFailOnExecuTorch,
 )
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.lowering import Layout, LoweringOptions
+from cortex_m_hil.lowering import Exported, Layout, LoweringOptions
 from cortex_m_hil.maintainers.networks.kernel_lines import RUNTIME, KernelLines
 from cortex_m_hil.maintainers.networks.known_defects import known_bug_of
 from cortex_m_hil.program.program import Program
@@ -39,6 +40,9 @@ from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import Array
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.cpu import Isa
+
+if TYPE_CHECKING:
+    from cortex_m_hil.maintainers.networks.compiler_lines import Lowered
 
 REFUSALS: Final = (LintError, UnsupportedOperator, OutOfTargetMemory)
 """Verdicts that are given without running the program, for what is known not to work: counted, and no failures."""
@@ -103,6 +107,7 @@ class NetworkJudgement:
     Attributes:
         passed: places where it ran and was right.
         refused: why it was not run, by place.
+        would_fail: by place on builtin, where it was right, why it would fail on ExecuTorch.
         departed: deviations from fake-quant that rounding does not explain, by place. They are no verdict: what eight
             disturbed runs explain is an estimate, and a steep table or a division makes more of one quantum.
         relation: the result of the relation by place: `holds`, `fails`, or why it was not checked.
@@ -112,6 +117,7 @@ class NetworkJudgement:
 
     passed: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    would_fail: dict[str, str] = field(default_factory=dict)
     departed: dict[str, str] = field(default_factory=dict)
     failures: list[Disagreement] = field(default_factory=list)
     relation: dict[str, str] = field(default_factory=dict)
@@ -128,6 +134,7 @@ class NetworkAttempt:
     """The result of one run of a program, or the verdict that it ended with.
 
     Attributes:
+        error: of a run that was right the verdict on what ExecuTorch would make of it, if it is a bad one.
         kind: the kind of the first finding of the comparison, "" for none.
         departed: a deviation from fake-quant that is no verdict, as in `NetworkJudgement`.
     """
@@ -144,6 +151,9 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> NetworkAttempt:
     seen: list[flow.Checked] = []
     try:
         flow.verify(dut, program, tolerance=checks.tolerance, guards=guards, observe=seen.append)
+        flow.judge_on_executorch(dut, program)
+    except WouldFailOnExecuTorch as error:
+        return NetworkAttempt(seen[0].result, error)
     except VerdictError as error:
         kinds = [one.kind for one in seen[0].comparison.errors] if seen else []
         if checks.quantize and kinds and set(kinds) == {FindingKind.QUANTIZED}:
@@ -182,30 +192,43 @@ class ModelJudge:
             isa.value: sorted({one.operator for one in program.file.instructions if one.operator})
             for isa, program in lowered.programs.items()
         }
-        for dut in self.duts:
-            if (refused := lowered.refused.get(dut.target.isa)) is not None:
-                judged.refused[place_of(dut)] = reason(refused)
-        ran = dict(self._ran(lowered.programs, checks, judged))
-        judged.failures += _differing(ran, lowered.programs)
+        programs = dict(self._programs(exported, lowered, checks, judged))
+        ran = dict(self._ran(programs, checks, judged))
+        judged.failures += _differing(ran, programs)
         for dut in ran:
             if dut.resolved.runtime == RUNTIME and (kernels := self._kernels.get(dut.resolved.name)) is not None:
-                judged.reached |= kernels.executed(lowered.programs[dut.target.isa])
+                judged.reached |= kernels.executed(programs[dut])
         if checks.relation and not judged.failures:
-            self._relate(part, checks, lowered.programs, ran, judged)
+            self._relate(part, checks, programs, ran, judged)
         return judged
 
-    def _ran(
-        self, programs: Mapping[Isa, Program], checks: Checks, judged: NetworkJudgement
-    ) -> Iterator[tuple[Dut, RunResult]]:
+    def _programs(
+        self, exported: Exported, lowered: Lowered, checks: Checks, judged: NetworkJudgement
+    ) -> Iterator[tuple[Dut, Program]]:
+        """Yield the program for each Dut, planned for its banks; put down why there is none."""
         for dut in self.duts:
-            if (program := programs.get(dut.target.isa)) is None:
-                continue
+            error: HarnessError | None = lowered.refused.get(dut.target.isa)
+            if error is None:
+                try:
+                    program = _planned_for(dut, exported, lowered.programs[dut.target.isa], checks)
+                except REFUSALS as refusal:
+                    error = refusal
+            if error is None:
+                yield dut, program
+            else:
+                judged.refused[place_of(dut)] = reason(error)
+
+    def _ran(
+        self, programs: Mapping[Dut, Program], checks: Checks, judged: NetworkJudgement
+    ) -> Iterator[tuple[Dut, RunResult]]:
+        for dut, program in programs.items():
             tried = attempt(dut, program, checks)
             if isinstance(tried.error, REFUSALS):
                 judged.refused[place_of(dut)] = reason(tried.error)
-            elif tried.error is not None:
+            elif tried.error is not None and tried.result is None:
                 judged.failures.append(_failure(dut, program, tried))
             elif tried.result is not None:
+                judged.would_fail |= {place_of(dut): reason(tried.error)} if tried.error is not None else {}
                 judged.passed.append(place_of(dut))
                 judged.departed |= {place_of(dut): tried.departed} if tried.departed else {}
                 yield dut, tried.result
@@ -214,14 +237,14 @@ class ModelJudge:
         self,
         part: Any,
         checks: Checks,
-        programs: Mapping[Isa, Program],
+        programs: Mapping[Dut, Program],
         ran: Mapping[Dut, RunResult],
         judged: NetworkJudgement,
     ) -> None:
         relation = Relation(part, checks)
         for dut in ran:
             try:
-                told = relation.told(dut, programs[dut.target.isa])
+                told = relation.told(dut, programs[dut])
             except (LoweringError, *REFUSALS) as error:
                 told = f"refused: {reason(error)}"
             except VerdictError as error:
@@ -230,6 +253,14 @@ class ModelJudge:
             if told.startswith("fails"):
                 operator = relation.at_fault(dut)
                 judged.failures.append(Disagreement(f"relation {checks.relation}", operator, (place_of(dut),), told))
+
+
+def _planned_for(dut: Dut, exported: Exported, program: Program, checks: Checks) -> Program:
+    """Return a program with a memory plan for the banks of a target; its own where there is one bank."""
+    banks = dut.target.board.memory.banks
+    if len(banks) == 1:
+        return program
+    return lowering.lower(exported, isa=dut.target.isa, options=replace(checks.options, banks=banks))
 
 
 def reason(error: HarnessError) -> str:
@@ -269,7 +300,7 @@ def _told(failure: Disagreement, dut: Dut) -> Disagreement:
 # --- targets and runtimes against each other ------------------------------------------------------------------
 
 
-def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) -> Iterator[Disagreement]:
+def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Dut, Program]) -> Iterator[Disagreement]:
     """Yield failures where outputs of targets or runtimes differ although each is right by the dialect.
 
     That is possible where the dialect may be one quantum off.
@@ -279,11 +310,11 @@ def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) ->
     runtime = next(iter(ran)).resolved.runtime
     own = [dut for dut in ran if dut.resolved.runtime == runtime]
     for other in own[1:]:
-        if not _equal(ran[own[0]], ran[other]) and (runtime == "builtin" or _is_exact(programs[other.target.isa])):
+        if not _equal(ran[own[0]], ran[other]) and (runtime == "builtin" or _is_exact(programs[other])):
             yield Disagreement("targets differ", "", (place_of(own[0]), place_of(other)), "the outputs differ")
     for dut in (dut for dut in ran if dut.resolved.runtime != runtime):
         first = next((one for one in own if one.resolved.name == dut.resolved.name), None)
-        program = programs[dut.target.isa]
+        program = programs[dut]
         if first is not None and _is_exact(program) and not _equal(ran[first], ran[dut]):
             found = next(filter(None, compare_runtimes(first, dut, program, program.inputs)), None)
             operator = found.operator.partition(" (")[0] if found else ""
@@ -330,9 +361,9 @@ class Relation:
         """Return the operator of the changed program that is wrong by the dialect, "" where none is."""
         if self._exported is None:
             return ""
-        program = lowering.lower(self._exported, isa=dut.target.isa)
+        program = self._lowered_for(dut)
         tried = attempt(dut, program, replace(self._checks, redzones=False))
-        return _failure(dut, program, tried).operator if tried.error is not None else ""
+        return _failure(dut, program, tried).operator if tried.error is not None and tried.result is None else ""
 
     def _batch(self, dut: Dut, program: Program) -> str:
         """Compare a run of a batch of two with two runs of its items.
@@ -345,7 +376,7 @@ class Relation:
         if (changed := with_batch(self._part, others)) is None:
             return "not asked"
         part, both = changed
-        if (other := self._lowered(part, dut.target.isa, self._checks.layout)) is None:
+        if (other := self._lowered(part, dut, self._checks.layout)) is None:
             return "not asked"
         if not _quantised_alike(program, other):
             return "quantised otherwise"
@@ -374,7 +405,7 @@ class Relation:
     def _changed(
         self, dut: Dut, program: Program, part: Any, expected: Any = lambda one: one, layout: Layout | None = None
     ) -> str:
-        if part is None or (other := self._lowered(part, dut.target.isa, layout or self._checks.layout)) is None:
+        if part is None or (other := self._lowered(part, dut, layout or self._checks.layout)) is None:
             return "not asked"
         if not _quantised_alike(program, other):
             return "quantised otherwise"
@@ -382,13 +413,17 @@ class Relation:
         wanted = [expected(one) for one in self._outputs(dut, program, given)]
         return _compared(wanted, self._outputs(dut, other, given))
 
-    def _lowered(self, part: Any, isa: Isa, layout: Layout) -> Program | None:
+    def _lowered(self, part: Any, dut: Dut, layout: Layout) -> Program | None:
         if self._exported is None:
             try:
                 self._exported = lowering.export(part.module(), part.arguments(), layout)
             except ConfigError:  # the changed module does not run: it has a shape written into it
                 return None
-        return lowering.lower(self._exported, isa=isa)
+        return self._lowered_for(dut)
+
+    def _lowered_for(self, dut: Dut) -> Program:
+        options = LoweringOptions(banks=dut.target.board.memory.banks)
+        return lowering.lower(self._exported, isa=dut.target.isa, options=options)
 
     def _outputs(self, dut: Dut, program: Program, inputs: Sequence[Any]) -> list[Array]:
         given = flow.arrange(program, [value.numpy() for value in inputs])

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -34,6 +34,7 @@ class _Settings(Strict):
     machine: str
     args: list[str] = Field([])
     core: Annotated[str, AfterValidator(cpu_name)] = ""
+    link: Literal["semihosting", "uart"] = "semihosting"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class QemuLauncher(Simulator):
         machine: QEMU's name of the machine.
         args: further arguments; an `-icount` among them replaces ICOUNT.
         core: the machine's CPU, where that is not the target's but executes its instructions; "": the target's.
+        link: how the firmware talks to the host; runners do by semihosting.
     """
 
     settings: ClassVar[type[Strict]] = _Settings
@@ -54,12 +56,13 @@ class QemuLauncher(Simulator):
     machine: str
     args: tuple[str, ...] = ()
     core: str = ""
+    link: Literal["semihosting", "uart"] = "semihosting"
 
     @classmethod
     def parse(cls, settings: _Settings, where: str) -> QemuLauncher:
         if settings.core and settings.core not in cpus():
             raise ConfigError(f"{where}: unknown core {settings.core!r}", hint=did_you_mean(settings.core, cpus()))
-        return cls(settings.machine, tuple(settings.args), settings.core)
+        return cls(settings.machine, tuple(settings.args), settings.core, settings.link)
 
     def describe(self) -> str:
         return f"qemu {self.machine}"
@@ -93,7 +96,7 @@ class QemuLauncher(Simulator):
         return True
 
     def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
-        return self._line(elf, arguments, serial="none")
+        return self._line(elf, arguments, serial="stdio" if self.link == "uart" else "none")
 
     def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
         return self._line(elf, arguments, serial="stdio")

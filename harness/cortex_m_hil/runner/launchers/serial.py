@@ -198,14 +198,14 @@ class SerialBoard:
     def _bring_up(self) -> None:
         running = None if self._tools.flash_incomplete else self._running(PROBE_TIMEOUT)
         if self._tools.flash_incomplete or (
-            running != self._elf.build_id and (running is not None or not self._tools.can_reset)
+            not self._elf.has_id(running) and (running is not None or not self._tools.can_reset)
         ):
             self._flash_runner()
             return
         if self._tools.can_reset:  # also a board that does not answer: the runner on it may hang
             self._reset()
             # A board that answered before will answer again; a simulated one on a busy host may take long.
-            if self._running(PROBE_TIMEOUT if running is None else BOOT_TIMEOUT) != self._elf.build_id:
+            if not self._elf.has_id(self._running(PROBE_TIMEOUT if running is None else BOOT_TIMEOUT)):
                 self._flash_runner()
 
     def _flash_runner(self) -> None:
@@ -215,7 +215,7 @@ class SerialBoard:
         after = self._running(BOOT_TIMEOUT)
         if after is None:
             raise LaunchError(f"the board does not answer after it was flashed: {self._heard()}", hint=self._advice())
-        if after != self._elf.build_id:
+        if not self._elf.has_id(after):
             raise IdentityError(
                 f"after flashing the board still answers with build id {after!r}, flashed was {self._elf.build_id!r}",
                 hint=f"does the flash tool reach the board on {self._launcher.port}, and flash what it is given?",

@@ -1,4 +1,4 @@
-"""Parses what a runner sends into checked values, and defines the numbers of `firmware/platform/protocol.h`.
+"""Parses what a runner sends into checked values, and defines the numbers of `firmware/target_library/protocol.h`.
 
 Specification: docs/protocol.md.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from cortex_m_hil.errors import ConfigError, ProtocolError
@@ -32,7 +32,7 @@ MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payl
 MAX_NAME = 255  # bytes of a name
 MAX_OPERATORS = 8192
 MAX_TICKS = (1 << 63) - 1
-TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "CLOCK_MONOTONIC")
+TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "timer", "CLOCK_MONOTONIC")
 LEVELS = ("debug", "info", "error")
 _GCDA = re.compile(r"\w[\w.+-]*\.gcda")
 _OPERATOR = re.compile(r"[!-~]+::[!-~]+")
@@ -88,6 +88,8 @@ class ResponseStatus(IntEnum):
     KERNEL_FAILED = 8
     BAD_DIGEST = 9
 
+
+MAY_LACK = sum(1 << one for one in Request if one is not Request.HELLO)  # bits of HELLO's `without`
 
 # A status about the program can only answer a request that looks at the program.
 _SAYS_OF_PROGRAM = frozenset(
@@ -266,6 +268,7 @@ def hello(reader: PayloadReader) -> Identity:
         max_payload=reader.number("max_payload", "I", MIN_PAYLOAD, MAX_PAYLOAD),
         program_pool=reader.number("program_pool", "I"),
         method_pool=reader.number("method_pool", "I"),
+        temp_pool=reader.number("temp_pool", "I"),
         banks=tuple(reader.number(f"bank {n}", "I") for n in range(reader.number("banks", "B", 1, MAX_BANKS))),
         tick_source=reader.name("tick_source", TICK_SOURCES),
         tick_hz=reader.number("tick_hz", "I"),
@@ -273,6 +276,11 @@ def hello(reader: PayloadReader) -> Identity:
     )
     if (identity.tick_hz == 0) != (identity.tick_source == "none"):
         raise reader.wrong("tick_hz", identity.tick_hz, f"the frequency of tick_source {identity.tick_source!r}")
+    if not reader.left:  # a runner
+        return identity
+    identity = replace(identity, firmware=reader.name("firmware"), without=reader.number("without", "I"))
+    if identity.without & ~MAY_LACK:
+        raise reader.wrong("without", identity.without, f"bits of {MAY_LACK:#x}")
     return identity
 
 
@@ -287,6 +295,7 @@ def check_pools(identity: Identity, memory: Memory) -> None:
     for field, told, wanted in (
         ("program_pool", identity.program_pool, memory.program.size),
         ("method_pool", identity.method_pool, memory.method.size),
+        ("temp_pool", identity.temp_pool, memory.temp.size if memory.temp is not None else 0),
         *(
             (f"bank {n}", told, bank.size)
             for n, (told, bank) in enumerate(zip(identity.banks, memory.banks, strict=True))
@@ -343,7 +352,7 @@ def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memor
         reader.expect("instructions", "I", len(file.instructions), why),
         tuple(
             _arena(reader, memory, n, nbytes, rooms[n])
-            for n, nbytes in enumerate(memory.buffers_of_banks(file.planned_sizes)[: len(rooms)])
+            for n, nbytes in enumerate(file.bytes_in_banks(memory)[: len(rooms)])
         ),
     )  # fmt: skip
 

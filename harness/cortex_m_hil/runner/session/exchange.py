@@ -154,17 +154,18 @@ class Exchange:
             self._frames.append(frame)
 
     def _raise_if_ended(self, budget: Budget) -> None:
-        """Raise LinkClosed if a board has reported a fault or its end, after which it waits for a reset.
+        """Raise LinkClosed if a target without an exit status has reported its end, after which it waits for a reset.
 
         If it ended after a fault and the FAULT event was lost, the runner is first asked to send it again, at most
         FAULT_REPORT_ATTEMPTS times.
         """
-        if self._connection.lossless:
-            return
-        if self._events.fault is not None:
+        lossless = self._connection.lossless
+        if self._events.fault is not None and not lossless:  # else it may be about to end
             raise LinkClosed
         if self._events.ended_with is None:
             return
+        if lossless:
+            raise LinkClosed
         if self._events.ended_with != EXIT_FAULT or self._report_attempts == FAULT_REPORT_ATTEMPTS:
             raise LinkClosed
         self._report_attempts += 1  # the runner sends its FAULT event again at the end of any frame

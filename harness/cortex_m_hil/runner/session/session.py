@@ -14,6 +14,7 @@ from cortex_m_hil.errors import (
     HarnessError,
     IdentityError,
     LinkError,
+    NotOffered,
     OutOfTargetMemory,
     ProgramRejected,
     ProtocolError,
@@ -86,7 +87,7 @@ class Session:
         self._offered: PteFile | None = None  # the program that the last LOAD was for
         self.broken = False
         with self._broken_on_error():
-            self.identity = self._hello()
+            self.identity: Identity = self._hello()
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -119,7 +120,7 @@ class Session:
         self.reset()
         self._events.begin()
         self._events.instructions = len(pte) if file is None else len(file.instructions)
-        first = memory.buffers_of_banks(file.planned_sizes)[0] if file is not None else planned
+        first = file.bytes_in_banks(memory)[0] if file is not None else planned
         if memory.keeps_in_flash(len(pte), first):
             self._store_in_flash(pte)
         elif self._process.lossless or not self._has_program(MemoryRegion.PROGRAM, pte):
@@ -191,20 +192,30 @@ class Session:
         """Yield bank, offset and length of each piece of the loaded program's arena, in ascending order.
 
         Args:
-            begin: the first byte, of the arenas of all banks one after another, as in `PteFile.planned_bases`.
+            begin: the first byte, of the planned buffers of all banks one after another, as in
+                `PteFile.planned_bases`.
             end: behind the last byte.
         """
         base = 0
-        for number, arena in enumerate(self.arenas):
-            first, last = max(begin - base, 0), min(end - base, arena.nbytes)
+        sizes = [arena.nbytes for arena in self.arenas]
+        if self.file is not None:
+            sizes = self.target.board.memory.buffers_of_banks(self.file.planned_sizes)
+        for number, nbytes in enumerate(sizes):
+            first, last = max(begin - base, 0), min(end - base, nbytes)
             if first < last:
                 yield number, first, last - first
-            base += arena.nbytes
+            base += nbytes
 
-    def fill_planned(self, pattern: int, begin: int = 0, end: int = TO_THE_END) -> None:
-        """Fill the loaded program's arena, or a part of it, as `in_banks` counts."""
+    def fill_planned(self, pattern: int, begin: int, end: int) -> None:
+        """Fill a part of the loaded program's planned buffers, as `in_banks` counts."""
         for bank, offset, length in self.in_banks(begin, end):
             self.fill(MemoryRegion.PLANNED, bank, pattern, offset=offset, length=length)
+
+    def fill_arenas(self, pattern: int) -> None:
+        """Fill all that the loaded program has in the banks: planned buffers, inputs and outputs without a plan."""
+        for bank, arena in enumerate(self.arenas):
+            if arena.nbytes:
+                self.fill(MemoryRegion.PLANNED, bank, pattern)
 
     def digest(self, region: MemoryRegion, index: int, *, offset: int = 0, length: int = TO_THE_END) -> int:
         """Return the CRC-32 of the bytes, computed on the target."""
@@ -302,9 +313,13 @@ class Session:
         identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE_TIMEOUT)
         self._events.greeted = True
         self._exchange.max_payload = identity.max_payload
+        own = self._elf.is_own
+        if own and not self._elf.has_id(identity.build_id):
+            what = f"the build id of the firmware that answers, {identity.build_id!r}, is no text in {self._elf.path}"
+            raise IdentityError(what, target=self.target.name, hint="flash it, or does it not set hil_target.build_id?")
         expected = {
-            "build id": (self._elf.build_id, identity.build_id),
-            "config": (self._elf.config, identity.config),
+            "build id": (identity.build_id if own else self._elf.build_id, identity.build_id),
+            "config": (self._elf.config or identity.config, identity.config),
             "ISA class": (self.target.isa.value, identity.isa),
             "architecture": (self.target.architecture, identity.architecture),
         }
@@ -316,7 +331,11 @@ class Session:
             if wanted != got:
                 problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
                 raise IdentityError(problem, target=self.target.name, hint=hint)
+        if own != bool(identity.firmware):
+            what = "no name of it" if own else f"the name {identity.firmware!r}, as no runner does"
+            raise IdentityError(f"the firmware that answers gives {what}", target=self.target.name, hint=hint)
         protocol.check_pools(identity, self.target.board.memory)
+        self.identity = identity
         return replace(identity, operators=self._operator_names())
 
     def _operator_names(self) -> tuple[str, ...]:
@@ -375,6 +394,9 @@ class Session:
             ResponseTimeout: no response within `seconds`.
             HarnessError: the one that stands for a response's bad status, or for the runner's end.
         """
+        if request is not Request.HELLO and self.identity.without >> request & 1:
+            who = self.identity.firmware
+            raise NotOffered(f"the firmware {who} does not answer {request.name}", target=self.target.name)
         self._events.executing = -1
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])

@@ -34,8 +34,10 @@ from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage
 from cortex_m_hil.program import known_answer
 from cortex_m_hil.pytest_plugin.nightly_plugin import TELLING
 from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.targets.executorch_prefix import VARIABLE
 from junit_schema import invalid
 from paths import IMPORT_ROOT, REPOSITORY
+from prefixes import FLAGS, make_prefix
 from repositories import history
 from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 
@@ -665,6 +667,7 @@ def test_this_repositorys_plan_is_one() -> None:
         and plan.coverage
         and plan.pytest == ["--hil-localize"]
         and plan.upstream is True
+        and plan.runtimes == ["builtin", "auto"]
     )
 
 
@@ -744,6 +747,39 @@ def test_coverage_is_counted_beside_the_figures(hil: Hil, folder: Path) -> None:
     assert "Coverage of the kernels" in (folder / "out" / "index.html").read_text()
     executed = one["tests"]["test_it.py::test_runs[1]@native"]
     assert 0 < executed["linear.cpp"] <= len(one["files"]["linear.cpp"]["lines"]) and "softmax.cpp" not in executed
+
+
+def test_what_auto_chose_is_part_of_the_plan_and_the_reason_of_the_report(
+    hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here one that does not fit: `make_prefix` is that of a Cortex-M0."""
+    monkeypatch.setenv(VARIABLE, str(make_prefix(folder / "prefix", FLAGS["m0-qemu"])))
+    done = hil("nightly", "test_it.py", "-t", "m4-qemu", "--pytest=-k", "--pytest=runs and 0", "--report", "report")
+    why = "its libraries are for armv6-m, cortex-m4/dsp/mps2-an386 needs armv7e-m+fp+dsp"
+    assert done.status == OK and f"m4-qemu runs on builtin: {VARIABLE}: {folder}/prefix: {why}" in done.out
+    page = (folder / "report" / "index.html").read_text()
+    assert f"{VARIABLE}: prefix: {why}" in page and str(folder) not in page
+    [row] = [one for one in answers(hil("results", "show", "--json").out) if one["test"] != RUNNER]
+    assert (row["runtime"], row["verdict"]) == ("builtin", "PASS")
+
+
+def test_auto_is_a_part_for_each_runtime_that_it_chooses() -> None:
+    one = replace(
+        exported("m4-qemu", Verdict.PASS).plan,
+        runtimes=("builtin", "auto"),
+        targets=("m4-qemu", "m0-qemu"),
+        automatic={"executorch": ("m4-qemu",), "builtin": ("m0-qemu",)},
+    )
+    assert one.places == {"builtin": ("m4-qemu", "m0-qemu"), "executorch": ("m4-qemu",)}
+    assert [part.runtime for part in one.parts if not part.counts] == ["builtin", "executorch"]
+    assert NightlyPlan.of(json.loads(json.dumps(one.as_fields()))) == one
+    assert not one.is_same_work(replace(one, automatic={"builtin": one.targets}))
+    assert one.is_same_work(replace(one, runtime_reasons={"m0-qemu": "told otherwise"}))
+    parts = [
+        nights.ExportedNightly(replace(one, targets=(name,), automatic={runtime: (name,)}), 1.0, 2.0, "", ())
+        for name, runtime in (("m4-qemu", "executorch"), ("m0-qemu", "builtin"))
+    ]
+    assert nights.merge(parts).plan.automatic == one.automatic
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from cortex_m_hil.errors import (
     IdentityError,
     LaunchError,
     LinkError,
+    NotOffered,
     OutOfTargetMemory,
     ProgramRejected,
     ProtocolError,
@@ -67,7 +68,7 @@ def hello(**changes: bytes) -> bytes:
         "build_id": text(ELF.build_id), "config": text(ELF.config), "cpuid": u32(0), "isa": text(TARGET.isa.value),
         "architecture": text(TARGET.architecture), "runtime": text("builtin"), "runtime_version": text("3"),
         "max_payload": u32(4096), "program_pool": u32(MEMORY.program.size), "method_pool": u32(MEMORY.method.size),
-        "banks": b"\1", "bank 0": u32(MEMORY.planned),
+        "temp_pool": u32(0), "banks": b"\1", "bank 0": u32(MEMORY.planned),
         "tick_source": text("CLOCK_MONOTONIC"), "tick_hz": u32(1000000000),
     }  # fmt: skip
     assert set(changes) <= set(fields)
@@ -241,9 +242,14 @@ FIELDS = [
     (Request.HELLO, hello(tick_hz=u32(0)), "tick_hz is 0"),
     *((Request.HELLO, hello(**{name: u32(size)}), f"{name} is {size}")
       for name in ("program_pool", "bank 0", "method_pool") for size in (0, 0xFFFFFFFF)),
+    (Request.HELLO, hello(temp_pool=u32(64)), "temp_pool is 64, expected 0, which the board has"),
     (Request.HELLO, hello(banks=b"\0"), "banks is 0, expected 1 to 8"),
     (Request.HELLO, hello(banks=b"\2", **{"bank 0": u32(16, 16)}), "banks is 2, expected 1, which the board has"),
-    (Request.HELLO, hello() + b"x", "1 bytes too many"),
+    (Request.HELLO, hello() + b"x", "firmware's length is cut short"),
+    (Request.HELLO, hello() + text("product 2.3.1"), "without is cut short"),
+    (Request.HELLO, hello() + text("product 2.3.1") + u32(0) + b"x", "1 bytes too many"),
+    *((Request.HELLO, hello() + text("product 2.3.1") + u32(bits), rf"without is {bits}, expected bits of 0x")
+      for bits in (1 << Request.HELLO, 1 << 16, 1)),
     (Request.HELLO, hello()[:-1], "tick_hz is cut short"),
     (Request.OPERATORS, u32(0xFFFFFFFF), "total is 4294967295, expected 0 to 8192"),
     (Request.OPERATORS, u32(MAX_OPERATORS + 1), "total is 8193"),
@@ -417,6 +423,49 @@ def test_any_answer_is_a_value_or_a_typed_error(request: Request, payload: bytes
             stack = request is Request.STATS and isinstance(error, OutOfTargetMemory)  # its peak is beyond its end
             assert stack or request in (Request.LOAD, Request.EXECUTE, Request.STEP)
     assert time.process_time() - began < 10
+
+
+# --- firmware of the user's ----------------------------------------------------------------------------------
+
+
+def own(folder: Path, *, content: str = ELF.build_id) -> Elf:
+    path = folder / "product.elf"
+    path.write_text(content)
+    return Elf(path, "0123456789abcdef", "")
+
+
+def of_product(without: int = 0) -> Peer:
+    peer = Peer()
+    peer.answers[Request.HELLO] = OK + hello(config=text("anything")) + text("product 2.3.1") + u32(without)
+    return peer
+
+
+def test_firmware_of_ones_own_is_held_against_its_elf(tmp_path: Path) -> None:
+    session = Session(TARGET, own(tmp_path), of_product())
+    assert session.identity.firmware == "product 2.3.1" and session.execute(SECONDS) == 9
+    with pytest.raises(IdentityError, match=r"build id of .* is no text in .*product\.elf"):
+        Session(TARGET, own(tmp_path, content="another build"), of_product())
+
+
+def test_a_runner_and_firmware_of_ones_own_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    with pytest.raises(IdentityError, match="gives no name of it"):
+        Session(TARGET, own(tmp_path), Peer())
+    peer = Peer()
+    peer.answers[Request.HELLO] = OK + hello() + text("product 2.3.1") + u32(0)
+    with pytest.raises(IdentityError, match="gives the name 'product"):
+        opened(peer)
+
+
+def test_what_firmware_does_not_answer_is_not_asked(tmp_path: Path) -> None:
+    """And what needs it is refused with the reason, on a session that goes on."""
+    peer = of_product(1 << Request.STEP | 1 << Request.DIGEST)
+    session = Session(TARGET, own(tmp_path), peer)
+    session.load(KNOWN.program, file=FILE)
+    for call in (lambda: session.step(1, SECONDS), lambda: session.digest(MemoryRegion.VALUE, 0)):
+        with pytest.raises(NotOffered, match=r"the firmware product 2\.3\.1 does not answer (STEP|DIGEST)"):
+            call()
+    assert not session.broken and session.execute(SECONDS) == 9
+    assert not {kind for kind, _ in peer.asked} & {Request.STEP, Request.DIGEST}
 
 
 # --- events and frames ---------------------------------------------------------------------------------------

@@ -10,23 +10,24 @@ from cortex_m_hil.program.pte_file import MAX_METHOD_NAME
 from cortex_m_hil.runner.links import framing, protocol
 from paths import REPOSITORY
 
-HEADER = (REPOSITORY / "firmware" / "platform" / "protocol.h").read_text()
+HEADER = (REPOSITORY / "firmware" / "target_library" / "protocol.h").read_text()
 PAGE = (REPOSITORY / "docs" / "protocol.md").read_text()
 ENUMS = {
-    "Request": protocol.Request,
-    "Event": protocol.Event,
-    "MemoryRegion": protocol.MemoryRegion,
-    "Code": protocol.ResponseStatus,
+    "request": protocol.Request,
+    "event": protocol.Event,
+    "memory_region": protocol.MemoryRegion,
+    "status": protocol.ResponseStatus,
 }
-TABLES = {"Request": "type", "Event": "type", "MemoryRegion": "region", "Code": "status"}
+PREFIXES = {"memory_region": "MEMORY", "log_level": "LOG"}  # of the others the name itself
+TABLES = {"request": "type", "event": "type", "memory_region": "region", "status": "status"}
 
 
 def in_header(name: str) -> dict[str, int]:
-    """`kProgramRejected = 4` as PROGRAM_REJECTED: 4."""
-    body = re.search(rf"enum class {name} : \w+ \{{(.*?)\}}", HEADER, re.DOTALL)
+    """`HIL_STATUS_BAD_STATE = 3` as BAD_STATE: 3."""
+    body = re.search(rf"enum hil_{name} \{{(.*?)\}}", HEADER, re.DOTALL)
     assert body
-    entries = re.findall(r"k(\w+) = (\w+)", body[1])
-    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper(): int(value, 0) for key, value in entries}
+    entries = re.findall(rf"HIL_{PREFIXES.get(name, name.upper())}_(\w+) = (\w+)", body[1])
+    return {key: int(value, 0) for key, value in entries}
 
 
 def in_page(column: str) -> dict[str, int]:
@@ -50,19 +51,20 @@ def test_the_specification_has_them_too(name: str) -> None:
 
 
 def test_single_numbers() -> None:
-    constants = {name: int(value, 0) for name, value in re.findall(r"constexpr \w+ k(\w+) = (\w+);", HEADER)}
-    assert constants == {
-        "ProtocolVersion": framing.VERSION,
-        "ResponseBit": protocol.RESPONSE,
-        "FirstEvent": min(protocol.Event),
-        "MaxMethodName": MAX_METHOD_NAME,
-        "ExitFault": protocol.EXIT_FAULT,
-        "ExitFatal": protocol.EXIT_ASSERT,
+    body = re.search(r"enum \{(.*?)\}", HEADER, re.DOTALL)
+    assert body
+    assert {name: int(value, 0) for name, value in re.findall(r"HIL_(\w+) = (\w+)", body[1])} == {
+        "PROTOCOL_VERSION": framing.VERSION,
+        "RESPONSE_BIT": protocol.RESPONSE,
+        "FIRST_EVENT": min(protocol.Event),
+        "MAX_METHOD_NAME": MAX_METHOD_NAME,
+        "EXIT_FAULT": protocol.EXIT_FAULT,
+        "EXIT_FATAL": protocol.EXIT_ASSERT,
     }
-    assert list(in_header("LogLevel")) == [level.upper() for level in protocol.LEVELS]
-    assert list(in_header("LogLevel").values()) == list(range(len(protocol.LEVELS)))
+    assert list(in_header("log_level")) == [level.upper() for level in protocol.LEVELS]
+    assert list(in_header("log_level").values()) == list(range(len(protocol.LEVELS)))
 
 
 def test_no_number_of_a_message_stands_anywhere_else_in_the_firmware() -> None:
-    for path in (REPOSITORY / "firmware" / "runner").glob("*.cpp"):
+    for path in (REPOSITORY / "firmware" / "target_library").glob("*.c"):
         assert not re.search(r"\b0x(0[1-9A-E]|4[0-4]|80)\b", path.read_text()), path.name

@@ -13,4 +13,4 @@ app.add_typer(board, name="board")
 
 @board.callback()
 def _board() -> None:
-    """Show and keep shared boards, and start virtual ones."""
+    """Show and reserve boards, and start simulated ones."""

@@ -28,7 +28,7 @@ BoardPort = Annotated[
     ),
 )
 def board_status() -> None:
-    """List the boards that were used here. Each is free, held by somebody, or wedged, and the reason is shown."""
+    """List the boards that were used on this machine. Each is free, held, or wedged, with the reason."""
     statuses = [leases.inspect(name) for name in leases.known_boards()]
     rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
     write_answer(Answer(table(("board", "state", "failures"), rows), {"boards": statuses}))
@@ -54,7 +54,7 @@ def board_hold(
     ] = 60.0,
     targets_file: Targets = None,
 ) -> None:
-    """Keep a board from the tests, for a person. It lasts beyond this command."""
+    """Reserve a board for a person; tests do not get it. It stays reserved after this command."""
     port = _port(name, targets_file)
     holder = leases.hold(port, seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
     text = f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})"
@@ -85,7 +85,7 @@ def board_release(name: BoardPort, targets_file: Targets = None) -> None:
     ),
 )
 def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
-    """Let tests use a wedged board again. Its failures are forgotten."""
+    """Let tests use a board again that stopped answering (wedged). Its failures are forgotten."""
     port = _port(name, targets_file)
     leases.clear(port)
     write_answer(Answer(f"{name} is in use again", {"board": port}))

@@ -13,7 +13,7 @@ _AS_THEY_ARE = {"ignore_unknown_options": True, "allow_interspersed_args": False
 
 @board.command("virtual", json=False, context_settings=_AS_THEY_ARE)
 def virtual_board(arguments: Annotated[list[str] | None, typer.Argument(metavar="BOARD [ACTION]…")] = None) -> None:
-    """Start a board without hardware, or act on one. See 'hil board virtual --help'."""
+    """Start and control simulated boards. See 'hil board virtual --help'."""
     from cortex_m_hil.boards.virtual import vboard
 
     raise typer.Exit(vboard.main(arguments or []))

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.cli import doctor_probes as doctor_probes
-from cortex_m_hil.cli.answers import NO, OK, Answer, end, json_fields, say
+from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.commands.doctor import cache, selftest
 from cortex_m_hil.cli.commands.doctor.group import doctor
+from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import Json, Targets
 from cortex_m_hil.cli.output import row_of, with_status
 from cortex_m_hil.targets.load import load_user_targets
@@ -35,9 +36,15 @@ def _doctor(
     context: typer.Context,
     verify: Annotated[
         str | None,
-        typer.Option("--verify-fvp", metavar="NAME", help="Only check the assumptions about this model or target"),
+        typer.Option(
+            "--verify-fvp",
+            metavar="NAME",
+            help="Only check that this FVP, an executable or a target, behaves as hil assumes",
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip checks that import ExecuTorch, build or run")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Skip checks that import ExecuTorch, or build or run firmware")
+    ] = False,
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.options import ProgramOptions, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
 from cortex_m_hil.diagnose.bank_orders import BankOrder, bank_orders
@@ -51,7 +51,7 @@ def fit(
     model: ModelArgument,
     target: SeveralTargets,
     on: TargetOptions,
-    given: ProgramOptions,
+    given: ModelOptions,
     banks: Annotated[
         bool,
         typer.Option("--banks", help="Try all orders of the banks: where does the model fit, and at what cost?"),
@@ -123,11 +123,15 @@ def _text(found: Fit, resolved: Resolved, source: str) -> str:
         "",
         *_memory_lines(found, resolved.target.board.memory),
         *([] if stack else ["stack        is not measured here"]),
-        f"temp         {found.temp} bytes of the method pool are given back after each instruction",
+        f"temp         {found.temp} bytes{_where_of_temp(resolved)} are given back after each instruction",
         f"inputs       {source}",
         f"depends on   the inputs' values; {found.ran.runtime} {found.ran.runtime_version}; {found.compiler}",
     ]
     return "\n".join(lines)
+
+
+def _where_of_temp(resolved: Resolved) -> str:
+    return " of the method pool" if resolved.target.board.memory.temp is None else ""
 
 
 def _memory_lines(found: Fit, memory: Memory) -> Iterator[str]:

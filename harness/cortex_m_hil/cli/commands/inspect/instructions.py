@@ -11,7 +11,7 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.options import MultiplierOptions, ProgramOptions, SeveralTargets, TargetOptions
+from cortex_m_hil.cli.options import ModelOptions, MultiplierOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table, with_status
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.diagnose import instruction_counts as kernels
@@ -43,13 +43,13 @@ from cortex_m_hil.targets.target import Clock
 def instructions(
     target: SeveralTargets,
     on: MultiplierOptions,
-    given: ProgramOptions,
+    given: ModelOptions,
     models: Annotated[
         list[str] | None,
         typer.Argument(metavar="MODEL...", help=f"A .pte file; {NETWORKS_HELP} [default: all networks]"),
     ] = None,
 ) -> None:
-    """Count CPU instructions, or a board's cycles. They are counted in total and by operator.
+    """Count a program's CPU instructions, or a board's cycles. They are counted in total and by operator.
 
     Inputs of a .pte file are found as `hil run` finds them, and are those of --input where one model is named.
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -31,7 +31,10 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
         {
             "file, kind, bytes": "the file, pte or elf, and its size; of an ELF what it takes in memory",
             "methods, constants": f"names of the methods that compute; {CONSTANTS_HELP}; both empty of an ELF",
-            "planned": "a list of method, mem_id, nbytes: planned buffers; empty of an ELF, whose banks are sections",
+            "planned": (
+                "a list of method, mem_id, nbytes: planned buffers, and as mem_id 0 inputs and outputs without a plan; "
+                "empty of an ELF, whose banks are sections"
+            ),
             "sections": "a list of name, nbytes; of an ELF also address, and stored: bytes in the file",
             "operators": (
                 "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own, reached; "
@@ -83,13 +86,14 @@ def _program(path: Path, content: bytes) -> Answer:
         table(("operator", "bytes of constants"), [(name, f"{nbytes}") for name, nbytes in found.operators.items()]),
         table(("section", "bytes", "count", "what", "taken by"), parts),
     ]
-    planned = [
+    planned: list[dict[str, Any]] = [
         {"method": one.method, "mem_id": number, "nbytes": nbytes}
         for one in methods
-        for number, nbytes in enumerate(one.planned_sizes[1:], 1)
+        for number, nbytes in enumerate((one.unplanned_bytes, *one.planned_sizes[1:]))
+        if number or nbytes
     ]
     if planned:
-        rows = [tuple(f"{value}" for value in one.values()) for one in planned]
+        rows = [(one["method"], f"{one['mem_id'] or 'none'}", f"{one['nbytes']}") for one in planned]
         blocks.append(table(("method", "mem_id", "bytes of planned tensors"), rows))
     values = [(name, f"{value}") for name, value in constants_as_fields(method.constants).items()]
     blocks += [table(("constant", "value"), values)] if values else []

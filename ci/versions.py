@@ -1,0 +1,303 @@
+"""Try this project with the releases of ExecuTorch, torch and Python that people have (docs/runtimes.md#versions).
+
+    make versions                                # all of MATRIX whose Python is on PATH: hours
+    make versions VERSIONS='1.5.1-2.14.1-3.11'   # names, or globs of names
+    make versions VERSIONS=newest                # what pip installs today
+
+Each has an environment of its own for as long as it takes, some gigabytes, in which run: `hil doctor`, the README's
+first test, the quick tests, a sample of tests/targets on three targets, whose programs are compared with those of the
+versions in constraints.txt, and the lowering of a network, against ExecuTorch's own way. Each row goes into the docs as
+it comes; logs and programs stay in build/versions. The exit status is 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.program.pte_reader import parse_pte
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+BUILD: Final = ROOT / "build" / "versions"
+PAGE: Final = ROOT / "docs" / "runtimes.md"
+TARGETS: Final = "m55-qemu,m4-qemu,m0-qemu"
+NETWORK: Final = "ds_cnn"  # whose lowering is timed
+SAMPLE: Final = "test_linear or test_network or test_channels_last or test_mixed or depthwise or pool or lstm or frames"
+DEADLINE: Final = 3600.0  # seconds for one step
+COLUMNS: Final = (
+    *("executorch", "torch", "Python", "`hil doctor`", "first test", "quick tests", "`tests/targets`"),
+    *("same programs", "lowering"),
+)
+_BLOCK: Final = re.compile(r"(<!-- table: versions -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_FIRST_TEST: Final = re.compile(r"<!-- file: test_head.py -->\n```python\n(.*?)```", re.DOTALL)
+_COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Releases of ExecuTorch and torch, and a Python. "" is what pip chooses, or for Python what runs this."""
+
+    executorch: str = ""
+    torch: str = ""
+    python: str = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.executorch}-{self.torch}-{self.python}" if self.executorch else "newest"
+
+    @property
+    def requirements(self) -> list[str]:
+        """Return what pip is asked for, with the tools of this project's tests."""
+        if not self.executorch:
+            return ["--editable", f"{ROOT}[dev,maintainers]"]
+        releases = [f"executorch[ethos-u]=={self.executorch}", f"torch=={self.torch}"]
+        return ["--editable", f"{ROOT}[dev,maintainers]", *releases]
+
+
+PINNED: Final = Versions(*(version(name).partition("+")[0] for name in ("executorch", "torch")))
+"""The versions of the environment that runs this, which are those in constraints.txt."""
+
+_RELEASES: Final = ("1.5.1", "1.4.1")
+_TORCHES: Final = ("2.12.1", "2.13.0", "2.14.1", "2.15.0")
+MATRIX: Final = tuple(
+    dict.fromkeys(
+        (
+            PINNED,
+            *(Versions(one, torch, "3.11") for one in _RELEASES for torch in _TORCHES),
+            *(
+                Versions("1.5.1", torch, python)
+                for python in ("3.10", "3.12", "3.13")
+                for torch in ("2.13.0", "2.14.1")
+            ),
+        )
+    )
+)
+
+
+# --- what is tried -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell of the table."""
+
+    said: str
+    fine: bool
+
+
+class Trial:
+    """The steps of one row, in an environment that is installed when it is first asked for."""
+
+    def __init__(self, versions: Versions, jobs: int, quick: Sequence[str], sample: str) -> None:
+        self.versions = versions
+        self._jobs, self._quick, self._sample = str(jobs), quick, sample
+        self.folder = BUILD / versions.name
+        self._environment = self.folder / "environment"
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @cached_property
+    def python(self) -> str:
+        """Return the interpreter of the environment."""
+        if self.versions == PINNED:
+            return sys.executable
+        python = self._environment / "bin" / "python"
+        if not python.exists():
+            self._succeed("venv", f"python{self.versions.python}", "-m", "venv", str(self._environment))
+            self._succeed("pip", str(python), "-m", "pip", "install", "--quiet", *self.versions.requirements)
+        return str(python)
+
+    def end(self) -> None:
+        shutil.rmtree(self._environment, ignore_errors=True)
+
+    def row(self) -> Iterator[Result]:
+        """Yield the cells: the versions that are installed, and what each step gave."""
+        for package in ("executorch", "torch"):
+            yield Result(self._installed(package), fine=True)
+        yield Result(self.versions.python, fine=True)
+        yield self._doctor()
+        head = _FIRST_TEST.search((ROOT / "README.md").read_text())
+        assert head is not None
+        (self.folder / "test_head.py").write_text(head[1])
+        yield self._tests("first", f"--target={TARGETS}", str(self.folder / "test_head.py"))
+        yield self._tests("quick", "-n", self._jobs, *self._quick)
+        shutil.rmtree(self._programs, ignore_errors=True)
+        kept = ("--keep-programs", str(self._programs), "-k", self._sample)
+        yield self._tests("targets", "-n", self._jobs, f"--target={TARGETS}", "tests/targets", *kept)
+        yield self._same_programs()
+        yield self._lowering()
+
+    @property
+    def _programs(self) -> Path:
+        return self.folder / "programs"
+
+    def _installed(self, package: str) -> str:
+        done = self._run(f"version-{package}", self.python, "-m", "pip", "show", package)
+        found = re.search(r"^Version: ([^+\s]+)", done, re.MULTILINE)
+        return found[1] if found else "none"
+
+    def _doctor(self) -> Result:
+        said = self._run("doctor", self.python, "-m", "cortex_m_hil.cli", "doctor", "--json")
+        try:
+            checks = json.loads(said)["checks"]
+        except (ValueError, KeyError):
+            return Result(_last(said), fine=False)
+        wrong = [f"{one['name']}: {one['found']}" for one in checks if one["state"] == "FAIL"]
+        lost = [one["found"] for one in checks if one["name"] == "shortcuts" and one["state"] != "ok"]
+        return Result("; ".join([*wrong, *lost]) or "works", fine=not wrong)
+
+    def _tests(self, step: str, *arguments: str) -> Result:
+        said = self._run(step, self.python, "-m", "pytest", "-q", "--disable-warnings", *arguments)
+        return counted(_last(said))
+
+    def _same_programs(self) -> Result:
+        """Compare the programs with those of the pinned versions, and say in what they differ."""
+        pinned = {path.name: path for path in sorted((BUILD / PINNED.name / "programs").glob("*.pte"))}
+        both = [path for path in sorted(self._programs.glob("*.pte")) if path.name in pinned]
+        told = {path.name: difference(path.read_bytes(), pinned[path.name].read_bytes()) for path in both}
+        (self.folder / "differences").write_text("".join(f"{name}: {what}\n" for name, what in told.items() if what))
+        found = Counter(told.values())
+        same = found.pop("", 0)
+        others = ", ".join(f"{number} {what}" for what, number in found.most_common())
+        return Result(f"{same} of {len(both)}" + (f"; {others}" if others else ""), fine=bool(both))
+
+    def _lowering(self) -> Result:
+        command = (self.python, str(ROOT / "ci" / "bench.py"), "lowering", NETWORK, "--runs", "1", "--json")
+        said = self._run("lowering", *command)
+        try:
+            (found,) = json.loads(said)["modules"]
+        except (ValueError, KeyError):
+            return Result(_last(said), fine=False)
+        return Result(f"{found['cpu'] / found['upstream_cpu']:.2f}", fine=True)
+
+    def _run(self, step: str, *command: str) -> str:
+        """Return what a command says, whatever its exit status; it and its errors stay in a log."""
+        log = self.folder / f"{step}.log"
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=DEADLINE, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"does not end within {DEADLINE:g} s"
+        log.write_text(done.stdout + done.stderr)
+        return done.stdout or done.stderr
+
+    def _succeed(self, step: str, *command: str) -> None:
+        """Run a command; raise SystemExit with what it said if it fails."""
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.end()
+            raise SystemExit(f"{self.versions.name}: {step} failed:\n{done.stderr or done.stdout}")
+
+
+def _last(said: str) -> str:
+    return next(reversed(said.strip().splitlines()), "it said nothing")
+
+
+def counted(line: str) -> Result:
+    """Return what pytest's last line says, in short."""
+    found = {kind.rstrip("s"): int(number) for number, kind in _COUNT.findall(line)}
+    failed, passed = found.get("failed", 0) + found.get("error", 0), found.get("passed", 0)
+    if failed or not passed:
+        return Result(f"{failed} of {failed + passed} fail" if failed else line.strip("= "), fine=False)
+    skipped = f", {found['skipped']} skipped" if "skipped" in found else ""
+    return Result(f"{passed} pass{skipped}", fine=True)
+
+
+# --- programs ------------------------------------------------------------------------------------------------
+
+
+def difference(one: bytes, other: bytes) -> str:
+    """Return what two programs differ in first: operators, their arguments, constants, memory plan; "" if in none."""
+    if one == other:
+        return ""
+    files = parse_pte(one, "one"), parse_pte(other, "other")
+    for what, part in _PARTS.items():
+        mine, theirs = map(part, files)
+        if mine != theirs:
+            return what
+    return "in the file's layout"
+
+
+def _constants(file: PteFile) -> list[Any]:
+    found = (file.constant(index) for index in range(len(file.values)))
+    return [(one.spec, one.data) for one in found if one is not None]
+
+
+_PARTS: Final[dict[str, Callable[[PteFile], Any]]] = {
+    "in operators": lambda file: [one.operator for one in file.instructions],
+    "in numbers": lambda file: [value.scalar for value in file.values],
+    "in constants": _constants,
+    "in the memory plan": lambda file: file.planned_sizes,
+}
+
+
+# --- the table -----------------------------------------------------------------------------------------------
+
+
+def written(page: str, cells: Sequence[str]) -> str:
+    """Return the page with a row of the table made anew, or added."""
+    block = _BLOCK.search(page)
+    assert block is not None
+    lines = [line for line in block[0].splitlines()[3:] if not line.startswith(_row(cells[:3]))]
+    order = [_row((one.executorch, one.torch, one.python)) for one in MATRIX]
+    lines = sorted(
+        [*lines, _row(cells)],
+        key=lambda line: next((number for number, start in enumerate(order) if line.startswith(start)), len(order)),
+    )
+    table = "\n".join([_row(COLUMNS), "|" + "---|" * len(COLUMNS), *lines])
+    return f"{page[: block.end(1)]}{table}\n{page[block.end() :]}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Try the versions that are named, and before them the pinned ones, if they have no programs to compare with."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1, help="pytest workers")
+    parser.add_argument("--quick", default="tests/harness/program", help="the quick tests")
+    parser.add_argument("--sample", default=SAMPLE, help="pytest's -k for tests/targets")
+    parser.add_argument("names", nargs="*", default=["*-*"])
+    options = parser.parse_args()
+    every = [*MATRIX, Versions()]
+    chosen = [one for one in every if any(fnmatch.fnmatchcase(one.name, name) for name in options.names)]
+    if not chosen:
+        raise SystemExit(f"no such versions; there are {', '.join(one.name for one in every)}")
+    if PINNED not in chosen and not (BUILD / PINNED.name).exists():
+        chosen.insert(0, PINNED)
+    fine = [_try(one, options) for one in chosen]
+    sys.exit(not all(fine))
+
+
+def _try(versions: Versions, options: argparse.Namespace) -> bool:
+    if shutil.which(f"python{versions.python}") is None:
+        print(f"{versions.name}: no python{versions.python} on PATH", flush=True)
+        return False
+    trial = Trial(versions, options.jobs, options.quick.split(), options.sample)
+    try:
+        results = list(trial.row())
+    finally:
+        trial.end()
+    cells = [one.said.replace("|", "\\|") for one in results]
+    print(_row(cells), flush=True)
+    if versions.executorch:
+        PAGE.write_text(written(PAGE.read_text(), cells))
+    return all(one.fine for one in results)
+
+
+if __name__ == "__main__":
+    main()

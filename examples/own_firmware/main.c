@@ -1,0 +1,96 @@
+// A product's super-loop, with a test target on its UART.
+#include "hil_target.h"
+
+#define REGISTER(address) (*(volatile uint32_t*)(address))
+#define ALIGNED __attribute__((aligned(16)))
+#define IN_PSRAM __attribute__((section(".psram"), aligned(16)))
+
+extern uint8_t stack_bottom[], stack_top[];
+
+// --- UART 0 of the CMSDK, Arm DDI 0479 -----------------------------------------------------------
+
+#define UART_DATA REGISTER(0x40004000)
+#define UART_STATE REGISTER(0x40004004)
+#define UART_CONTROL REGISTER(0x40004008)
+#define UART_INTERRUPTS REGISTER(0x4000400C)
+#define UART_DIVIDER REGISTER(0x40004010)
+
+enum {
+  TRANSMITTER_IS_FULL = 1,
+  RECEIVER_IS_FULL = 2,
+  ON_WITH_RECEIVE_INTERRUPT = 1 | 2 | 8,
+  RECEIVED = 2
+};
+
+static uint8_t ring[8192];
+
+static void open_uart(void) {
+  UART_DIVIDER = 27;  // of 25 MHz: 921600 baud
+  UART_CONTROL = ON_WITH_RECEIVE_INTERRUPT;
+  REGISTER(0xE000E100) = 1;  // NVIC: interrupt 0
+}
+
+void uart_received(void) {
+  while ((UART_STATE & RECEIVER_IS_FULL) != 0) {
+    const uint8_t byte = (uint8_t)UART_DATA;
+    hil_target_received(&byte, 1);
+  }
+  UART_INTERRUPTS = RECEIVED;
+}
+
+static bool send(const uint8_t* bytes, size_t size) {
+  for (size_t i = 0; i < size; ++i) {
+    while ((UART_STATE & TRANSMITTER_IS_FULL) != 0) {
+    }
+    UART_DATA = bytes[i];
+  }
+  return true;
+}
+
+// Called once the firmware has ended by a fault, in whose handler no interrupt comes.
+static void poll_uart(void) { uart_received(); }
+
+// --- a timer of the CMSDK, at 25 MHz -------------------------------------------------------------
+
+static void start_timer(void) { REGISTER(0x40002008) = 1u << 7 | 1u << 1; }  // on, 32 bits
+
+static uint64_t now(void) { return ~REGISTER(0x40002004); }
+
+static uint64_t since(uint64_t begin) { return (uint32_t)(now() - begin); }
+
+// --- the test target -----------------------------------------------------------------------------
+
+IN_PSRAM static uint8_t program[4 << 20];
+IN_PSRAM static uint8_t planned[4 << 20];
+ALIGNED static uint8_t method[256 << 10];
+
+static const hil_bank banks[] = {{"psram", {planned, sizeof planned}}};
+
+static hil_target target = {
+    .build_id = BUILD_ID,
+    .configuration = "bare-metal on mps2-an386",
+    .firmware = "bare-metal 1.0",
+    .ring = {ring, sizeof ring},
+    .wait = poll_uart,
+    .write = send,
+    .now = now,
+    .since = since,
+    .tick_source = "timer",
+    .tick_hz = 25000000,
+    .program = {program, sizeof program},
+    .method = {method, sizeof method},
+    .banks = banks,
+    .bank_count = 1,
+};
+
+int main(void) {
+  open_uart();
+  start_timer();
+  target.stack.data = stack_bottom;
+  target.stack.size = (size_t)(stack_top - stack_bottom);
+  if (hil_target_start(&target) != NULL) return 1;
+  for (;;) {
+    hil_target_poll();
+    // What the product does comes here.
+  }
+}

@@ -1,0 +1,51 @@
+// From reset to main(), on one stack.
+#include <stdint.h>
+
+#include "hil_target.h"
+
+extern uint32_t stack_top[], data_load[], data_start[], data_end[], bss_start[], bss_end[];
+extern void (*init_array_start[])(void);
+extern void (*init_array_end[])(void);
+
+int main(void);
+void uart_received(void);
+void reset(void);
+void fault(void);
+
+__attribute__((section(".vectors"), used)) static void* const vectors[16 + 1] = {
+    stack_top, reset, fault, fault, fault, fault, fault, fault,         fault,
+    fault,     fault, fault, fault, fault, fault, fault, uart_received,
+};
+
+static void start(void) {
+  const uint32_t* load = data_load;
+  for (uint32_t* p = data_start; p != data_end; ++p) *p = *load++;
+  for (uint32_t* p = bss_start; p != bss_end; ++p) *p = 0;
+  for (void (**constructor)(void) = init_array_start; constructor != init_array_end;)
+    (*constructor++)();
+  main();
+  for (;;) {
+  }
+}
+
+// The FPU comes on before any compiled code.
+__attribute__((naked)) void reset(void) {
+  __asm volatile(
+      "ldr r0, =0xE000ED88\n"  // CPACR
+      "ldr r1, [r0]\n"
+      "orr r1, r1, #(0xF << 20)\n"
+      "str r1, [r0]\n"
+      "dsb\n"
+      "isb\n"
+      "b %c0\n" ::"i"(start));
+}
+
+__attribute__((naked)) void fault(void) {
+  __asm volatile(
+      "tst lr, #4\n"
+      "ite eq\n"
+      "mrseq r0, msp\n"
+      "mrsne r0, psp\n"
+      "mov r1, lr\n"
+      "b hil_target_fault\n");
+}

@@ -1,0 +1,103 @@
+"""Tests that run on several runtimes: where a program's outputs depart, the first operator that does is recorded."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.flow import Dut
+from cortex_m_hil.pytest_plugin import options, records
+from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.target import HardwareLauncher
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A program that ran: digests of it with its inputs, and of its outputs ("" where it has none)."""
+
+    dut: Dut
+    program: str
+    outputs: str
+
+
+class RuntimeDifferences:
+    """The programs of each test and target that ran in this process, by runtime, in order."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, str], dict[str, list[_Run]]] = {}
+
+    def begin(self, test: str, target: str, runtime: str) -> None:
+        """Forget what an earlier attempt of a test ran."""
+        self._runs.setdefault((test, target), {})[runtime] = []
+
+    def note(self, item: pytest.Item, test: str, ended: Attempt, result: RunResult | None) -> None:
+        """Note a program that has ended, and record how it departs from the same one on another runtime.
+
+        Args:
+            item: the test.
+            test: its id without its target.
+            ended: what was run.
+            result: None where the program did not run to its end.
+        """
+        resolved = ended.dut.resolved
+        by_runtime = self._runs.setdefault((test, resolved.name), {})
+        own = by_runtime.setdefault(resolved.runtime, [])
+        own.append(_Run(ended.dut, _digest_of_task(ended), _digest_of_outputs(result)))
+        if isinstance(ended.dut.target.launcher, HardwareLauncher):  # the board is leased, for one runner
+            return
+        of_others = (runs for name, runs in by_runtime.items() if name != resolved.runtime)
+        other = next((runs[len(own) - 1] for runs in of_others if len(runs) >= len(own)), None)
+        if other is not None and _departs(own[-1], other):
+            records.record_runtime_difference(item, _first_difference(item, other.dut, ended))
+
+
+def _digest_of_task(ended: Attempt) -> str:
+    parts = [ended.task.program.identity, *(value.data for value in ended.task.inputs)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _digest_of_outputs(result: RunResult | None) -> str:
+    return "" if result is None else hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()
+
+
+def _departs(one: _Run, other: _Run) -> bool:
+    return one.program == other.program and bool(one.outputs and other.outputs) and one.outputs != other.outputs
+
+
+def _first_difference(item: pytest.Item, other: Dut, ended: Attempt) -> str:
+    """Return the first operator that gives other values on equal inputs, and how far they differ, as text.
+
+    An error is part of that text: it must not hide the test's own verdict.
+    """
+    try:
+        found = list(compare_runtimes(other, ended.dut, ended.task.program, ended.task.inputs))
+    except HarnessError as error:
+        return f"other outputs, and no operator is named: {error.message}"
+    finally:
+        if item.config.getoption("hil_dut_scope") == "function":
+            other.close()
+    first = next((one for one in found if one is not None), None)
+    if first is None:
+        return "other outputs, and no operator differs on equal inputs"
+    return f"other values from instruction {first.instruction} on, {first.operator}: {first}"
+
+
+DIFFERENCES: Final[pytest.StashKey[RuntimeDifferences]] = pytest.StashKey()
+"""Is there where tests run on several runtimes."""
+
+
+def prepare(config: pytest.Config) -> None:
+    if len(options.runtimes(config)) > 1:
+        config.stash[DIFFERENCES] = RuntimeDifferences()
+
+
+def forget_attempt(item: pytest.Item, test: str, resolved: Resolved | None) -> None:
+    if resolved is not None and DIFFERENCES in item.config.stash:
+        item.config.stash[DIFFERENCES].begin(test, resolved.name, resolved.runtime)

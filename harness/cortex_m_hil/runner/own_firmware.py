@@ -1,0 +1,69 @@
+"""Firmware of the user's, which has the target library: built by the user's own command, in place of a runner."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from cortex_m_hil.errors import BuildError, ConfigError
+from cortex_m_hil.host import files, subprocesses
+from cortex_m_hil.host.folders import build_lock
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.runner.executorch_install import first_error
+from cortex_m_hil.targets.connection import Elf
+from cortex_m_hil.targets.target import OwnFirmware, Target
+
+BUILD_TIMEOUT = 1800.0  # seconds
+
+
+def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
+    """Build the firmware of a target's `firmware:` by its command, and return it.
+
+    Processes that need one firmware build it one after the other; the user's build finds that there is nothing to do.
+
+    Args:
+        target: the target.
+        options: those of a runner, which no other firmware has.
+
+    Raises:
+        ConfigError: there is no ELF, or a runner's options are asked for.
+        BuildError: the command fails, or does not end.
+    """
+    firmware = target.firmware
+    assert firmware is not None
+    if options:
+        raise needs_runner(target, f"built with {', '.join(sorted(options))}")
+    key = hashlib.sha256(str(firmware.elf).encode()).hexdigest()[:16]
+    folder = cache_directory() / "firmware"
+    folder.mkdir(parents=True, exist_ok=True)
+    with build_lock(folder / f"{key}.lock", 2 * BUILD_TIMEOUT):
+        if firmware.build:
+            _build(firmware, target)
+        if not firmware.elf.is_file():
+            hint = f"does {firmware.build!r} make another file?" if firmware.build else "build it; or build: does it"
+            raise ConfigError(f"{firmware.origin}: firmware: no {firmware.elf}", target=target.name, hint=hint)
+        digest = hashlib.sha256(files.read(firmware.elf, files.ELF_LIMIT)).hexdigest()[:16]
+    return Elf(firmware.elf, digest, target.config)
+
+
+def needs_runner(target: Target, what: str) -> ConfigError:
+    """Return the error for what only a runner can be, as `what` says, on a target with firmware of the user's."""
+    return ConfigError(
+        f"firmware of your own is not {what}: only runners are",
+        target=target.name,
+        hint="a target without firmware: in targets.yaml",
+    )
+
+
+def _build(firmware: OwnFirmware, target: Target) -> None:
+    log = cache_directory() / "firmware" / f"{target.name}.log"
+    log.unlink(missing_ok=True)
+    status = subprocesses.run(["/bin/sh", "-c", firmware.build], log, BUILD_TIMEOUT, cwd=firmware.base)
+    if status is None:
+        raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {firmware.build}", target=target.name)
+    if status != 0:
+        text = log.read_text(errors="replace")
+        tail = "\n".join(text.splitlines()[-40:])
+        cause = first_error(text)
+        what = f"{firmware.origin}: build: {firmware.build!r} ended with status {status}{f': {cause}' if cause else ''}"
+        raise BuildError(f"{what}\n{tail}", target=target.name, log=tail, hint=f"the whole of what it said is in {log}")

@@ -1,0 +1,60 @@
+"""The target library with its runtimes, written into a folder for firmware that is not this project's runner."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from cortex_m_hil.errors import ConfigError, ToolchainError
+from cortex_m_hil.host import toolchain, trees
+from cortex_m_hil.host.paths import package_data
+
+MAKEFILE: Final = "target_library/hil_target.mk"  # by which a folder of an earlier call is known
+_PARTS: Final = ("target_library", "runtime")
+_GENERATED: Final = "generated"  # the folder of what flatc makes of ExecuTorch's schema, and of its headers
+# What only the runner compiles: its own lists of sources, kernels that misbehave on purpose, its C library's printf.
+_OF_RUNNER: Final = frozenset(
+    {
+        *(f"{folder}/CMakeLists.txt" for folder in ("target_library", "runtime/builtin", "runtime/executorch")),
+        *(f"runtime/builtin/kernels/{name}.cpp" for name in ("testing", "testing_blocks", "cmsis_nn_scratch")),
+        *(f"runtime/executorch/{name}.cpp" for name in ("method_access_check", "portable_operators", "printf")),
+        "runtime/schema.cmake",
+    }
+)
+_FLATC_TIMEOUT: Final = 60.0  # seconds
+
+
+def write_target_library(folder: Path) -> None:
+    """Write the library's sources, and what is generated for `builtin`, into a folder; what is there is replaced.
+
+    Raises:
+        ConfigError: the folder has files that no earlier call wrote, or it cannot be written.
+        ToolchainError: there is no flatc, or no ExecuTorch whose schema it compiles.
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MAKEFILE).is_file():
+        raise ConfigError(f"{folder} has other files in it", hint="name an empty folder, or one that does not exist")
+    try:
+        for part in (*_PARTS, _GENERATED):
+            shutil.rmtree(folder / part, ignore_errors=True)
+        _generate(folder / _GENERATED)
+        firmware = package_data("firmware")
+        for path in (path for part in _PARTS for path in trees.files(firmware / part)):
+            name = path.relative_to(firmware).as_posix()
+            if name not in _OF_RUNNER:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, folder / name)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}", hint="name another folder") from error
+
+
+def _generate(folder: Path) -> None:
+    """Make C++ of ExecuTorch's schema, and copy FlatBuffers' headers beside it."""
+    schema, flatbuffers = toolchain.schema_directory(), toolchain.flatbuffers()
+    folder.mkdir(parents=True)
+    files = [str(schema / name) for name in ("program.fbs", "scalar_type.fbs")]
+    command = [str(flatbuffers.flatc.path), "--cpp", "-I", str(schema), "-o", str(folder), *files]
+    said = toolchain.run_tool(command, _FLATC_TIMEOUT)
+    if said.status != 0:
+        raise ToolchainError(f"flatc fails: {said.err.strip() or said.out.strip()}", hint="hil doctor tries it")
+    shutil.copytree(flatbuffers.include / "flatbuffers", folder / "flatbuffers")

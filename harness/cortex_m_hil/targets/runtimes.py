@@ -1,0 +1,57 @@
+"""The runtimes by name, what each executes, and how options and files name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from cortex_m_hil.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from cortex_m_hil.targets.target import Target
+
+AUTO: Final = "auto"
+"""The choice that is left to `targets.resolve`."""
+# The code that a runtime executes, for headers: a result must never look like more than it is.
+RUNTIMES: Final = {
+    "builtin": "no ExecuTorch or CMSIS-NN code executed",
+    "executorch": "ExecuTorch's runtime and kernels, CMSIS-NN",
+}
+_ON_HOST: Final = {"executorch": "the wheel's ExecuTorch, no Cortex-M operators or CMSIS-NN"}
+
+ONE: Final = "builtin, executorch, or auto: executorch where one is installed that fits"
+"""What an option takes that names a runtime."""
+SEVERAL: Final = f"{ONE}; a comma list runs each test on each"
+"""What an option takes that names one runtime or several."""
+
+
+def executes(runtime: str, target: Target) -> str:
+    """Return a description of the code that a runtime executes on a target."""
+    return (_ON_HOST if target.cpu == "host" else RUNTIMES).get(runtime, RUNTIMES[runtime])
+
+
+def check_runtime(name: str) -> None:
+    """Raise ConfigError where there is no such runtime."""
+    if name not in RUNTIMES:
+        raise ConfigError(f"unknown runtime {name!r}", hint=did_you_mean(name, RUNTIMES))
+
+
+def check_choice(name: str) -> None:
+    """Raise ConfigError where it is neither a runtime nor `auto`."""
+    if "," in name:
+        hint = "one of them here; pytest and hil nightly take several"
+        raise ConfigError(f"one runtime is taken here, and {name!r} is a list", hint=hint)
+    if name not in (AUTO, *RUNTIMES):
+        raise ConfigError(f"unknown runtime {name!r}", hint=did_you_mean(name, (AUTO, *RUNTIMES)))
+
+
+def select_runtimes(given: Iterable[str]) -> list[str]:
+    """Return the runtimes, or `auto`, in names and comma lists, in order, each once.
+
+    Raises:
+        ConfigError: there is no such runtime.
+    """
+    found = list(dict.fromkeys(part.strip() for text in given for part in text.split(",")))
+    for name in found:
+        check_choice(name)
+    return found

@@ -1,0 +1,79 @@
+"""`ci/versions.py`: the releases that are tried, and what their rows say. `make versions` itself installs gigabytes."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+import versions
+from cortex_m_hil.program.known_answer import known_answer
+from cortex_m_hil.targets.cpu import Isa
+from paths import REPOSITORY
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+PAGE = "text\n<!-- table: versions -->\n| a | b |\n|---|---|\n<!-- end -->\nmore\n"
+
+
+def test_what_the_package_admits_is_tried() -> None:
+    """The lower bounds are among it, and each Python."""
+    bounds = {found.name: found.specifier for found in map(Requirement, PROJECT["dependencies"])}
+    for name in ("executorch", "torch"):
+        tried = {getattr(one, name) for one in versions.MATRIX}
+        assert all(bounds[name].contains(one) for one in tried)
+        (lowest,) = (one.version for one in bounds[name])
+        assert any(f"{one}.".startswith(f"{lowest}.") for one in tried)
+    pythons = [f"3.{minor}" for minor in range(30) if f"3.{minor}" in SpecifierSet(PROJECT["requires-python"])]
+    assert sorted({one.python for one in versions.MATRIX}) == sorted(pythons)
+
+
+def test_the_pinned_versions_are_those_of_the_constraints() -> None:
+    pins = dict(re.findall(r"^(executorch|torch)==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE))
+    assert versions.PINNED in versions.MATRIX
+    assert any((one.executorch, one.torch) == (pins["executorch"], pins["torch"]) for one in versions.MATRIX)
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "fine"),
+    [
+        ("====== 12 passed, 3 skipped, 40 deselected in 8.12s ======", "12 pass, 3 skipped", True),
+        ("12 passed in 8.12s", "12 pass", True),
+        ("== 2 failed, 12 passed, 1 error in 8.12s ==", "3 of 15 fail", False),
+        ("== no tests ran in 0.01s ==", "no tests ran in 0.01s", False),
+        ("does not end within 3600 s", "does not end within 3600 s", False),
+    ],
+)
+def test_a_cell_says_what_pytest_does(line: str, said: str, fine: bool) -> None:
+    assert versions.counted(line) == versions.Result(said, fine)
+
+
+def test_programs_are_compared_by_their_parts() -> None:
+    mve, scalar = (known_answer(isa).program for isa in (Isa.MVE, Isa.SCALAR))
+    assert versions.difference(mve, mve) == ""
+    assert versions.difference(mve, scalar) != ""
+    assert versions.difference(mve, mve + bytes(16)) == "in the file's layout"
+
+
+def test_rows_are_written_in_the_order_of_the_matrix() -> None:
+    first, second = versions.MATRIX[1], versions.MATRIX[2]
+    page = PAGE
+    for one, said in ((second, "old"), (first, "works"), (second, "new")):
+        page = versions.written(page, [one.executorch, one.torch, one.python, said])
+    shown = ((first, "works"), (second, "new"))
+    rows = [f"| {one.executorch} | {one.torch} | {one.python} | {said} |" for one, said in shown]
+    assert "\n".join(rows) + "\n<!-- end -->\nmore\n" in page and "old" not in page
+
+
+def test_the_table_has_rows_of_the_matrix_alone() -> None:
+    block = versions._BLOCK.search(versions.PAGE.read_text())
+    assert block is not None
+    rows = [tuple(line.strip("| ").split(" | ")[:3]) for line in block[0].splitlines()[3:]]
+    assert rows and {*rows} <= {(one.executorch, one.torch, one.python) for one in versions.MATRIX}

@@ -1,0 +1,197 @@
+"""The target library as firmware takes it: its folder, by compilers and flags that are not the runner's, its sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cortex_m_hil import flow
+from cortex_m_hil.errors import BuildError, ConfigError, NotOffered, TargetFault
+from cortex_m_hil.flow.stepping import steps
+from cortex_m_hil.program.known_answer import known_answer
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.runner.target_library import write_target_library
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import Resolved, resolve
+from paths import REPOSITORY
+
+LIBRARY = REPOSITORY / "firmware" / "target_library"
+SAMPLE = REPOSITORY / "examples" / "own_firmware"
+SOURCES = sorted(LIBRARY.glob("*.c"))
+STRICT = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror", "-Os")
+FLAGS = {
+    "cortex-m0": ("-mthumb", "-mcpu=cortex-m0"),
+    "cortex-m4": ("-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
+    "cortex-m55": ("-mthumb", "-mcpu=cortex-m55", "-mfloat-abi=hard"),
+}
+ROWS = re.findall(r"^\| (cortex-\w+) \| (\d+) \| (\d+) \| (\d+) \|$", (LIBRARY / "README.md").read_text(), re.MULTILINE)
+KNOWN = known_answer(Isa.DSP)
+PROGRAM = replace(Program.from_bytes(KNOWN.program, "known_answer.pte"), inputs=KNOWN.inputs)
+
+
+def run(folder: Path, *command: object) -> str:
+    done = subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return done.stdout
+
+
+# --- the folder ----------------------------------------------------------------------------------------------
+
+
+def test_the_folder_is_whole_and_written_again(tmp_path: Path) -> None:
+    folder = tmp_path / "library"
+    for _ in range(2):
+        write_target_library(folder)
+        (folder / "runtime" / "stray.cpp").touch()
+    write_target_library(folder)
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert {f"target_library/{path.name}" for path in SOURCES} <= names and "runtime/stray.cpp" not in names
+    assert {"generated/program_generated.h", "generated/flatbuffers/base.h", "runtime/c_interface.cpp"} <= names
+    assert not any("testing" in name for name in names)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="has other files in it"):
+        write_target_library(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+# --- compilers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cpu", "payload", "flash", "ram"), [ROWS[0], *(pytest.param(*row, marks=pytest.mark.slow) for row in ROWS[1:])]
+)
+def test_it_is_as_small_as_the_readme_says(cpu: str, payload: str, flash: str, ram: str, tmp_path: Path) -> None:
+    """And compiles without warnings. At most: other versions of GCC make other sizes."""
+    command = ["arm-none-eabi-gcc", *STRICT, *FLAGS[cpu], f"-DHIL_TARGET_MAX_PAYLOAD={payload}"]
+    run(tmp_path, *command, f"-I{LIBRARY.parent}", "-c", *SOURCES)
+    total = run(tmp_path, "arm-none-eabi-size", "-t", *tmp_path.glob("*.o")).splitlines()[-1]
+    text, data, bss = map(int, total.split()[:3])
+    assert text + data <= int(flash) and data + bss <= int(ram)
+    assert text + data > int(flash) // 2 and data + bss > int(ram) // 2  # the table is not idle
+
+
+@pytest.mark.slow
+def test_other_compilers_and_includers_warn_of_nothing(tmp_path: Path) -> None:
+    includes = f"-I{LIBRARY.parent}", "-isystem", "/usr/lib/arm-none-eabi/include"
+    if shutil.which("clang"):
+        run(tmp_path, "clang", "--target=arm-none-eabi", *STRICT, *FLAGS["cortex-m4"], *includes, "-c", *SOURCES)
+    run(tmp_path, "gcc", *STRICT, f"-I{LIBRARY.parent}", "-c", *SOURCES)
+    run(tmp_path, "arm-none-eabi-gcc", *STRICT, "-flto", *FLAGS["cortex-m4"], includes[0], "-c", *SOURCES)
+    source = tmp_path / "includer.cpp"
+    source.write_text('#include "hil_target.h"\nint main() { return hil_target_poll() ? 0 : 1; }\n')
+    run(tmp_path, "g++", "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{LIBRARY}", "-c", source)
+
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.22)
+project(product C CXX)
+find_package(hil_target REQUIRED COMPONENTS builtin PATHS ${CMAKE_SOURCE_DIR}/library/target_library)
+add_executable(product main.c)
+target_link_libraries(product PRIVATE hil::target)
+"""
+MAIN = """
+#include "hil_target.h"
+static bool send(const uint8_t* bytes, size_t size) { return bytes != NULL && size > 0; }
+int main(void) {
+  hil_target target = {.build_id = "1", .configuration = "product", .firmware = "product 1", .write = send};
+  const char* wrong = hil_target_start(&target);
+  return wrong != NULL ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_project_of_cmake_finds_the_package(tmp_path: Path) -> None:
+    write_target_library(tmp_path / "library")
+    (tmp_path / "CMakeLists.txt").write_text(PROJECT)
+    (tmp_path / "main.c").write_text(MAIN)
+    run(tmp_path, "cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug")
+    run(tmp_path, "cmake", "--build", "build")
+    run(tmp_path, "build/product")  # it says that there is nothing to read from
+
+
+# --- the sample ----------------------------------------------------------------------------------------------
+
+FAULTS_IN_ITS_CLOCK = (
+    "static uint64_t now(void) { return",
+    "static int calls;\nstatic uint64_t now(void) { if (++calls == 10) __builtin_trap(); return",
+)
+NO_STEPS = ('.firmware = "bare-metal 1.0",', '.firmware = "bare-metal 1.0", .without = 1u << HIL_REQUEST_STEP,')
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sample, whose objects the tests share."""
+    folder = tmp_path_factory.mktemp("own") / "firmware"
+    shutil.copytree(SAMPLE, folder, ignore=shutil.ignore_patterns("build", "__pycache__"))
+    write_target_library(folder / "build" / "hil_target")
+    return folder
+
+
+@pytest.fixture
+def sample(objects: Path, request: pytest.FixtureRequest) -> Iterator[Resolved]:
+    """The sample as a target, with `main.c` changed as the test's parameter says."""
+    change: tuple[str, str] | None = getattr(request, "param", None)
+    before = (SAMPLE / "main.c").read_text()
+    assert change is None or before.count(change[0]) == 1
+    (objects / "main.c").write_text(before.replace(*change) if change else before)
+    yield resolve("bare-metal", load_targets(objects / "targets.yaml"))
+
+
+@pytest.mark.slow
+def test_a_firmware_that_is_not_ours_gives_the_runners_bits(sample: Resolved) -> None:
+    with flow.open_dut(sample) as dut, flow.open_dut(resolve("m4-qemu", load_targets())) as ours:
+        theirs, runners = flow.run(dut, PROGRAM), flow.run(ours, PROGRAM)
+        assert dut.session().identity.firmware == "bare-metal 1.0" and dut.session().identity.config.startswith("bare-")
+        flow.selftest(dut)
+    assert [one.data for one in theirs.outputs] == [one.data for one in runners.outputs]
+    assert theirs.stats["method"].used == runners.stats["method"].used and 0 < theirs.stats["stack"].used < 64 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", [FAULTS_IN_ITS_CLOCK], indirect=True)
+def test_its_fault_is_reported_with_the_operator_and_the_next_boot_runs(sample: Resolved) -> None:
+    with flow.open_dut(sample) as dut:
+        with pytest.raises(TargetFault, match=r"UsageFault|HardFault") as caught:
+            flow.run(dut, PROGRAM)
+        assert caught.value.operator.startswith("cortex_m::") and "now" in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", [NO_STEPS], indirect=True)
+def test_what_it_does_not_answer_is_refused_and_the_rest_goes_on(sample: Resolved) -> None:
+    with flow.open_dut(sample) as dut:
+        with pytest.raises(NotOffered, match=r"bare-metal 1\.0 does not answer STEP"):
+            list(steps(dut, PROGRAM, KNOWN.inputs))
+        flow.run(dut, PROGRAM)
+
+
+def test_a_build_that_fails_or_makes_nothing_is_told(tmp_path: Path) -> None:
+    entry = (SAMPLE / "targets.yaml").read_text().replace("./board", str(SAMPLE / "board"))
+    for command, error, said in (
+        ("echo 'main.c:3: error: no such thing' >&2; exit 2", BuildError, "main.c:3: error: no such thing"),
+        ("true", ConfigError, "no .*build/firmware.elf"),
+    ):
+        (tmp_path / "targets.yaml").write_text(entry.replace("build: make", f"build: {json.dumps(command)}"))
+        with pytest.raises(error, match=said):
+            build_runner(load_targets(tmp_path / "targets.yaml")["bare-metal"])
+
+
+def test_what_only_runners_can_be_is_refused() -> None:
+    target = load_targets(SAMPLE / "targets.yaml")["bare-metal"]
+    with pytest.raises(ConfigError, match="only runners are"):
+        build_runner(target, options={"HIL_TEST_KERNELS": "ON"})
+    assert os.path.samefile(target.board.directory, SAMPLE / "board")

@@ -1,0 +1,61 @@
+"""What lint foresees of known bugs, on an installed ExecuTorch itself: it fails, and the workaround passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from cortex_m_hil import flow
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
+from cortex_m_hil.errors import InfraError, UnsupportedOperator, VerdictError
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.targets.resolve import resolve
+from known_bugs.bugs import Shown
+from known_bugs.next_steps import STEPS, foreseen
+from known_bugs.showing import TARGETS, Setup
+
+# Another arithmetic of floats and a coarse quantisation are no failures here.
+TOLERANCE = Tolerance(atol=1e-3, rtol=1e-3, eager_sqnr=-1000.0)
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Callable[[str], Dut]]:
+    """Return a function that opens a target with its installed ExecuTorch, once, and skips the test without one."""
+    with ExitStack() as stack:
+
+        @cache
+        def opened(name: str) -> Dut:
+            try:
+                resolved = resolve(name, TARGETS, runtime="executorch")
+                return stack.enter_context(flow.open_dut(resolved))
+            except InfraError as error:
+                pytest.skip(f"no ExecuTorch for {name}: {error.message}")
+
+        yield opened
+
+
+def judged(dut: Dut, setup: Setup) -> None:
+    watched = replace(setup, options={**setup.options, "redzones": True})
+    program = watched.program(dut.target.isa)
+    _ = flow.verify(dut, program, tolerance=TOLERANCE, linted=False, guards=WatchedMemory)
+
+
+CASES = [pytest.param(key, shown, target, id=f"{key}-{target}") for key, shown in foreseen() for target in shown.shows]
+
+
+@pytest.mark.parametrize(("key", "shown", "target"), CASES)
+def test_executorch_fails_on_it_and_takes_the_workaround(
+    installed: Callable[[str], Dut], key: str, shown: Shown, target: str
+) -> None:
+    dut = installed(target)
+    with pytest.raises(VerdictError):
+        judged(dut, shown.wrong)
+    try:
+        judged(dut, STEPS[key].setup)
+    except UnsupportedOperator as error:
+        pytest.skip(f"this ExecuTorch is older than the wheel, and lacks {error.message}")
