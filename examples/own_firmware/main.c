@@ -83,6 +83,13 @@ static hil_target target = {
     .bank_count = 1,
 };
 
+// A pending interrupt ends WFI with interrupts masked too, so none can slip in before it.
+static void sleep_until_interrupt(void) {
+  __asm volatile("cpsid i" ::: "memory");
+  if (!hil_target_has_received()) __asm volatile("wfi");
+  __asm volatile("cpsie i" ::: "memory");
+}
+
 int main(void) {
   open_uart();
   start_timer();
@@ -92,5 +99,6 @@ int main(void) {
   for (;;) {
     hil_target_poll();
     // What the product does comes here.
+    sleep_until_interrupt();
   }
 }
