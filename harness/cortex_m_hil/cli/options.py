@@ -146,7 +146,7 @@ class TargetOptions:
         known = self._known()
         names = select(patterns, known)
         if not names:
-            raise ConfigError("no target is named", hint="--target NAME; hil targets lists them")
+            raise typer.BadParameter("no target is named; hil targets lists them", param_hint="--target")
         return Choice(names, lambda name: self._resolve(name, known, live=live))
 
     def resolve(self, name: str) -> Resolved:

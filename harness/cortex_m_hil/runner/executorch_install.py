@@ -85,7 +85,7 @@ def build_settings(target: Target) -> ExecutorchInstall:
     install = target.executorch
     if VARIABLE in os.environ or install is None or install.source is None or not install.build:
         raise ConfigError(
-            f"{VARIABLE} is set" if VARIABLE in os.environ else "it has no ExecuTorch that can be built",
+            "it has no ExecuTorch that can be built" if install is None or not install.build else f"{VARIABLE} is set",
             target=target.name,
             hint="runtimes: {executorch: {prefix: …, source: …, build: …}} in targets.yaml, and no "
             f"{VARIABLE}; {DOCS}",

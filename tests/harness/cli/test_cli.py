@@ -93,7 +93,7 @@ def test_targets_name_what_really_runs(hil: Hil, monkeypatch: pytest.MonkeyPatch
 
 def test_memory_is_told_in_the_units_of_board_yaml() -> None:
     memory = {"program": 8 << 20, "banks": {"dtcm": 512, "ddr": 4 << 20}, "method": 1 << 10, "shared": 0}
-    row = {"runnable": False, "reason": "", "memory": memory}
+    row = {"runnable": False, "reason": "", "memory": memory, "runtime": "builtin", "runtime_misfit": False}
     assert _for_people(row)["memory"] == "program 8M method 1K dtcm 512 ddr 4M"
 
 

@@ -32,8 +32,8 @@ SIZE_TIMEOUT = 20.0  # seconds
         {
             **TARGET_FIELDS,
             "runner, build_id, config": "the ELF, the digest of all that it was built from, and cpu/isa/board",
-            "size": "bytes: text, data, bss; empty where binutils' size is missing",
-            "library": "the folder, with --library",
+            "size": "bytes: text, data, bss; empty where binutils' size is missing. With --library "
+            "there is library, its folder, instead",
         }
     ),
 )

@@ -48,7 +48,7 @@ File = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", hel
 
 @results.callback()
 def _results() -> None:
-    """Show the results of nightly runs; compare, export and merge them."""
+    """Show results of nightly runs, compare and merge them."""
 
 
 def _found(kept: Store, word: str) -> StoredCampaign:

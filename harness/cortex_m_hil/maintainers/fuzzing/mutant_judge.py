@@ -181,7 +181,8 @@ class Fuzzer:
     def _agree(self, session: Session, loaded: Loaded, program: Program) -> None:
         """Raise _Bug where host and target have read different programs from the file."""
         file = program.file
-        counts = (len(file.inputs), len(file.outputs), len(file.values), len(file.instructions), file.planned_bytes)
+        nbytes = file.planned_bytes + file.unplanned_bytes
+        counts = (len(file.inputs), len(file.outputs), len(file.values), len(file.instructions), nbytes)
         told = (loaded.inputs, loaded.outputs, loaded.values, loaded.instructions, loaded.planned)
         if counts != told:
             raise _Bug(f"host and target disagree: inputs, outputs, values, instructions, planned: {counts}, {told}")
