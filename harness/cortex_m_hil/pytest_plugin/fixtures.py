@@ -23,17 +23,18 @@ from cortex_m_hil.flow.coverage.counting import SLOWER
 from cortex_m_hil.host.calls import checked_call
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
-from cortex_m_hil.pytest_plugin.runtime_differences import DIFFERENCES
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 
 ToldOfTask = Callable[[pytest.Item, Attempt], None]
+ToldOfRun = Callable[[pytest.Item, str, Attempt, RunResult | None], None]
 ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
 KNOWN = pytest.StashKey[frozenset[int | str]]()  # what the ini file accepts in all tests
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
+RUNS: pytest.StashKey[ToldOfRun] = pytest.StashKey()  # told of each run, where tests run on several runtimes
 RUNNERS: pytest.StashKey[dict[tuple[str, str], Elf]] = pytest.StashKey()  # ELFs by target and runtime
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # the target's log of its last run
@@ -159,8 +160,8 @@ class Hil(OpenTarget):
 
     def _tell_of_task(self, ended: Attempt) -> None:
         result, self._result = self._result, None
-        if DIFFERENCES in self._node.config.stash:
-            self._node.config.stash[DIFFERENCES].note(self._node, self._node.stash[TEST_ID], ended, result)
+        if RUNS in self._node.config.stash:
+            self._node.config.stash[RUNS](self._node, self._node.stash[TEST_ID], ended, result)
         if TASKS in self._node.config.stash:
             self._node.config.stash[TASKS](self._node, ended)
 

@@ -13,6 +13,7 @@ from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.flow import Dut
 from cortex_m_hil.pytest_plugin import options, records
+from cortex_m_hil.pytest_plugin.fixtures import RUNS
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher
@@ -95,7 +96,8 @@ DIFFERENCES: Final[pytest.StashKey[RuntimeDifferences]] = pytest.StashKey()
 
 def prepare(config: pytest.Config) -> None:
     if len(options.runtimes(config)) > 1:
-        config.stash[DIFFERENCES] = RuntimeDifferences()
+        found = config.stash[DIFFERENCES] = RuntimeDifferences()
+        config.stash[RUNS] = found.note
 
 
 def forget_attempt(item: pytest.Item, test: str, resolved: Resolved | None) -> None:
