@@ -25,8 +25,9 @@ from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.memory import Placed
-from cortex_m_hil.targets.resolve import RUNTIMES, resolve
-from installed import skip_without_executorch
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.runtimes import RUNTIMES
+from installed import installed_executorch
 from planted_errors import judged, planted
 from random_networks import network
 
@@ -135,11 +136,11 @@ def test_networks_with_int8_in_and_out_in_two_random_banks_are_right_or_refused_
     (tmp_path / "targets.yaml").write_text(BANKS)
     targets = load_targets(tmp_path / "targets.yaml")
     resolved = [resolve(name, targets, runtime=runtime) for name in ("m55-banks", "m4-banks")]
-    for one in resolved if runtime == "executorch" else ():
-        skip_without_executorch(one.target)
     refused: list[str] = []
     spread = 0
     with contextlib.ExitStack() as stack:
+        for one in resolved if runtime == "executorch" else ():
+            stack.enter_context(installed_executorch(one.target))
         duts = [stack.enter_context(flow.open_dut(one)) for one in resolved]
         for number in range(100):
             module, inputs = network(number)
