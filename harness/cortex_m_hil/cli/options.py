@@ -144,9 +144,11 @@ class TargetOptions:
         from cortex_m_hil.targets.resolve import select
 
         known = self._known()
+        if not patterns:
+            raise typer.BadParameter("no target is named; hil targets lists them", param_hint="--target")
         names = select(patterns, known)
         if not names:
-            raise typer.BadParameter("no target is named; hil targets lists them", param_hint="--target")
+            raise ConfigError("no target is named", hint="--target NAME; hil targets lists them")
         return Choice(names, lambda name: self._resolve(name, known, live=live))
 
     def resolve(self, name: str) -> Resolved:

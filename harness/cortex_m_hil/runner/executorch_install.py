@@ -83,9 +83,10 @@ def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
 def build_settings(target: Target) -> ExecutorchInstall:
     """Return the target's ExecuTorch settings. Raises ConfigError if they lack `source` or `build` to build it."""
     install = target.executorch
-    if VARIABLE in os.environ or install is None or install.source is None or not install.build:
+    has_build = install is not None and install.source is not None and bool(install.build)
+    if install is None or not has_build or VARIABLE in os.environ:
         raise ConfigError(
-            "it has no ExecuTorch that can be built" if install is None or not install.build else f"{VARIABLE} is set",
+            f"{VARIABLE} is set" if has_build else "it has no ExecuTorch that can be built",
             target=target.name,
             hint="runtimes: {executorch: {prefix: …, source: …, build: …}} in targets.yaml, and no "
             f"{VARIABLE}; {DOCS}",
