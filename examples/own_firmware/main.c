@@ -12,31 +12,13 @@ extern uint8_t stack_bottom[], stack_top[];
 #define UART_DATA REGISTER(0x40004000)
 #define UART_STATE REGISTER(0x40004004)
 #define UART_CONTROL REGISTER(0x40004008)
-#define UART_INTERRUPTS REGISTER(0x4000400C)
 #define UART_DIVIDER REGISTER(0x40004010)
 
-enum {
-  TRANSMITTER_IS_FULL = 1,
-  RECEIVER_IS_FULL = 2,
-  ON_WITH_RECEIVE_INTERRUPT = 1 | 2 | 8,
-  RECEIVED = 2
-};
-
-static uint8_t ring[8192];
+enum { TRANSMITTER_IS_FULL = 1, RECEIVER_IS_FULL = 2, ON = 1 | 2 };
 
 static void open_uart(void) {
   UART_DIVIDER = 27;  // of 25 MHz: 921600 baud
-  UART_CONTROL = ON_WITH_RECEIVE_INTERRUPT;
-  REGISTER(0xE000E100) = 1;  // NVIC: interrupt 0
-  (void)UART_DATA;  // forgets what came before; QEMU goes on with what waits (a frame begins with 0)
-}
-
-void uart_received(void) {
-  UART_INTERRUPTS = RECEIVED;  // first: a byte that comes after the last look interrupts again
-  while ((UART_STATE & RECEIVER_IS_FULL) != 0) {
-    const uint8_t byte = (uint8_t)UART_DATA;
-    hil_target_received(&byte, 1);
-  }
+  UART_CONTROL = ON;
 }
 
 static bool send(const uint8_t* bytes, size_t size) {
@@ -48,9 +30,6 @@ static bool send(const uint8_t* bytes, size_t size) {
   return true;
 }
 
-// Called once the firmware has ended by a fault, in whose handler no interrupt comes.
-static void poll_uart(void) { uart_received(); }
-
 // --- a timer of the CMSDK, at 25 MHz -------------------------------------------------------------
 
 static void start_timer(void) { REGISTER(0x40002008) = 1u << 7 | 1u << 1; }  // on, 32 bits
@@ -58,6 +37,17 @@ static void start_timer(void) { REGISTER(0x40002008) = 1u << 7 | 1u << 1; }  // 
 static uint64_t now(void) { return ~REGISTER(0x40002004); }
 
 static uint64_t since(uint64_t begin) { return (uint32_t)(now() - begin); }
+
+// It is polled: the UART holds one byte, and the host waits until it is taken.
+static int receive(uint8_t* bytes, size_t room, uint32_t milliseconds) {
+  const uint64_t begin = now();
+  size_t size = 0;
+  do {
+    while (size < room && (UART_STATE & RECEIVER_IS_FULL) != 0) bytes[size++] = (uint8_t)UART_DATA;
+  } while (size == 0 &&
+           (milliseconds == UINT32_MAX || since(begin) < milliseconds * UINT64_C(25000)));
+  return (int)size;
+}
 
 // --- the test target -----------------------------------------------------------------------------
 
@@ -71,8 +61,7 @@ static hil_target target = {
     .build_id = BUILD_ID,
     .configuration = "bare-metal on mps2-an386",
     .firmware = "bare-metal 1.0",
-    .ring = {ring, sizeof ring},
-    .wait = poll_uart,
+    .read = receive,
     .write = send,
     .now = now,
     .since = since,

@@ -8,13 +8,12 @@ extern void (*init_array_start[])(void);
 extern void (*init_array_end[])(void);
 
 int main(void);
-void uart_received(void);
 void reset(void);
 void fault(void);
 
-__attribute__((section(".vectors"), used)) static void* const vectors[16 + 1] = {
-    stack_top, reset, fault, fault, fault, fault, fault, fault,         fault,
-    fault,     fault, fault, fault, fault, fault, fault, uart_received,
+__attribute__((section(".vectors"), used)) static void* const vectors[16] = {
+    stack_top, reset, fault, fault, fault, fault, fault, fault,
+    fault,     fault, fault, fault, fault, fault, fault, fault,
 };
 
 static void start(void) {
