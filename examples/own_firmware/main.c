@@ -34,18 +34,20 @@ static bool send(const uint8_t* bytes, size_t size) {
 
 static void start_timer(void) { REGISTER(0x40002008) = 1u << 7 | 1u << 1; }  // on, 32 bits
 
-static uint64_t now(void) { return ~REGISTER(0x40002004); }
+#define TICKS_LEFT REGISTER(0x40002004)
+
+static uint64_t now(void) { return ~TICKS_LEFT; }
 
 static uint64_t since(uint64_t begin) { return (uint32_t)(now() - begin); }
 
 // It is polled: the UART holds one byte, and the host waits until it is taken.
 static int receive(uint8_t* bytes, size_t room, uint32_t milliseconds) {
-  const uint64_t begin = now();
+  const uint32_t begin = TICKS_LEFT;
   size_t size = 0;
   do {
     while (size < room && (UART_STATE & RECEIVER_IS_FULL) != 0) bytes[size++] = (uint8_t)UART_DATA;
   } while (size == 0 &&
-           (milliseconds == UINT32_MAX || since(begin) < milliseconds * UINT64_C(25000)));
+           (milliseconds == UINT32_MAX || begin - TICKS_LEFT < milliseconds * UINT64_C(25000)));
   return (int)size;
 }
 
