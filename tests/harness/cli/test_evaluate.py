@@ -111,6 +111,7 @@ def test_features_for_an_int8_input_are_quantised_where_that_is_asked_for(evalua
     assert "\nquantised: 28 of 64 values of its inputs saturate\n" in told_in_text
 
 
+@pytest.mark.slow
 def test_a_module_is_lowered_to_int8_inputs_where_that_is_asked_for(evaluate: Evaluate, folder: Path) -> None:
     """Its data are floats, which its program's own scale quantises; the references are on the same samples."""
     words = "signs:sign", "-t", "native", "--data", "signs.npz", "--limit", 40
