@@ -12,9 +12,10 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
-from cortex_m_hil.errors import ConfigError, ToolchainError, UnsupportedOperator, VerdictError
+from cortex_m_hil.errors import UnsupportedOperator, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.targets.resolve import resolve
+from installed import installed_executorch
 from known_bugs.bugs import Shown
 from known_bugs.next_steps import STEPS, foreseen
 from known_bugs.showing import TARGETS, Setup
@@ -30,11 +31,8 @@ def installed() -> Iterator[Callable[[str], Dut]]:
 
         @cache
         def opened(name: str) -> Dut:
-            try:
-                resolved = resolve(name, TARGETS, runtime="executorch")
-                return stack.enter_context(flow.open_dut(resolved))
-            except (ConfigError, ToolchainError) as error:
-                pytest.skip(f"no ExecuTorch for {name}: {error.message}")
+            stack.enter_context(installed_executorch(TARGETS[name]))
+            return stack.enter_context(flow.open_dut(resolve(name, TARGETS, runtime="executorch")))
 
         yield opened
 

@@ -99,8 +99,8 @@ def test_each_case_is_a_test_on_each_target(pytester: pytest.Pytester, suite: Pa
         ]
     )
     report = (pytester.path / "report.xml").read_text()
-    for one in ('hil_error" value="BudgetExceeded', 'hil_max_quanta" value="0', r'hil_instructions" value="\d{4}'):
-        assert re.search(f'name="{one}"', report)
+    for one in ('hil_error" value="BudgetExceeded', 'hil_max_quanta" value="0', 'hil_instructions" value="7051'):
+        assert f'name="{one}"' in report
     verdicts = {}
     for path in sorted((pytester.path / "out").iterdir()):
         found = read_bundle(path)
