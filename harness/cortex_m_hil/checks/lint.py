@@ -18,7 +18,14 @@ from cortex_m_hil.checks.lint_rules.finding import (
     bug_details,
     next_step,
 )
-from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
+from cortex_m_hil.errors import (
+    HarnessError,
+    LintError,
+    OutOfTargetMemory,
+    ToolchainError,
+    UnsupportedOperator,
+    VerdictError,
+)
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.targets.target import Target
 
@@ -38,17 +45,21 @@ RULES: Final[tuple[LintRule, ...]] = (
     memory.program_room,
 )
 """The rules, in the order of their findings."""
-_ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...]]]] = {
-    "builtin": ("executorch", (arguments.signatures, memory.scratch, kernels.lacking_in_executorch)),
-    "executorch": ("builtin", (arguments.signatures, kernels.lacking_in_builtin)),
+_ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...], LintRule]]] = {
+    "builtin": ("executorch", (arguments.signatures, memory.scratch), kernels.lacking_in_executorch),
+    "executorch": ("builtin", (arguments.signatures,), kernels.lacking_in_builtin),
 }
-"""By the runtime that executes a program: the other one, and the rules that depend on the runtime."""
+"""By the runtime that executes a program: the other one, its rules on calls, and that on the operators it lacks."""
+_OF_CALLS: Final = frozenset({Rule.DTYPE, Rule.DIM_ORDER, Rule.ARGUMENTS, Rule.SCRATCH, Rule.OPERATOR})
+"""What `_ELSEWHERE` finds: a caller may accept it, on both runtimes, by the number of the known bug or the operator."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
-_ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
-    (LintError, frozenset(Rule) - NOTES - _UNSUPPORTED - _MEMORY),
+_RELEASE: Final = frozenset({Rule.RELEASE})
+_ERRORS: Final[tuple[tuple[type[HarnessError], frozenset[Rule]], ...]] = (
+    (LintError, frozenset(Rule) - NOTES - _UNSUPPORTED - _MEMORY - _RELEASE),
     (UnsupportedOperator, _UNSUPPORTED),
     (OutOfTargetMemory, _MEMORY),
+    (ToolchainError, _RELEASE),
 )
 
 
@@ -72,9 +83,9 @@ def lint_elsewhere(
 
     Of builtin these are notes, since what a program is made for is ExecuTorch.
     """
-    other, rules = _ELSEWHERE[runtime]
+    other, rules, lacking = _ELSEWHERE[runtime]
     subject = LintSubject(program, target, None, scratch, other)
-    found = (replace(one, runtime=other) for rule in rules for one in rule(subject) if not one.is_note)
+    found = (replace(one, runtime=other) for rule in (*rules, lacking) for one in rule(subject) if not one.is_note)
     if other == "executorch":
         return tuple(found)
     return tuple(
@@ -82,11 +93,22 @@ def lint_elsewhere(
     )
 
 
+def missing_elsewhere(program: Program, target: Target, runtime: str) -> tuple[str, ...]:
+    """Return the operators of a program that the other runtime than `runtime` does not have, as far as is known."""
+    other, _, lacking = _ELSEWHERE[runtime]
+    return tuple(one.operator for one in lacking(LintSubject(program, target, None, (), other)))
+
+
 def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
     """Add to a bad verdict of a run without lint what lint would have refused, and the next step.
 
     A layout of another class is the cause in place of one that is not known better than by the target or operator.
+
+    Raises:
+        ToolchainError: the runner lacks an operator as its ExecuTorch is of another release than the wheel.
     """
+    if isinstance(error, UnsupportedOperator):
+        raise_findings([one for one in findings if one.rule is Rule.RELEASE], error.target)
     grave = [finding for finding in findings if not finding.is_note]
     if not grave or any(label == "lint" for label, _ in error.details):
         return
@@ -118,6 +140,7 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
         LintError: layout, dtypes, scratch and the like do not fit.
         UnsupportedOperator: else, an operator or delegate is missing.
         OutOfTargetMemory: else, memory is too small.
+        ToolchainError: else, an operator is missing as the runner's ExecuTorch is of another release than the wheel.
     """
     grave = [finding for finding in findings if not finding.is_note]
     for error, rules in _ERRORS:
@@ -140,6 +163,14 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
                 hint=next_step(mine[0]),
                 log=log,
             )
-            if all(finding.bug is not None or finding.rule is Rule.OPERATOR for finding in grave):
-                raised.causes = tuple(dict.fromkeys(finding.cause_key for finding in grave))
+            if isinstance(raised, VerdictError):
+                raised.causes = _causes(grave)
             raise raised
+
+
+def _causes(grave: Sequence[LintFinding]) -> tuple[int | str, ...]:
+    """Return the causes of findings that a caller may accept; () where one of them may not be."""
+    about = [finding for finding in grave if finding.rule is not Rule.RELEASE]
+    if not all(finding.bug is not None or finding.rule in _OF_CALLS for finding in about):
+        return ()
+    return tuple(dict.fromkeys(finding.cause_key for finding in about))

@@ -14,6 +14,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from cortex_m_hil.cli.answers import hint_for_commands
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host.deadline import Deadline
@@ -90,14 +91,14 @@ def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
 
 
 @contextlib.contextmanager
-def no_lint_named() -> Iterator[None]:
-    """Replace the argument `lint=False` by the command's option in verdicts that the block raises."""
+def options_named() -> Iterator[None]:
+    """Replace the arguments `lint=False` and `known=…` by the command's options in verdicts that the block raises."""
     from cortex_m_hil.checks.lint_rules.finding import UNLINTED
 
     try:
         yield
     except VerdictError as error:
-        error.hint = error.hint.replace(UNLINTED, "--no-lint")
+        error.hint = hint_for_commands(error.hint.replace(UNLINTED, "--no-lint"))
         error.details = tuple((label, text.replace(UNLINTED, "--no-lint")) for label, text in error.details)
         raise
 

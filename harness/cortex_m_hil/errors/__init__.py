@@ -79,7 +79,7 @@ class ConfigError(InfraError):
 
 
 class ToolchainError(InfraError):
-    """A compiler, simulator or other tool is missing or too old."""
+    """A compiler, simulator, ExecuTorch or other tool is missing or too old."""
 
 
 class BuildError(InfraError):
@@ -142,8 +142,8 @@ class VerdictError(HarnessError):
     """Something is wrong with the program, its lowering, or the code that ran it.
 
     Attributes:
-        causes: where lint gives it for nothing but known bugs of ExecuTorch and operators that are missing, their
-            numbers and names.
+        causes: where lint gives it for nothing but known bugs of ExecuTorch and operators that are missing, or whose
+            calls are refused, their numbers and names.
         accepted: why the caller expects it, as it accepts all of these; "" where it does not.
     """
 

@@ -18,11 +18,13 @@ from command_line import NO, OK, answer, call, expect
 from cortex_m_hil import errors
 from cortex_m_hil.checks.lint import lint_elsewhere
 from cortex_m_hil.checks.lint_rules.finding import Rule
-from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import replay
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
 from cortex_m_hil.maintainers.networks.network_judge import Checks, attempt
+from cortex_m_hil.program.program import Program
 from known_bugs.modules import behind_a_sigmoid
 from known_bugs.next_steps import Hardswish
 from networks import Apply
@@ -78,6 +80,11 @@ def test_what_executorch_fails_on_is_a_failure_unless_it_is_accepted(native: hil
     native.check(mended, inputs, **options)
     with pytest.raises(errors.KnownBugAbsent, match="is accepted, and does not occur in this program"):
         native.check(mended, inputs, known=[cause], **options)
+
+
+@pytest.fixture(scope="module")
+def mirrored_program(native: hil.OpenTarget) -> Program:
+    return native.lower(Apply(mirrored), (torch.randn(IMAGE),), quantize=False)
 
 
 def test_a_wrong_result_is_told_first(native: hil.OpenTarget) -> None:
@@ -177,6 +184,43 @@ def test_the_commands_have_the_verdict_and_an_option(
     assert done.status == NO
     assert [(one["known_bug"], one["runtime"]) for one in told["findings"]] == [(36, "executorch")] * 2
     assert call(capsys, "lint", pte, "-t", "native", "--known", 36).status == OK
+
+
+DOORS = ("run", "evaluate", "localize", "replay")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("known", "verdict"), [((), "WouldFailOnExecuTorch"), ((36,), ""), ((36, 7), "KnownBugAbsent")], ids=str
+)
+def test_each_command_that_runs_a_program_has_the_verdict(
+    native: hil.OpenTarget,
+    mirrored_program: Program,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    door: str,
+    known: tuple[int, ...],
+    verdict: str,
+) -> None:
+    """A bundle brings what its test accepts, which the other commands are told."""
+    program = mirrored_program
+    words: list[object] = [word for one in known for word in ("--known", one)]
+    if door in ("run", "evaluate"):
+        file = tmp_path / "mirrored.pte"
+        file.write_bytes(program.pte)
+        np.savez(tmp_path / "data.npz", inputs=np.stack([program.inputs[0].array()] * 2), labels=[0, 1])
+        data = ["--data", tmp_path / "data.npz", "--store", tmp_path / "store.sqlite"]
+        words += data if door == "evaluate" else []
+    else:
+        file, words = tmp_path / "mirrored.hil.zip", []
+        task = BundleTask(program, program.inputs, Tolerance(eager_sqnr=-1000.0), known=known, expected=known)
+        failed = Attempt.of(native.dut, task, errors.WouldFailOnExecuTorch("it"), None)
+        assert program.intermediates is not None
+        write_bundle(replace(failed, intermediates=program.intermediates(program.inputs)).bundle("test"), file)
+    done = call(capsys, door, file, "-t", "native", *words)
+    told = re.sub(r"^(was|differs) .*", "", done.out + done.err, flags=re.MULTILINE)  # of the bundle, by replay
+    named = set(re.findall("WouldFailOnExecuTorch|KnownBugAbsent", told))
+    assert (done.status, named) == ((NO, {verdict}) if verdict else (OK, set())), told
 
 
 def test_a_generated_network_that_would_fail_has_its_result_and_the_reason(native: hil.OpenTarget) -> None:

@@ -12,6 +12,7 @@ from cortex_m_hil.errors.known_bugs import KNOWN_BUGS, known_bug
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.values import Instruction
+from cortex_m_hil.targets.executorch_prefix import INSTALL
 from cortex_m_hil.targets.target import Target
 
 
@@ -28,6 +29,7 @@ class Rule(str, Enum):
     SCRATCH_NOTE = "scratch-note"
     OVERLAP = "overlap"
     OPERATOR = "operator"
+    RELEASE = "release"
     DELEGATE = "delegate"
     FALLBACK_NOTE = "fallback-note"
     FLOAT_NOTE = "float-note"
@@ -151,6 +153,7 @@ HINTS: Final = {
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class",
     Rule.OPERATOR: unsupported.ELSEWHERE,
+    Rule.RELEASE: f"{INSTALL} builds the wheel's release",
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
     Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
     Rule.PROGRAM_POOL: "a larger target; hil inspect size tells what its bytes are for",

@@ -12,6 +12,7 @@ from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.values import Instruction
+from cortex_m_hil.targets import executorch_prefix as prefixes
 
 _QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
 
@@ -42,12 +43,18 @@ def _at(instructions: Sequence[int]) -> str:
 
 
 def lacking(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield each operator that the runner lacks, once; nothing where its operators are not known."""
-    known = set(subject.operators) if subject.operators is not None else None
-    for instruction in subject.file.instructions:
+    """Yield each operator that the runner lacks, once; nothing where its operators are not known.
+
+    What it lacks as its ExecuTorch is of another release than the wheel says nothing about the program.
+    """
+    is_executorch = subject.runtime == "executorch"
+    other_release = prefixes.lacking_operators(subject.target) if is_executorch else ()
+    for instruction in _each_once(subject.file):
         name = instruction.operator
-        if known is not None and instruction.kind is InstructionKind.KERNEL and name not in known:
-            known.add(name)
+        if name in other_release:
+            hint, text = prefixes.remedy(subject.target), prefixes.lacking_operator(name)
+            yield subject.finding(Rule.RELEASE, text, instruction, hint=hint)
+        elif subject.operators is not None and name not in subject.operators:
             blind = _is_blind(subject.file, instruction)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             hint = IN_FLOAT if blind else unsupported.hint(name, subject.runtime)
