@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import cortex_m_hil as hil
-from command_line import NO, OK, answer, call, expect
+from command_line import CANNOT_TELL, NO, OK, Done, answer, call, expect, spawn
 from cortex_m_hil import errors
 from cortex_m_hil.checks.lint import lint_elsewhere
 from cortex_m_hil.checks.lint_rules.finding import Rule
@@ -22,7 +22,10 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import replay
+from cortex_m_hil.diagnose.shrink import Judge, Symptom, own_check
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
+from cortex_m_hil.lowering import LoweringOptions
+from cortex_m_hil.lowering.submodules import ModulePart
 from cortex_m_hil.maintainers.networks.network_judge import Checks, attempt
 from cortex_m_hil.program.program import Program
 from known_bugs.modules import behind_a_sigmoid
@@ -221,6 +224,64 @@ def test_each_command_that_runs_a_program_has_the_verdict(
     told = re.sub(r"^(was|differs) .*", "", done.out + done.err, flags=re.MULTILINE)  # of the bundle, by replay
     named = set(re.findall("WouldFailOnExecuTorch|KnownBugAbsent", told))
     assert (done.status, named) == ((NO, {verdict}) if verdict else (OK, set())), told
+
+
+def test_shrinking_follows_what_executorch_fails_on_unless_it_is_accepted(native: hil.OpenTarget) -> None:
+    """What the parts' tests accept is what occurs in them."""
+    module, inputs = Apply(mirrored).eval(), (torch.randn(IMAGE),)
+    part = ModulePart.of(torch.export.export(module, inputs), inputs)
+    options, tolerance = LoweringOptions(quantize=False), Tolerance(eager_sqnr=-1000.0)
+    judge = Judge(native.dut, native.isa, options, tolerance)
+    assert judge(part) == (Symptom("WouldFailOnExecuTorch", "aten::flip.out"),) and judge.occurring(part) == ()
+    accepting = replace(judge, known=(7, 36))
+    assert accepting(part) == () and accepting.occurring(part) == (36,)
+    assert "known=[36], quantize=False" in own_check(tolerance, options, known=accepting.occurring(part))[1]
+    rows, network = (torch.randn(3, 8),), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()).eval()
+    clamped = ModulePart.of(torch.export.export(network, rows), rows)
+    judge = replace(judge, options=LoweringOptions())
+    assert [one.verdict for one in judge(clamped)] == ["LintError"]
+    with pytest.raises(errors.ConfigError, match="known bug 16"):  # neither a failure of that kind nor a pass
+        replace(judge, known=(16,))(clamped)
+
+
+SUITE = """
+import pytest, torch
+
+class Mirrored(torch.nn.Module):
+    def forward(self, x): return x.flip(2)
+
+KNOWN = {"rejected": (), "accepted": (36,), "absent": (36, 7)}
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_it(hil, known):
+    hil.check(Mirrored(), (torch.randn(2, 3, 4, 5),), quantize=False, known=KNOWN[known])
+"""
+
+
+ABSENT = "known bug 7 of ExecuTorch (minimum and transpose of channels-last tensors) is accepted, and does not occur"
+
+
+@pytest.mark.slow
+def test_localize_has_the_verdict_of_each_test(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+    done = spawn("localize", "test_it.py", "-t", "native", cwd=tmp_path)
+    assert done.status == NO and "test_it[native-accepted]: pass\n" in done.out
+    assert "WouldFailOnExecuTorch: test_it.py::test_it[native-rejected]: instruction 0" in done.err
+    assert "known=[36] accepts it\n" in done.err
+    assert f"KnownBugAbsent: test_it.py::test_it[native-absent]: {ABSENT}" in done.err and "→ leave 7 out" in done.err
+
+
+@pytest.mark.slow
+def test_shrink_has_the_verdict_of_each_test(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+
+    def shrunk(name: str) -> Done:
+        return spawn("shrink", f"test_it.py::test_it[native-{name}]", "-t", "native", cwd=tmp_path)
+
+    rejected, accepted, absent = map(shrunk, ("rejected", "accepted", "absent"))
+    assert rejected.status == NO and "WouldFailOnExecuTorch of aten::flip.out: 1 operator" in rejected.out
+    assert accepted.status == OK and "nothing fails" in accepted.out
+    expect(absent, CANNOT_TELL, ABSENT, "→ leave 7 out")
 
 
 def test_a_generated_network_that_would_fail_has_its_result_and_the_reason(native: hil.OpenTarget) -> None:
