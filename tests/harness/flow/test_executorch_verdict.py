@@ -236,12 +236,16 @@ def test_shrinking_follows_what_executorch_fails_on_unless_it_is_accepted(native
     accepting = replace(judge, known=(7, 36))
     assert accepting(part) == () and accepting.occurring(part) == (36,)
     assert "known=[36], quantize=False" in own_check(tolerance, options, known=accepting.occurring(part))[1]
+
+
+@pytest.mark.slow
+def test_a_part_that_lint_refuses_for_what_is_accepted_neither_fails_nor_passes(native: hil.OpenTarget) -> None:
     rows, network = (torch.randn(3, 8),), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()).eval()
-    clamped = ModulePart.of(torch.export.export(network, rows), rows)
-    judge = replace(judge, options=LoweringOptions())
-    assert [one.verdict for one in judge(clamped)] == ["LintError"]
-    with pytest.raises(errors.ConfigError, match="known bug 16"):  # neither a failure of that kind nor a pass
-        replace(judge, known=(16,))(clamped)
+    part = ModulePart.of(torch.export.export(network, rows), rows)
+    judge = Judge(native.dut, native.isa, LoweringOptions(), Tolerance())
+    assert [one.verdict for one in judge(part)] == ["LintError"]
+    with pytest.raises(errors.ConfigError, match="known bug 16"):
+        replace(judge, known=(16,))(part)
 
 
 SUITE = """
