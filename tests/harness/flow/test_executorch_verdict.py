@@ -189,6 +189,16 @@ def test_the_commands_have_the_verdict_and_an_option(
     assert call(capsys, "lint", pte, "-t", "native", "--known", 36).status == OK
 
 
+def test_an_operator_that_executorch_lacks_is_named_in_the_head_of_a_run(
+    native: hil.OpenTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pte, lacking = tmp_path / "layer.pte", "aten::linear.out"
+    pte.write_bytes(native.lower(nn.Linear(4, 3), (torch.randn(2, 4),), quantize=False).pte)
+    words = ["run", pte, "-t", "native", "--known", lacking]
+    assert f"\nruntime   ExecuTorch has no {lacking}\n" in call(capsys, *words).out
+    assert answer(call(capsys, *words, "--json").out)["missing_elsewhere"] == [lacking]
+
+
 DOORS = ("run", "evaluate", "localize", "replay")
 
 
