@@ -173,15 +173,12 @@ def test_a_bundle_replays_with_what_was_accepted(native: hil.OpenTarget, tmp_pat
 
 
 def test_the_commands_have_the_verdict_and_an_option(
-    native: hil.OpenTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mirrored_program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = native.lower(Apply(mirrored), (torch.randn(IMAGE),), quantize=False)
     pte = tmp_path / "mirrored.pte"
-    pte.write_bytes(program.pte)
+    pte.write_bytes(mirrored_program.pte)
     done = call(capsys, "run", pte, "-t", "native")
     expect(done, NO, "WouldFailOnExecuTorch: instruction 0", "--known 36 accepts it")
-    assert call(capsys, "run", pte, "-t", "native", "--known", 36).status == OK
-    expect(call(capsys, "run", pte, "-t", "native", "--known", 36, "--known", 7), NO, "KnownBugAbsent: known bug 7")
     done = call(capsys, "lint", pte, "-t", "native", "--json")
     told = answer(done.out)
     assert done.status == NO
