@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from cortex_m_hil.targets.executorch_prefix import _operators_of_wheel
+from cortex_m_hil.targets.executorch_prefix import operators_of_wheel
 
 FLAGS = {
     "m0-qemu": ["-mcpu=cortex-m0"],
@@ -26,7 +26,7 @@ def make_prefix(
     (library / "cmake" / "ExecuTorch").mkdir(parents=True)
     (library / "cmake" / "ExecuTorch" / "executorch-config.cmake").touch()
     source = folder / "program.c"
-    there = "".join(f'"{name}\\0" ' for name in _operators_of_wheel() if name != without)
+    there = "".join(f'"{name}\\0" ' for name in operators_of_wheel() if name != without)
     constants = f'const char identifier[] = "{identifier}", operators[] = {there};'
     source.write_text(f"{constants} float twice(float x) {{ return x + x; }}\n")
     subprocess.run(

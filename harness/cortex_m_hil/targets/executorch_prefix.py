@@ -189,7 +189,7 @@ def lacking_operators(target: Target, counts: bool = False) -> tuple[str, ...]:
         content = (directory_of(install, target.cpu) / "lib" / _REGISTRY).read_bytes()
     except OSError:  # `check` tells it
         return ()
-    return tuple(name for name in _operators_of_wheel() if name.encode() + b"\0" not in content)
+    return tuple(name for name in operators_of_wheel() if name.encode() + b"\0" not in content)
 
 
 def lacking_operator(name: str) -> str:
@@ -205,7 +205,8 @@ def remedy(target: Target, counts: bool = False) -> str:
 
 
 @functools.cache
-def _operators_of_wheel() -> tuple[str, ...]:
+def operators_of_wheel() -> tuple[str, ...]:
+    """Return the Cortex-M operators of the installed executorch's release; none where it is not installed."""
     with contextlib.suppress(ToolchainError, OSError):
         text = (toolchain.executorch_package() / _OPERATORS).read_text(encoding="utf-8")
         return tuple(re.findall(r"^- func: ([\w:.]+)", text, re.MULTILINE))

@@ -47,14 +47,14 @@ def lacking(subject: LintSubject) -> Iterator[LintFinding]:
 
     What it lacks as its ExecuTorch is of another release than the wheel says nothing about the program.
     """
-    is_executorch = subject.runtime == "executorch"
+    there, is_executorch = subject.operators, subject.runtime == "executorch"
     other_release = prefixes.lacking_operators(subject.target) if is_executorch else ()
     for instruction in _each_once(subject.file):
         name = instruction.operator
-        if name in other_release:
+        if name in other_release and (there is None or name not in there):
             hint, text = prefixes.remedy(subject.target), prefixes.lacking_operator(name)
             yield subject.finding(Rule.RELEASE, text, instruction, hint=hint)
-        elif subject.operators is not None and name not in subject.operators:
+        elif there is not None and name not in there:
             blind = _is_blind(subject.file, instruction)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             hint = IN_FLOAT if blind else unsupported.hint(name, subject.runtime)
