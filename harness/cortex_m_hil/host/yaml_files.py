@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -36,7 +37,7 @@ def parse(path: Path, hint: str) -> CommentedMap:
     """
     try:
         text = files.read(path, YAML_LIMIT).decode("utf-8-sig")
-        tree = _yaml().load(text)
+        tree = _load(text)
     except ConfigError:
         raise
     except UnicodeDecodeError as error:
@@ -109,10 +110,12 @@ class _BoundedComposer(Composer):
         return _text_problem(event.value) if isinstance(event, ScalarEvent) else ""
 
 
-def _yaml() -> YAML:
+@functools.lru_cache(maxsize=128)
+def _load(text: str) -> Any:
+    """Return the content of a YAML text: the same object each time, since each loading of targets reads all boards."""
     yaml = YAML(typ="rt")
     yaml.Composer = _BoundedComposer
-    return yaml
+    return yaml.load(text)
 
 
 def _text_problem(value: str) -> str:

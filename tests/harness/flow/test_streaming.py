@@ -194,6 +194,7 @@ def test_a_runner_that_does_not_keep_state_is_found(patch: Path, tmp_path: Path)
         target.stream(program(Isa.SCALAR), frames())
 
 
+@pytest.mark.first_only
 def test_poison_over_state_is_found(target: OpenTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     def everywhere(session: Session, file: PteFile | None, poison: int) -> None:
         session.fill(MemoryRegion.PLANNED, 0, poison)
