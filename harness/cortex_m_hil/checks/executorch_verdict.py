@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from cortex_m_hil.checks.lint_rules.finding import LintFinding, bug_details, next_step
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, bug_details
+from cortex_m_hil.checks.lint_rules.hints import next_step
 from cortex_m_hil.errors import ConfigError, KnownBugAbsent, WouldFailOnExecuTorch
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS, known_bug
 from cortex_m_hil.errors.text import shown

@@ -7,40 +7,48 @@ from dataclasses import replace
 from typing import Final
 
 from cortex_m_hil.checks.advice import FEEDS, TARGET
-from cortex_m_hil.checks.lint_rules import arguments, interface, kernels, memory
+from cortex_m_hil.checks.lint_rules import (
+    argument_findings,
+    interface_findings,
+    isa_findings,
+    kernel_findings,
+    memory_findings,
+)
 from cortex_m_hil.checks.lint_rules.finding import (
     NOTES,
-    UNLINTED,
     LintFinding,
     LintRule,
     LintSubject,
     Rule,
     bug_details,
-    next_step,
 )
+from cortex_m_hil.checks.lint_rules.hints import UNLINTED, next_step
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.targets.target import Target
 
 RULES: Final[tuple[LintRule, ...]] = (
-    arguments.layout,
-    arguments.isa_class,
-    interface.outputs,
-    memory.views,
-    arguments.signatures,
-    memory.scratch,
-    memory.overlaps,
-    kernels.delegates,
-    kernels.lacking,
-    kernels.left_in_float,
-    interface.state,
-    memory.banks,
-    memory.program_room,
+    isa_findings.layout,
+    isa_findings.isa_class,
+    interface_findings.outputs,
+    memory_findings.views,
+    argument_findings.signatures,
+    memory_findings.scratch,
+    memory_findings.overlaps,
+    kernel_findings.delegates,
+    kernel_findings.lacking,
+    kernel_findings.left_in_float,
+    interface_findings.state,
+    memory_findings.banks,
+    memory_findings.program_room,
 )
 """The rules, in the order of their findings."""
 _ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...]]]] = {
-    "builtin": ("executorch", (arguments.signatures, memory.scratch, kernels.lacking_in_executorch)),
-    "executorch": ("builtin", (arguments.signatures, kernels.lacking_in_builtin)),
+    "builtin": (
+        "executorch",
+        (argument_findings.signatures, memory_findings.scratch, kernel_findings.lacking_in_executorch),
+    ),
+    "executorch": ("builtin", (argument_findings.signatures, kernel_findings.lacking_in_builtin)),
 }
 """By the runtime that executes a program: the other one, and the rules that depend on the runtime."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})

@@ -84,7 +84,7 @@ def constants_in_short(constants: Mapping[str, Constant]) -> str:
 def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
     """Return why lint would refuse a program that --no-lint ran; "" where it would not, or the lint was on."""
     from cortex_m_hil import flow
-    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     return "" if linted else flow.refused_by_lint(dut, program).replace(UNLINTED, "--no-lint")
 

@@ -35,7 +35,7 @@ from command_line import (
     spawn,
 )
 from cortex_m_hil.checks.input_checks import Taken
-from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview, renamed
 from cortex_m_hil.cli.commands.targets import _for_people

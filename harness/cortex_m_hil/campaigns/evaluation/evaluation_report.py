@@ -12,7 +12,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import DONE, INFRA, REFERENCES
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks import accuracy
 from cortex_m_hil.checks.accuracy import NONE, ClassRow, Collapse, Detections
-from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 
