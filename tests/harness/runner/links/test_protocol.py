@@ -26,6 +26,7 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.pte_reader import parse_pte
@@ -35,7 +36,6 @@ from cortex_m_hil.runner.launchers import process as process_module
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import MAX_OPERATORS, RESPONSE, Event, MemoryRegion, Request, ResponseStatus
-from cortex_m_hil.runner.session import session as session_module
 from cortex_m_hil.runner.session.events import LOG_LIMIT
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.connection import Elf, LinkClosed
@@ -608,10 +608,10 @@ BOUND = 20.0  # seconds for what takes about two: the machine may be busy
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Deadlines of about a second; what is bounded by them is bounded by the real ones."""
-    monkeypatch.setattr(session_module, "HANDSHAKE_TIMEOUT", 1.0)
-    monkeypatch.setattr(session_module, "REQUEST_TIMEOUT", 1.0)
-    monkeypatch.setattr(session_module, "END_TIMEOUT", 1.0)
-    monkeypatch.setattr(process_module, "WALL_PER_CPU_SECOND", 1.5)
+    monkeypatch.setattr(time_limits, "HANDSHAKE", 1.0)
+    monkeypatch.setattr(time_limits, "REQUEST", 1.0)
+    monkeypatch.setattr(time_limits, "PROCESS_END", 1.0)
+    monkeypatch.setattr(time_limits, "WALL_PER_CPU_SECOND", 1.5)
     yield
 
 
