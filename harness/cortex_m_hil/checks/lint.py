@@ -20,6 +20,7 @@ from cortex_m_hil.checks.lint_rules.finding import (
     LintRule,
     LintSubject,
     Rule,
+    and_others,
     bug_details,
 )
 from cortex_m_hil.checks.lint_rules.hints import UNLINTED, next_step
@@ -107,8 +108,7 @@ def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
 def would_refuse(findings: Sequence[LintFinding]) -> str:
     """Return a line with the gravest finding, for a run without lint; "" where there are notes at most."""
     grave = [finding for finding in findings if not finding.is_note]
-    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
-    return f"{grave[0].message}{more}; not asked before ({UNLINTED})" if grave else ""
+    return f"{grave[0].message}{and_others(grave)}; lint was off ({UNLINTED})" if grave else ""
 
 
 def _by_layout(cause: str, layout: LintFinding | None) -> str:
@@ -131,13 +131,12 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     for error, rules in _ERRORS:
         mine = [finding for finding in grave if finding.rule in rules]
         if mine:
-            more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
             log = "\n".join(f"{finding.rule.value}: {finding.message}" for finding in findings)
             message = mine[0].message
             if error is UnsupportedOperator:
                 message = "; ".join(finding.message for finding in mine)
             raised = error(
-                message + more,
+                message + and_others(grave),
                 target=target_name,
                 operator=mine[0].operator,
                 details=[

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import RedzoneViolation
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.lowering import RED_ZONE
@@ -200,7 +201,7 @@ class RedZones:
         ]
         found.sort(key=lambda violation: (violation.instruction < 0, violation.instruction, violation.zone.number))
         texts = [explain(self.program, violation) for violation in found]
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        more = f" (and {counted(len(found) - 1, 'more violation')})" if len(found) > 1 else ""
         raise RedzoneViolation(
             texts[0] + more,
             target=dut.target.name,

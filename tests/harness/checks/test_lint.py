@@ -194,7 +194,7 @@ def test_memory_says_what_was_asked_and_had() -> None:
     found = lint(given, target(Isa.DSP, small), operators=OPERATORS)
     assert rules(found) == [Rule.PLANNED_POOL, Rule.PROGRAM_POOL]
     assert f"needs {given.file.size} bytes and dsp-qemu has {given.file.size - 1}: 1 too many" in found[1].message
-    with pytest.raises(errors.OutOfTargetMemory, match=r"\(and 1 more\)"):
+    with pytest.raises(errors.OutOfTargetMemory, match=r"\(and 1 more lint finding\)"):
         raise_findings(found, "dsp-qemu")
     exact = host_memory(program=given.file.size, planned=given.file.planned_bytes, method=0)
     assert lint(given, target(Isa.DSP, exact), operators=OPERATORS) == ()

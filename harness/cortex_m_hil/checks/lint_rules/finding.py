@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS, known_bug
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.values import Instruction
@@ -125,6 +126,11 @@ class LintSubject:
 def with_bug(message: str, bug: int | None) -> str:
     """Return a message that ends with the known bug that it comes from, if one is known."""
     return message if bug is None else f"{message} ({known_bug(bug)})"
+
+
+def and_others(findings: Sequence[LintFinding]) -> str:
+    """Return how many findings there are behind the first, for the end of its message; "" where there is one."""
+    return f" (and {counted(len(findings) - 1, 'more lint finding')})" if len(findings) > 1 else ""
 
 
 def bug_details(finding: LintFinding) -> list[tuple[str, str]]:

@@ -487,7 +487,7 @@ def _more(change: findings.AffectedTest) -> str:
     lines = []
     if change.operators is not None:
         left = len(change.operators) - SHOWN
-        names = [*change.operators[:SHOWN], *([f"and {left} more"] if left > 0 else [])]
+        names = [*change.operators[:SHOWN], *([f"and {counted(left, 'more operator')}"] if left > 0 else [])]
         lines.append("outputs that changed: " + ("; ".join(names) or "none of any operator"))
     if change.bundle and Path(change.bundle).is_file():
         lines.append(f"again: hil replay {shlex.quote(change.bundle)}")

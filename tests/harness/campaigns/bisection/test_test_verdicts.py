@@ -155,7 +155,7 @@ def run(elements: dict[str, ElementTree.Element], tmp_path: Path) -> Run:
             "hil_build[native] hil_infra[native]",
             1,
             RunVerdict.INFRA,
-            "INFRA BuildError test_it.py::test_hil_build [native], and 1 more",
+            "INFRA BuildError test_it.py::test_hil_build [native], and 1 more test",
         ),
         ("hil_fail[native] hil_infra[native]", 1, RunVerdict.FAIL, "FAIL Mismatch test_it.py::test_hil_fail [native]"),
         (
