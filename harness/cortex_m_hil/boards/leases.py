@@ -322,7 +322,7 @@ def release_hold(port: str) -> Holder:
     if not status.held:
         raise ConfigError(f"{board} is not held", hint="hil board status")
     if status.holder is None or not status.holder.keeper:
-        raise ConfigError(f"{board} is {status.describe()}", hint="no hold of a person: end that process")
+        raise ConfigError(f"{board} is {status.describe()}", hint="not held by hil board hold: end that process")
     os.kill(status.holder.pid, signal.SIGTERM)
     deadline = Deadline.after(RELEASE_TIMEOUT)
     while inspect(board).held:

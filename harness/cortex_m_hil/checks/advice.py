@@ -34,7 +34,7 @@ BOUND: Final = Advice(
     "lower eager_sqnr: 30 dB is good, 15 the default",
 )
 ROUNDING: Final = Advice(
-    "rounding, as far as can be told: disturbed runs of the fake-quantised module differ from it by as much",
+    "probably rounding: the fake-quantised module differs from itself by as much where its values are disturbed",
     "leave fake_quant_qtol out: by default, differences that rounding explains pass (hil docs writing-tests#rounding)",
 )
 LOWERING: Final = Advice(

@@ -206,7 +206,7 @@ class RedZones:
             texts[0] + more,
             target=dut.target.name,
             operator=operator_at(self.program, found[0].instruction),
-            hint="the kernel writes too far, or whatever sized the tensor reckons otherwise than the kernel",
+            hint="the kernel writes too far, or the tensor was planned for fewer bytes than the kernel expects",
             log="\n".join([*texts, session.log]),
         )
 
@@ -341,6 +341,6 @@ def role(program: Program, value: int, writer: int = -1) -> str:
 def _node(program: Program, instruction: int) -> str:
     """Return the graph node of an instruction, else its operator and number."""
     if instruction < 0:
-        return "an operator that could not be found again"
+        return "an operator that a second run did not find"
     known = program.nodes[instruction]
     return known or f"instruction {instruction} ({program.file.instructions[instruction].operator})"

@@ -178,18 +178,18 @@ def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTen
     then = bundle.description.verdict
     if now is None:
         if then.type != PASSED:
-            yield f"it passes, and was {then.type}"
+            yield f"it passes now, and was recorded with {then.type}"
     elif now.type != then.type:
-        yield f"it is {now.type}, and was {then.type}"
+        yield f"it ends with {now.type} now, and was recorded with {then.type}"
     elif now.operator != then.operator:
-        yield f"the operator is {now.operator or 'not known'}, and was {then.operator or 'not known'}"
+        yield f"the operator is {now.operator or 'not known'} now, recorded was {then.operator or 'not known'}"
     if not bundle.outputs:
         return
     if not outputs:
         yield "outputs cannot be compared: this run ended before there were any"
     for number, (mine, theirs) in enumerate(zip(outputs, bundle.outputs, strict=False)):
         if mine.spec != theirs.spec:
-            yield f"output {number} is {mine.spec}, and was {theirs.spec}"
+            yield f"output {number} is {mine.spec} now, recorded was {theirs.spec}"
         elif (many := _unequal(mine, theirs)) > 0:
             yield f"output {number}: {many} of {mine.spec.numel} elements have other bits"
 

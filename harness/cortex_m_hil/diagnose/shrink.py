@@ -27,7 +27,7 @@ from cortex_m_hil.targets.cpu import Isa
 
 PARTS: Final = 2000  # tried at most
 SO_FAR: Final = "the smallest part so far"
-_OF_THE_TEST: Final = "a wrong value of the test's own, or one that comes and goes: run the test again"
+_OF_THE_TEST: Final = "the test makes a wrong value itself, or the failure comes and goes: run the test again"
 _OF_CALIBRATION: Final = (
     "a part is calibrated with its own inputs, and the test gives calibration=: "
     "its samples may be other than the inputs; or the failure comes and goes: run the test again"

@@ -237,7 +237,7 @@ def runner_operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
     if is_board:
         return (
             None,
-            f"a runner of {resolved.runtime} says it when it runs; a simulator of {resolved.target.cpu} can be asked",
+            f"only a started runner of {resolved.runtime} tells it: try a simulator of {resolved.target.cpu}",
         )
     with open_dut(resolved) as dut:
         return dut.session().identity.operators, ""

@@ -131,7 +131,7 @@ def _uninformative(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator
     tests = list(dict.fromkeys(outcome.test for outcome in outcomes if outcome.uninformative))
     if not tests:
         return
-    yield "uninformative, for the reference is constant or within the tolerance, and proves nothing:"
+    yield "uninformative (the reference is constant or within the tolerance, so a pass proves nothing):"
     shown = tests if verbose else tests[:SHOWN]
     yield from (f"  {test}" for test in shown)
     if len(shown) < len(tests):

@@ -38,7 +38,11 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
         if firmware.build:
             _build(firmware, target)
         if not firmware.elf.is_file():
-            hint = f"does {firmware.build!r} make another file?" if firmware.build else "build it; or build: does it"
+            hint = (
+                f"does {firmware.build!r} make another file?"
+                if firmware.build
+                else "build it, or give the command that does: build: COMMAND"
+            )
             raise ConfigError(f"{firmware.origin}: firmware: no {firmware.elf}", target=target.name, hint=hint)
         digest = hashlib.sha256(files.read(firmware.elf, files.ELF_LIMIT)).hexdigest()[:16]
     return Elf(firmware.elf, digest, target.config)

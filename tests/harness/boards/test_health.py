@@ -145,7 +145,9 @@ def test_what_the_boot_did_already_is_not_done_again() -> None:
         cause = LaunchError("it is silent")
         assert recover(lease, cause, sick.steps(), sick.self_test, {"reset", "reflash"}) == "power cycle"
         assert sick.tried == ["power cycle"]
-        with pytest.raises(BoardWedged, match="it is silent; after reset: the same; after reflash: the same"):
+        with pytest.raises(
+            BoardWedged, match="it is silent; after reset: the same error; after reflash: the same error"
+        ):
             recover(lease, cause, sick.steps()[:2], sick.self_test, {"reset", "reflash"})
         assert sick.tried == ["power cycle"]
 

@@ -241,7 +241,7 @@ class EvaluationReport:
             both = min(len(self.results.digests), len(self.first.digests))
             if other := both - self.same_outputs:
                 what = f"outputs of {counted(other, 'sample')} differ from the first target's"
-                yield f"{what}, and integers are the same on all targets"
+                yield f"{what}, though integers are computed alike on all targets"
         if self.constant:
             yield f"collapse: the same outputs for all {len(self.results.digests)} samples"
         if TARGET in self.collapses:

@@ -14,7 +14,7 @@ from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction
 
-COMPUTED_BY_BUILTIN: Final = ("builtin", "computes it: it is ExecuTorch alone that does not")
+COMPUTED_BY_BUILTIN: Final = ("builtin", "computes it rightly; only ExecuTorch does not")
 _ONE_QUANTISATION: Final = 12  # known bugs
 _CONSTANT_IN_FLOAT: Final = 13
 _CLAMP: Final = 16

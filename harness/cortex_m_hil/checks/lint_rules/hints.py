@@ -23,8 +23,8 @@ HINTS: Final = {
     Rule.SCRATCH: "lower the module for this target's ISA class",
     Rule.OPERATOR: missing_operators.ELSEWHERE,
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
-    Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
-    Rule.PROGRAM_POOL: "a larger target; hil inspect size tells what its bytes are for",
+    Rule.PLANNED_POOL: "use a larger target; hil inspect fit tells the least memory that a program runs in",
+    Rule.PROGRAM_POOL: "use a larger target; hil inspect size tells what its bytes are for",
 }
 """The next step, by the rule of a finding."""
 

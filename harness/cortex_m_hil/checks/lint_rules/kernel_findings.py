@@ -30,7 +30,7 @@ def delegates(subject: LintSubject) -> Iterator[LintFinding]:
     for delegate in dict.fromkeys(file.delegates):
         at = places.get((InstructionKind.DELEGATE, delegate), [])
         what = f"{_at(at)} of {len(file.instructions)}" if at else "no instruction"
-        text = f"the program needs delegate {delegate} ({what}), and the runner has none: lower it without"
+        text = f"the program needs delegate {delegate} ({what}), and the runner has none: lower the module without it"
         yield LintFinding(Rule.DELEGATE, text, delegate, at[0] if at else -1)
     for (kind, name), at in places.items():
         if file.delegates and kind is InstructionKind.KERNEL:

@@ -294,7 +294,7 @@ class SerialBoard:
     def _heard(self) -> str:
         if not self._stray:
             return "it is silent"
-        return f"what it says is no frame of ours: {bytes(self._stray)!r}"
+        return f"it sends bytes that are no frame of the protocol: {bytes(self._stray)!r}"
 
     def _advice(self) -> str:
         return f"is {self._launcher.baud} its baud rate, and {self._launcher.port} its port?"

@@ -313,7 +313,9 @@ class Session:
         self._exchange.max_payload = identity.max_payload
         own = self._elf.is_own
         if own and not self._elf.has_id(identity.build_id):
-            what = f"the build id of the firmware that answers, {identity.build_id!r}, is no text in {self._elf.path}"
+            what = (
+                f"the build id of the firmware that answers, {identity.build_id!r}, does not occur in {self._elf.path}"
+            )
             raise IdentityError(what, target=self.target.name, hint="flash it, or does it not set hil_target.build_id?")
         expected = {
             "build id": (identity.build_id if own else self._elf.build_id, identity.build_id),

@@ -479,7 +479,8 @@ def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_known_answer(
     with monkeypatch.context() as patch, native.dut() as dut:
         patch.setattr(self_test, "known_answer", lambda isa: wrong)
         with pytest.raises(
-            SelfTestFailed, match=r"the self-test's output is .* after reset: the same; after reflash: the same"
+            SelfTestFailed,
+            match=r"the self-test's output is .* after reset: the same error; after reflash: the same error",
         ) as caught:
             dut.session()
     assert "quantized_linear" in caught.value.operator and self_test.SAME_AGAIN in caught.value.hint

@@ -259,7 +259,7 @@ FIELDS = [
     (Request.OPERATORS, u32(1) + text(""), "operator 0 is ''"),
     (Request.OPERATORS, u32(1) + text("a b::c"), "operator 0 is 'a b::c'"),
     (Request.OPERATORS, u32(1) + text("aten::x")[:-1], "operator 0 is cut short"),
-    *((Request.LOAD, loaded(**{name: number}), f"{name} is {number}, expected .*: so says the program")
+    *((Request.LOAD, loaded(**{name: number}), f"{name} is {number}, expected .*: as in the program")
       for name in ("inputs", "outputs", "values", "instructions", "planned bytes in bank 0") for number in (0, 999)),
     (Request.LOAD, loaded() + b"x", "1 bytes too many"),
     (Request.LOAD, loaded()[:-1], "planned bytes in bank 0 is cut short"),
@@ -443,7 +443,7 @@ def of_product(without: int = 0) -> Peer:
 def test_firmware_of_ones_own_is_held_against_its_elf(tmp_path: Path) -> None:
     session = Session(TARGET, own(tmp_path), of_product())
     assert session.identity.firmware == "product 2.3.1" and session.execute(SECONDS) == 9
-    with pytest.raises(IdentityError, match=r"build id of .* is no text in .*product\.elf"):
+    with pytest.raises(IdentityError, match=r"build id of .* does not occur in .*product\.elf"):
         Session(TARGET, own(tmp_path, content="another build"), of_product())
 
 
