@@ -24,7 +24,7 @@ from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessErro
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links.uart import LABGRID
-from cortex_m_hil.targets.tool_commands import Procedure
+from cortex_m_hil.targets.board_tool_commands import Procedure
 
 CALL_TIMEOUT = 60.0  # seconds for one call of labgrid-client
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 
 from cortex_m_hil.cli.answers import Answer, answering
-from cortex_m_hil.cli.exit_status import answer_each
+from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.files import check_folder
@@ -234,7 +234,7 @@ class Choice:
     resolve: Callable[[str], Resolved]
 
     def answer_each(self, ask: Callable[[Resolved], Answer]) -> None:
-        """Write an answer for each target, and end the command, as `exit_status.answer_each` does."""
+        """Write an answer for each target, and end the command, as `error_answers.answer_each` does."""
         answer_each(self.names, lambda name: ask(self.resolve(name)))
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cortex_m_hil.checks.advice import CALIBRATE
+from cortex_m_hil.checks.advice_texts import CALIBRATE
 from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict
 
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed
 from cortex_m_hil.host import time_limits
+from cortex_m_hil.targets.board_tool_commands import Procedure
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, RunningProcess
 from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.runtimes import AUTO
-from cortex_m_hil.targets.tool_commands import Procedure
 
 
 class Strict(BaseModel):

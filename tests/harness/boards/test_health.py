@@ -12,7 +12,7 @@ from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.boards.health import Health, RecoveryStep, flash, recover, recovery_steps
 from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, SelfTestFailed, ToolchainError
-from cortex_m_hil.targets.tool_commands import RawProcedure, parse_procedure
+from cortex_m_hil.targets.board_tool_commands import RawProcedure, parse_procedure
 from devices import Start
 
 
@@ -43,7 +43,7 @@ from pathlib import Path
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import flash
 from cortex_m_hil.boards.board_tools import CommandTools
-from cortex_m_hil.targets.tool_commands import parse_procedure
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 lease = leases.acquire(["a:1"], what="test")
 code = "import time; time.sleep(60)"
 tools = CommandTools(parse_procedure(["{python}", "-c", code, "{elf}"], "flash", "t"))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil import errors
-from cortex_m_hil.checks.advice import LOCALIZE, Advice
+from cortex_m_hil.checks.advice_texts import LOCALIZE, Advice
 from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.checks.comparison_result import Comparison, Figures, FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance

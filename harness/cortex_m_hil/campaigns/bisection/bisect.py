@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import (
+from cortex_m_hil.campaigns.bisection.run_verdicts import (
     Rules,
     RunJudgement,
     RunVerdict,

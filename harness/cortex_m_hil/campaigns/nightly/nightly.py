@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection.history import git_environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
+from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.figure_limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key

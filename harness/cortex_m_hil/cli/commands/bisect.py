@@ -23,14 +23,14 @@ from cortex_m_hil.campaigns.bisection.bisect import (
     run_test,
 )
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunVerdict, with_junit
+from cortex_m_hil.campaigns.bisection.run_verdicts import Rules, RunVerdict, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say, write_problem
 from cortex_m_hil.cli.app import Command, app, group
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
+from cortex_m_hil.cli.error_answers import UsageError, of_usage
 from cortex_m_hil.cli.exit_codes import NO, OK
-from cortex_m_hil.cli.exit_status import UsageError, of_usage
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.output import status, table
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests

@@ -20,9 +20,9 @@ from cortex_m_hil.runner.links import protocol, uart
 from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Request
 from cortex_m_hil.runner.links.uart import BITS, LABGRID, VIRTUAL, Uart, vanished
+from cortex_m_hil.targets.board_tool_commands import RawProcedure, parse_procedure
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.target import HardwareLauncher, Port, Strict, Target
-from cortex_m_hil.targets.tool_commands import RawProcedure, parse_procedure
 
 PROBE_TIMEOUT = 1.0  # seconds for a board that may or may not run a runner
 BOOT_TIMEOUT = 10.0  # seconds for one that has just been flashed or reset

@@ -68,11 +68,11 @@ from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.links.uart import Uart, device, virtual_directory
 from cortex_m_hil.runner.links.window import Window
 from cortex_m_hil.runner.session.session import Session
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, Port, Target
-from cortex_m_hil.targets.tool_commands import parse_procedure
 from devices import need_rp2040js, tools
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
 from paths import REPOSITORY

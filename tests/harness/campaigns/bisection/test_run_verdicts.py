@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from command_line import environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import (
+from cortex_m_hil.campaigns.bisection.run_verdicts import (
     Rules,
     RunJudgement,
     RunVerdict,
