@@ -1,4 +1,4 @@
-"""Answers of a command that an error ends, as a whole or for one of its targets; it ends with that exit status."""
+"""Answers of a command that an error ends, as a whole or for one of its targets, and the exit status that follows."""
 
 from __future__ import annotations
 
