@@ -19,8 +19,8 @@ from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering import clear_cache, executorch_api, lower
-from cortex_m_hil.lowering.capability import feature, load_torch, quiet
 from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.lowering.installed_executorch import feature, load_torch, quiet
 from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.lowering.pipeline import CPU_OF
 from cortex_m_hil.lowering.stages import seconds_by_stage, stage_of

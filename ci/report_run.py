@@ -24,6 +24,7 @@ from cortex_m_hil.campaigns.report.summary_table import COUNTED
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.runner.results import Verdict
 from github_actions import append, fail, fenced
 
@@ -63,7 +64,7 @@ class RunFindings:
         for one in bad[:SHOWN]:
             yield f"{one.verdict.value} {one.error} {one.key.test} [{one.key.target}]: {one.headline}"
         if bad[SHOWN:]:
-            yield f"and {len(bad) - SHOWN} more: {REST}"
+            yield f"and {counted(len(bad) - SHOWN, 'more failure')}: {REST}"
         for target in dict.fromkeys(one.key.target for one in self.night.tests):
             verdicts = Counter(one.verdict for one in self.night.tests if one.key.target == target)
             counts = ", ".join(f"{verdicts[one]} {word}" for one, word in COUNTED.items() if verdicts[one])

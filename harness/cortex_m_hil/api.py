@@ -43,9 +43,9 @@ from cortex_m_hil.errors.text import shown
 from cortex_m_hil.flow import Checked as Checked
 from cortex_m_hil.flow import export as export
 from cortex_m_hil.flow import lower as lower
-from cortex_m_hil.host import files
+from cortex_m_hil.host import files, time_limits
 from cortex_m_hil.host.calls import checked_call, warn
-from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
+from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Io as Io
@@ -154,7 +154,7 @@ def open(
         BuildError: the runner does not compile.
     """
     try:
-        in_range(timeout_multiplier, *TIMEOUT_MULTIPLIERS)
+        in_range(timeout_multiplier, *time_limits.MULTIPLIERS)
     except ValueError as error:
         raise ConfigError(f"timeout_multiplier: {error}", hint="1.0 is a limit as it is, 2.0 twice that") from None
     known = load_targets() if targets is None else targets

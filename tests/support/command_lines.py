@@ -13,7 +13,7 @@ import typer
 
 from cortex_m_hil.boards.virtual.machines import MACHINES
 from cortex_m_hil.cli.__main__ import load_commands
-from cortex_m_hil.cli.exit_status import UsageError
+from cortex_m_hil.cli.error_answers import UsageError
 from paths import REPOSITORY
 
 _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -28,7 +28,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         ".venv/bin/pip install -c constraints.txt -e '.[dev,docs,maintainers,upstream]'",
         ".venv/bin/python ci/freeze.py > constraints.new && mv constraints.new constraints.txt",
         ".venv/bin/ruff check --fix && .venv/bin/ruff format",
-        ".venv/bin/python ci/pictures.py",
+        ".venv/bin/python ci/readme_outputs.py",
         ".venv/bin/python ci/report_picture.py",
         ".venv/bin/python ci/known_bugs_table.py",
         ".venv/bin/python ci/accuracy_table.py",

@@ -61,7 +61,7 @@ def serve(path: str, owner: int) -> None:
     owner_ended = os.pidfd_open(owner)
     import_module("cortex_m_hil.pytest_plugin.plugin")  # records what of torch and ExecuTorch is imported later
     import_module("torch.export._trace")
-    import_module("cortex_m_hil.lowering.capability").executorch_api()
+    import_module("cortex_m_hil.lowering.installed_executorch").executorch_api()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen()

@@ -21,8 +21,8 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner.launchers.process import Process
+from cortex_m_hil.targets.board_tool_commands import Procedure
 from cortex_m_hil.targets.connection import LinkClosed
-from cortex_m_hil.targets.tool_commands import Procedure
 
 LOG_LIMIT = 64 * 1024  # characters of a tool's output kept, the newest
 

@@ -128,7 +128,7 @@ def recover(
     record.health = replace(record.health, failures=record.health.failures + 1)
     if not steps:
         return ""
-    tried = [f"after {step.name}: the same" for step in steps if step.name in tried_before]
+    tried = [f"after {step.name}: the same error" for step in steps if step.name in tried_before]
     said = cause.message
     after: list[HarnessError] = []  # what went wrong after each step
     for step in steps:

@@ -21,10 +21,10 @@ from cortex_m_hil.boards import board_tools as tools
 from cortex_m_hil.boards import leases, locks
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links.uart import LABGRID
-from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT
-from cortex_m_hil.targets.tool_commands import Procedure
+from cortex_m_hil.targets.board_tool_commands import Procedure
 
 CALL_TIMEOUT = 60.0  # seconds for one call of labgrid-client
 
@@ -144,7 +144,7 @@ class RemoteLease:
         self._reservation.end()
 
 
-def acquire(port: str, *, what: str, wait: float = DEFAULT_LEASE_WAIT, setup: str = "") -> RemoteLease:
+def acquire(port: str, *, what: str, wait: float = time_limits.LEASE_WAIT, setup: str = "") -> RemoteLease:
     """Lease a place of a labgrid farm.
 
     Args:

@@ -28,8 +28,8 @@ from cortex_m_hil.boards import locks
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.wait_queue import QUEUE_LOCK, Ticket
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT
 
 RELEASE_TIMEOUT = 10.0  # seconds for the process of `hil board hold` to end after SIGTERM
 BY_ID = Path("/dev/serial/by-id")
@@ -176,7 +176,7 @@ def acquire(
     ports: Sequence[str],
     *,
     what: str,
-    wait: float = DEFAULT_LEASE_WAIT,
+    wait: float = time_limits.LEASE_WAIT,
     build: str = "",
     setup: str = "",
     even_wedged: bool = False,
@@ -322,7 +322,7 @@ def release_hold(port: str) -> Holder:
     if not status.held:
         raise ConfigError(f"{board} is not held", hint="hil board status")
     if status.holder is None or not status.holder.keeper:
-        raise ConfigError(f"{board} is {status.describe()}", hint="no hold of a person: end that process")
+        raise ConfigError(f"{board} is {status.describe()}", hint="not held by hil board hold: end that process")
     os.kill(status.holder.pid, signal.SIGTERM)
     deadline = Deadline.after(RELEASE_TIMEOUT)
     while inspect(board).held:

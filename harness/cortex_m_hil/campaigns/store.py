@@ -156,7 +156,7 @@ class Store:
             raise ConfigError(f"cannot use the store {self.file}: {error}", hint=hint) from error
         except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
             hint = "move it out of the way, or name another file: --store FILE"
-            raise ConfigError(f"the store {self.file} is damaged, or none: {error}", hint=hint) from error
+            raise ConfigError(f"the store {self.file} is damaged, or is no store: {error}", hint=hint) from error
         except OSError as error:
             raise ConfigError(f"cannot use the store {self.file}: {error.strerror}", hint="--store FILE") from error
 

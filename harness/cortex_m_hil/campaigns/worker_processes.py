@@ -20,10 +20,9 @@ from typing import Any, Final, TypeVar
 
 from cortex_m_hil.campaigns.store import Plan
 from cortex_m_hil.errors import HarnessError, LaunchError
-from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host import subprocesses, time_limits
 from cortex_m_hil.host.deadline import Deadline
 
-ANSWER_TIMEOUT: Final = 7200.0  # seconds: two builds at their limits, and programs that hang one after the other
 LOG_LINES: Final = 40  # kept of the end of a log that tells why
 
 Own = TypeVar("Own", bound="Workers")
@@ -51,11 +50,11 @@ class Worker:
         """Send a request and return its answer.
 
         Raises:
-            LaunchError: the worker ended, or for `ANSWER_TIMEOUT` it neither read nor answered, or the harness in it
-                raised an error.
+            LaunchError: the worker ended, or it neither read nor answered for `time_limits.WORKER_ANSWER`, or the
+                harness in it raised an error.
         """
         self._send(json.dumps(request).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(self._line(Deadline.after(ANSWER_TIMEOUT)))
+        answer: dict[str, Any] = json.loads(self._line(Deadline.after(time_limits.WORKER_ANSWER)))
         if problem := answer.get("error"):
             what = f"{problem['type']}: {problem['message']}"
             raise LaunchError(what, hint=problem["hint"], log=problem["log"])
@@ -70,7 +69,7 @@ class Worker:
         stdin = self._child.pipes[0].fileno()
         try:
             while data:
-                _, ready, _ = select.select([], [stdin], [], ANSWER_TIMEOUT)
+                _, ready, _ = select.select([], [stdin], [], time_limits.WORKER_ANSWER)
                 if not ready:
                     raise self._ended()
                 data = data[os.write(stdin, data) :]

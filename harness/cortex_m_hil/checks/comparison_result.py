@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
-from cortex_m_hil.checks.advice import Advice
+from cortex_m_hil.checks.advice_texts import Advice
 from cortex_m_hil.errors import Mismatch
 from cortex_m_hil.program.costs import CountOperators, OperatorCost, counted_operators
 

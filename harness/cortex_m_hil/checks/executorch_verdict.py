@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from cortex_m_hil.checks.lint_rules.finding import LintFinding, bug_details, next_step
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, and_others, bug_details
+from cortex_m_hil.checks.lint_rules.hints import next_step
 from cortex_m_hil.errors import ConfigError, KnownBugAbsent, WouldFailOnExecuTorch
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS, known_bug
 from cortex_m_hil.errors.text import shown
@@ -56,7 +57,7 @@ def raise_for_executorch(
     if wrong:
         first, causes = wrong[0], tuple(dict.fromkeys(one.cause_key for one in wrong))
         raised = WouldFailOnExecuTorch(
-            first.message + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""),
+            first.message + and_others(wrong),
             target=target.name,
             operator=first.operator,
             details=[*bug_details(first), *first.details],

@@ -71,7 +71,7 @@ def _other_choices(output: ComparedOutput) -> Iterator[Finding]:
         runs = [_differs(output, run, output.quantized) for run in output.disturbed]
         rounded, limit = Spread.of_disturbed_runs(runs).elements, output.tolerance.fake_quant_qtol
         allowed = rounded + CHOICES if limit is None else math.inf if limit else 0
-        why = f"rounding explains {rounded:.0f}" if limit is None else f"fake_quant_qtol is {limit}"
+        why = f"rounding alone changes {rounded:.0f}" if limit is None else f"fake_quant_qtol is {limit}"
         text = f"{int(wrong.sum())} of {wrong.size} elements are not fake-quant's ({why})"
         if wrong.sum() > allowed:
             yield output.find(FindingKind.QUANTIZED, text, wrong)

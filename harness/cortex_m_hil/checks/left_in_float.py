@@ -90,7 +90,7 @@ def _costs(program: Program, found: Partition) -> str:
     if not found.left_in_float:
         return ""
     now, then = program.size_without_redzones or program.file.planned_bytes, planned_in_int8(program.file, found)
-    memory = f"{now} bytes are planned, about {then} in int8" if now > then else "the plan is no larger for that"
+    memory = f"{now} bytes are planned, about {then} in int8" if now > then else "the memory plan is no larger for it"
     left = len(found.left_in_float)
     return f"; {left} {'is' if left == 1 else 'are'} left in float: {memory}"
 

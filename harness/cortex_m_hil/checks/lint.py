@@ -6,41 +6,50 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cortex_m_hil.checks.advice import FEEDS, TARGET
-from cortex_m_hil.checks.lint_rules import arguments, interface, kernels, memory
+from cortex_m_hil.checks.advice_texts import FEEDS, TARGET
+from cortex_m_hil.checks.lint_rules import (
+    argument_findings,
+    interface_findings,
+    isa_findings,
+    kernel_findings,
+    memory_findings,
+)
 from cortex_m_hil.checks.lint_rules.finding import (
     NOTES,
-    UNLINTED,
     LintFinding,
     LintRule,
     LintSubject,
     Rule,
+    and_others,
     bug_details,
-    next_step,
 )
+from cortex_m_hil.checks.lint_rules.hints import UNLINTED, next_step
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.targets.target import Target
 
 RULES: Final[tuple[LintRule, ...]] = (
-    arguments.layout,
-    arguments.isa_class,
-    interface.outputs,
-    memory.views,
-    arguments.signatures,
-    memory.scratch,
-    memory.overlaps,
-    kernels.delegates,
-    kernels.lacking,
-    kernels.left_in_float,
-    interface.state,
-    memory.banks,
-    memory.program_room,
+    isa_findings.layout,
+    isa_findings.isa_class,
+    interface_findings.outputs,
+    memory_findings.views,
+    argument_findings.signatures,
+    memory_findings.scratch,
+    memory_findings.overlaps,
+    kernel_findings.delegates,
+    kernel_findings.lacking,
+    kernel_findings.left_in_float,
+    interface_findings.state,
+    memory_findings.banks,
+    memory_findings.program_room,
 )
 """The rules, in the order of their findings."""
 _ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...]]]] = {
-    "builtin": ("executorch", (arguments.signatures, memory.scratch, kernels.lacking_in_executorch)),
-    "executorch": ("builtin", (arguments.signatures, kernels.lacking_in_builtin)),
+    "builtin": (
+        "executorch",
+        (argument_findings.signatures, memory_findings.scratch, kernel_findings.lacking_in_executorch),
+    ),
+    "executorch": ("builtin", (argument_findings.signatures, kernel_findings.lacking_in_builtin)),
 }
 """By the runtime that executes a program: the other one, and the rules that depend on the runtime."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
@@ -99,8 +108,7 @@ def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
 def would_refuse(findings: Sequence[LintFinding]) -> str:
     """Return a line with the gravest finding, for a run without lint; "" where there are notes at most."""
     grave = [finding for finding in findings if not finding.is_note]
-    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
-    return f"{grave[0].message}{more}; not asked before ({UNLINTED})" if grave else ""
+    return f"{grave[0].message}{and_others(grave)}; lint was off ({UNLINTED})" if grave else ""
 
 
 def _by_layout(cause: str, layout: LintFinding | None) -> str:
@@ -123,13 +131,12 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     for error, rules in _ERRORS:
         mine = [finding for finding in grave if finding.rule in rules]
         if mine:
-            more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
             log = "\n".join(f"{finding.rule.value}: {finding.message}" for finding in findings)
             message = mine[0].message
             if error is UnsupportedOperator:
                 message = "; ".join(finding.message for finding in mine)
             raised = error(
-                message + more,
+                message + and_others(grave),
                 target=target_name,
                 operator=mine[0].operator,
                 details=[

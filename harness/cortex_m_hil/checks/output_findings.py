@@ -57,19 +57,23 @@ def _reference_not_finite(output: ComparedOutput) -> Iterator[Finding]:
     wrong = np.isfinite(output.array) & ~np.isfinite(output.eager)
     if wrong.any():
         text = f"{int(wrong.sum())} of {wrong.size} elements of the float module are not finite, the output's are"
-        yield output.find(FindingKind.REFERENCE_NOT_FINITE, f"{text}: not in the SQNR", wrong)
+        yield output.find(FindingKind.REFERENCE_NOT_FINITE, f"{text}: they are left out of the SQNR", wrong)
 
 
 def _uninformative(output: ComparedOutput) -> Iterator[Finding]:
     """Yield a warning where the comparison proves nothing: no reference, no elements, or a nearly constant one."""
     reference = next(iter(output.references), None)
     if reference is None:
-        yield output.find(FindingKind.UNINFORMATIVE, "no reference: proves nothing about the values")
+        yield output.find(
+            FindingKind.UNINFORMATIVE, "there is no reference, so the run proves nothing about the values"
+        )
     elif reference.size == 0:
-        yield output.find(FindingKind.UNINFORMATIVE, "no elements: proves nothing")
+        yield output.find(FindingKind.UNINFORMATIVE, "the output has no elements, so the comparison proves nothing")
     elif output.is_flat(reference):
         limit = f"{output.flatness(reference):.3g} (2 x tolerance or {UNINFORMATIVE_QUANTA} quanta)"
-        text = f"the reference's range {value_range(reference):.3g} is within {limit}: proves nothing"
+        text = (
+            f"the reference's range {value_range(reference):.3g} is within {limit}: a comparison with it proves nothing"
+        )
         yield output.find(FindingKind.UNINFORMATIVE, text)
 
 

@@ -25,7 +25,7 @@ import typer
 from cortex_m_hil.cli import commands
 from cortex_m_hil.cli.answers import CALL, Call
 from cortex_m_hil.cli.app import app, application
-from cortex_m_hil.cli.exit_status import exit_statuses
+from cortex_m_hil.cli.error_answers import exit_statuses
 from cortex_m_hil.errors import ConfigError, ToolchainError
 
 GROUP: Final = "cortex_m_hil.commands"  # the entry points of commands that other modules bring

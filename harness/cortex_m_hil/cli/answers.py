@@ -107,8 +107,8 @@ def hint_for_commands(hint: str) -> str:
 
     A command with an option in place of that argument has put the option into the hint already.
     """
-    from cortex_m_hil.checks.advice import LOCALIZE
-    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+    from cortex_m_hil.checks.advice_texts import LOCALIZE
+    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     hint = _ACCEPTING.sub(lambda found: " ".join(f"--known {one}" for one in _CAUSE.findall(found[1])), hint)
     return hint.partition(f"; {UNLINTED}")[0].replace(LOCALIZE, "hil localize")

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cortex_m_hil.cli.answers import CALL, Call
-from cortex_m_hil.cli.exit_status import UsageError, exit_statuses
+from cortex_m_hil.cli.error_answers import UsageError, exit_statuses
 from cortex_m_hil.cli.options import with_options
 from cortex_m_hil.host.version import __version__
 

@@ -35,7 +35,7 @@ def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *,
         return
     yield from (cut(f"  {_line(group)}") for group in found[:SHOWN])
     if len(found) > SHOWN:
-        yield f"  and {counted(len(found) - SHOWN, 'line')} more: {rest}"
+        yield f"  and {counted(len(found) - SHOWN, 'more line')}: {rest}"
 
 
 def all_changes(before: StoredCampaign | None, campaign: StoredCampaign, store_file: Path | None) -> str:

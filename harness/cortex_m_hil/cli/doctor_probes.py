@@ -200,19 +200,19 @@ def _executorch() -> str:
 
 
 def _importable(module: str) -> str:
-    from cortex_m_hil.lowering import capability
+    from cortex_m_hil.lowering import installed_executorch
 
-    with capability.quiet():
-        found = capability.feature(module)
+    with installed_executorch.quiet():
+        found = installed_executorch.feature(module)
     return str(getattr(found, "__file__", module))
 
 
 def _cmsis_nn() -> str:
-    from cortex_m_hil.lowering import capability
+    from cortex_m_hil.lowering import installed_executorch
 
-    with capability.quiet():
-        binding = capability.feature("executorch.backends.cortex_m.library.cmsis_nn")
-        capability.require_sizes(binding)
+    with installed_executorch.quiet():
+        binding = installed_executorch.feature("executorch.backends.cortex_m.library.cmsis_nn")
+        installed_executorch.require_sizes(binding)
     return "sizes of scratch buffers can be asked for"
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 
 from cortex_m_hil.cli.answers import Answer, answering
-from cortex_m_hil.cli.exit_status import answer_each
+from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.files import check_folder
-from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
+from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.targets.runtimes import AUTO, ONE
 
@@ -121,7 +122,7 @@ DAY, YEAR = 86400.0, 365 * 86400.0  # seconds
 Multiplier = Annotated[
     float,
     typer.Option(
-        "--timeout-multiplier", callback=within(*TIMEOUT_MULTIPLIERS), help="Multiply every time limit by this"
+        "--timeout-multiplier", callback=within(*time_limits.MULTIPLIERS), help="Multiply every time limit by this"
     ),
 ]
 
@@ -233,7 +234,7 @@ class Choice:
     resolve: Callable[[str], Resolved]
 
     def answer_each(self, ask: Callable[[Resolved], Answer]) -> None:
-        """Write an answer for each target, and end the command, as `exit_status.answer_each` does."""
+        """Write an answer for each target, and end the command, as `error_answers.answer_each` does."""
         answer_each(self.names, lambda name: ask(self.resolve(name)))
 
 

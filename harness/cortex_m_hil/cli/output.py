@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cortex_m_hil.errors import VerdictError
-from cortex_m_hil.errors.text import printable
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ def constants_in_short(constants: Mapping[str, Constant]) -> str:
     """Return constants as text: `input0_scale 0.5, input0_zp 3`; of many the first ones."""
     shown = [f"{name} {_plain(value)}" for name, value in islice(constants.items(), _CONSTANTS)]
     more = len(constants) - len(shown)
-    return printable(", ".join(shown)) + (f" and {more} more (hil inspect size)" if more else "")
+    return printable(", ".join(shown)) + (f" and {counted(more, 'more constant')} (hil inspect size)" if more else "")
 
 
 def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
     """Return why lint would refuse a program that --no-lint ran; "" where it would not, or the lint was on."""
     from cortex_m_hil import flow
-    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     return "" if linted else flow.refused_by_lint(dut, program).replace(UNLINTED, "--no-lint")
 
@@ -92,7 +92,7 @@ def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
 @contextlib.contextmanager
 def no_lint_named() -> Iterator[None]:
     """Replace the argument `lint=False` by the command's option in verdicts that the block raises."""
-    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     try:
         yield

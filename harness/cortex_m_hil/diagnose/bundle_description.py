@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.errors.text import printable, printable_lines
-from cortex_m_hil.flow.dut import LONGEST_EXECUTION
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.program.pte_file import MAX_RANK
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
@@ -167,7 +167,7 @@ class BundleJudgement(_Strict):
     linted: bool
     redzones: bool
     excluded: tuple[Line, ...]
-    seconds: Annotated[float, Field(gt=0, le=LONGEST_EXECUTION)]
+    seconds: Annotated[float, Field(gt=0, le=time_limits.LONGEST_EXECUTION)]
     budget: BudgetEntry | None = None
     known: tuple[int | Line, ...] = ()
     expected: tuple[int | Line, ...] = ()

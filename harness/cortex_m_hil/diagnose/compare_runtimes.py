@@ -78,8 +78,8 @@ def compare_runtimes(
     last = -1
     for mine, theirs in both:
         if mine is None or theirs is None or mine.index != theirs.index:
-            where = ["at its end" if one is None else f"at {one.index}" for one in (mine, theirs)]
-            raise ProtocolError(f"after instruction {last} one runtime is {where[0]}, the other {where[1]}")
+            where = ["to the end" if one is None else f"with instruction {one.index}" for one in (mine, theirs)]
+            raise ProtocolError(f"after instruction {last} one runtime goes on {where[0]}, the other {where[1]}")
         last = mine.index
         for value in mine.written:
             yield _difference(mine.session, theirs.session, program, last, value)

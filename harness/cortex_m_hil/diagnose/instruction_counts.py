@@ -111,7 +111,9 @@ def executed(dut: flow.Dut, program: Program) -> ProgramCost:
     _require_cost(dut, result.ran.clock)
     found = _ticks_of_steps(dut, program, program.inputs)
     if result.ran.clock is Clock.INSTRUCTIONS and sum(found) != result.ticks:
-        raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
+        raise ProtocolError(
+            "the CPU instructions of the single steps do not add up to those of the whole run", target=dut.resolved.name
+        )
     return ProgramCost(result.ran.clock, result.ticks, found)
 
 

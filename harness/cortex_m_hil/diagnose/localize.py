@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cortex_m_hil.checks.advice import CALIBRATE
+from cortex_m_hil.checks.advice_texts import CALIBRATE
 from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
@@ -595,7 +595,7 @@ def _of_graph(row: Row) -> str:
 def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the conclusions where all kernels and nodes are right as far as known: where quantisation loses much."""
     if (first := next((row for row in rows if row.departure is not None), None)) is not None:
-        yield f"no kernel is wrong on right inputs; {first.place} is the first to depart, within what is known of it"
+        yield f"no kernel is wrong on right inputs; {first.place} is the first that differs, as it is known to"
     not_compared = [row for row in rows if _is_not_compared(row)]
     for row in not_compared:
         yield (

@@ -207,11 +207,11 @@ class _Search:
         whole = self._run(None)
         self._expected = whole.outputs
         sizes = self._at_the_marks(whole)
-        self._require(sizes, "at the peaks that it told")
+        self._require(sizes, "with pools of the reported peak sizes")
         for region in ("method", "temp", "stack"):
             if region in sizes:
                 sizes[region] = self._smallest(sizes, region, self._mark(whole, region))
-        result = self._require(sizes, "in the sizes that were found")
+        result = self._require(sizes, "with the least sizes that were found")
         needs = tuple(self._need(sizes, region, result) for region in sizes)
         made_by = compiler(self._resolved.target).banner
         return Fit(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import RedzoneViolation
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.lowering import RED_ZONE
@@ -200,12 +201,12 @@ class RedZones:
         ]
         found.sort(key=lambda violation: (violation.instruction < 0, violation.instruction, violation.zone.number))
         texts = [explain(self.program, violation) for violation in found]
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        more = f" (and {counted(len(found) - 1, 'more violation')})" if len(found) > 1 else ""
         raise RedzoneViolation(
             texts[0] + more,
             target=dut.target.name,
             operator=operator_at(self.program, found[0].instruction),
-            hint="the kernel writes too far, or whatever sized the tensor reckons otherwise than the kernel",
+            hint="the kernel writes too far, or the tensor was planned for fewer bytes than the kernel expects",
             log="\n".join([*texts, session.log]),
         )
 
@@ -340,6 +341,6 @@ def role(program: Program, value: int, writer: int = -1) -> str:
 def _node(program: Program, instruction: int) -> str:
     """Return the graph node of an instruction, else its operator and number."""
     if instruction < 0:
-        return "an operator that could not be found again"
+        return "an operator that a second run did not find"
     known = program.nodes[instruction]
     return known or f"instruction {instruction} ({program.file.instructions[instruction].operator})"

@@ -22,6 +22,7 @@ from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import RUNNER, build_runner
@@ -111,7 +112,7 @@ def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier:
             notices = (other,)
     if not bundle.judges:
         notices = (*notices, "the bundle has no references: outputs are compared with nothing")
-    dut.seconds = min(bundle.description.judgement.seconds * multiplier, flow.LONGEST_EXECUTION)
+    dut.seconds = min(bundle.description.judgement.seconds * multiplier, time_limits.LONGEST_EXECUTION)
     dut.what = f"replay of {bundle.description.test}"
     return OpenedTarget(dut, bundled, notices)
 
@@ -177,18 +178,18 @@ def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTen
     then = bundle.description.verdict
     if now is None:
         if then.type != PASSED:
-            yield f"it passes, and was {then.type}"
+            yield f"it passes now, and was recorded with {then.type}"
     elif now.type != then.type:
-        yield f"it is {now.type}, and was {then.type}"
+        yield f"it ends with {now.type} now, and was recorded with {then.type}"
     elif now.operator != then.operator:
-        yield f"the operator is {now.operator or 'not known'}, and was {then.operator or 'not known'}"
+        yield f"the operator is {now.operator or 'not known'} now, recorded was {then.operator or 'not known'}"
     if not bundle.outputs:
         return
     if not outputs:
         yield "outputs cannot be compared: this run ended before there were any"
     for number, (mine, theirs) in enumerate(zip(outputs, bundle.outputs, strict=False)):
         if mine.spec != theirs.spec:
-            yield f"output {number} is {mine.spec}, and was {theirs.spec}"
+            yield f"output {number} is {mine.spec} now, recorded was {theirs.spec}"
         elif (many := _unequal(mine, theirs)) > 0:
             yield f"output {number}: {many} of {mine.spec.numel} elements have other bits"
 

@@ -19,15 +19,15 @@ from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch, VerdictErr
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.lowering import LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 
-BUDGET: Final = 600.0  # seconds
 PARTS: Final = 2000  # tried at most
 SO_FAR: Final = "the smallest part so far"
-_OF_THE_TEST: Final = "a wrong value of the test's own, or one that comes and goes: run the test again"
+_OF_THE_TEST: Final = "the test makes a wrong value itself, or the failure comes and goes: run the test again"
 _OF_CALIBRATION: Final = (
     "a part is calibrated with its own inputs, and the test gives calibration=: "
     "its samples may be other than the inputs; or the failure comes and goes: run the test again"
@@ -116,7 +116,7 @@ def shrink(
     part: Any,
     judge: Callable[[Any], Sequence[Symptom]],
     *,
-    budget: float = BUDGET,
+    budget: float = time_limits.SHRINKING,
     parts: int = PARTS,
     calibrated: bool = False,
     had_io: bool = False,

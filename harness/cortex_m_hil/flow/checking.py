@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from functools import cached_property, partial
 from pathlib import Path
 
-from cortex_m_hil.checks.advice import SIZE
+from cortex_m_hil.checks.advice_texts import SIZE
 from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
 from cortex_m_hil.checks.executorch_verdict import raise_for_executorch

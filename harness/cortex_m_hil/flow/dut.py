@@ -17,6 +17,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.flow.coverage.counting import Counting
 from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner import elf_size as weight
 from cortex_m_hil.runner import launchers
@@ -26,10 +27,6 @@ from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, HardwareLauncher, Target
-
-DEFAULT_EXECUTION_SECONDS = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
-# A wait in the kernel takes at most 2^31 ms, 24 days, and waits by the wall clock are six times those in CPU time.
-LONGEST_EXECUTION = 86400.0
 
 
 class Dut:
@@ -48,7 +45,7 @@ class Dut:
     def __init__(self, resolved: Resolved, elf: Elf, *, multiplier: float = 1.0) -> None:
         self.resolved = resolved
         self.elf = elf
-        self.seconds = DEFAULT_EXECUTION_SECONDS * multiplier
+        self.seconds = time_limits.EXECUTION * multiplier
         self.what = "hil"  # what a board is used for, as others are told
         self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
         self.counting: Counting | None = None  # where the coverage goes, if the runner counts
@@ -240,7 +237,7 @@ def runner_operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
     if is_board:
         return (
             None,
-            f"a runner of {resolved.runtime} says it when it runs; a simulator of {resolved.target.cpu} can be asked",
+            f"only a started runner of {resolved.runtime} tells it: try a simulator of {resolved.target.cpu}",
         )
     with open_dut(resolved) as dut:
         return dut.session().identity.operators, ""

@@ -22,10 +22,10 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.errors.text import printable_lines
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner import launchers
-from cortex_m_hil.runner.launchers.process import WALL_PER_CPU_SECOND
 from cortex_m_hil.runner.links.uart import Uart, vanished
 from cortex_m_hil.targets.connection import Budget, Elf, Link, LinkClosed, RunningProcess
 from cortex_m_hil.targets.resolve import Resolved
@@ -186,7 +186,7 @@ def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Co
 
 def _used(process: RunningProcess, seconds: float) -> str:
     used = process.cpu_seconds()
-    asleep = "" if used >= seconds else f", {seconds * WALL_PER_CPU_SECOND:g} s by the clock"
+    asleep = "" if used >= seconds else f", {seconds * time_limits.WALL_PER_CPU_SECOND:g} s by the clock"
     return f"has not ended after {used:.1f} s of the simulator's CPU time{asleep}"
 
 

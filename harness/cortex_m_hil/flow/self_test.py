@@ -11,8 +11,12 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.runner.session.session import ResponseTimeout
 
-SAME_AGAIN: Final = "run again it gave the same: not your program, and hardly the board, but a kernel or the build"
-OTHER_AGAIN: Final = "run again it gave something else: not your program, but memory, clock or power of the target"
+SAME_AGAIN: Final = (
+    "a second run gave the same: the cause is a kernel or the build, hardly the board, and not your program"
+)
+OTHER_AGAIN: Final = (
+    "a second run gave something else: the cause is memory, clock or power of the target, not your program"
+)
 
 
 def selftest(dut: Device) -> RunResult:

@@ -65,7 +65,7 @@ def require_state(file: PteFile, state: Sequence[HostTensor], name: str) -> Stat
     strange = next((one for one in state if not isinstance(one, HostTensor)), None)
     if strange is not None:
         raise ConfigError(
-            f"{name}: state has {shown(strange)}, and takes what a stream left",
+            f"{name}: state takes what a stream left, not {shown(strange)}",
             hint="state=streamed.state; Frame.state are digests. A state of your own: buffers of the module, lowered",
         )
     if [one.spec for one in state] != wanted:

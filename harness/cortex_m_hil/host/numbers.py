@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from cortex_m_hil.errors.text import shown
 
 Number = TypeVar("Number", int, float)
-TIMEOUT_MULTIPLIERS: Final = 0.01, 1000.0  # the least, in which no simulator boots, and the largest: 8 hours
 
 
 def in_range(value: object, low: float, high: float) -> float:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.random  # else numpy imports it when it is first used, which would be in the import hook below
 
-from cortex_m_hil.host.imports import ContextLoader, find_next_spec
+from cortex_m_hil.host.import_hooks import ContextLoader, find_next_spec
 
 _PACKAGES: Final = frozenset({"site-packages", "dist-packages"})  # where pip and Debian install
 

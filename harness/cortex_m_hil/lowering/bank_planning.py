@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cortex_m_hil.errors import OutOfTargetMemory, ToolchainError
-from cortex_m_hil.lowering.capability import feature, lacking
+from cortex_m_hil.lowering.installed_executorch import feature, lacking
 from cortex_m_hil.targets.memory import Placed
 
 _MODULE: Final = "executorch.exir.banked_memory_planning"

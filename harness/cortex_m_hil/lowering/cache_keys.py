@@ -17,9 +17,9 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 
 from cortex_m_hil.host.compiler_state.state import compiler_state
-from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.compiler_files import files_digest
 from cortex_m_hil.lowering.content_digest import NoContent, digest
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 # Packages whose files are part of keys: those that people edit in place, and this package's own lowering. For torch the
 # version is enough.

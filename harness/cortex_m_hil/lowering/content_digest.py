@@ -17,7 +17,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 _COMPILER: Final = frozenset({"torch", "torchao", "executorch"})
 _INSTALLED: Final = _COMPILER | {"builtins", "collections", "_operator", "math"}

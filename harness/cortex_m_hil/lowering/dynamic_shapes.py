@@ -12,7 +12,7 @@ from typing import Any, Final
 from unittest import mock
 
 from cortex_m_hil.errors import ConfigError, LoweringError
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Dimension

@@ -15,8 +15,8 @@ import torch
 from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from cortex_m_hil.lowering.ancestry import names
 from cortex_m_hil.lowering.mutable_buffers import state_restored
+from cortex_m_hil.lowering.node_origins import names
 from cortex_m_hil.lowering.reference import HostModels, as_floats, kernel_arithmetic, to_torch
 from cortex_m_hil.program.program import Intermediate
 from cortex_m_hil.program.pte_file import PteFile

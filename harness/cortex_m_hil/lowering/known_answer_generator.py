@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cortex_m_hil.lowering.capability import executorch_api
+from cortex_m_hil.lowering.installed_executorch import executorch_api
 from cortex_m_hil.lowering.pipeline import lower
 from cortex_m_hil.program import known_answer
 from cortex_m_hil.program.known_answer import DATA, INPUTS, OUTPUTS, file_name

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 from cortex_m_hil.lowering.nested_graphs import graphs_of, without_modes
 from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.program.tensor import SIZES, Dimension, misfit

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cortex_m_hil.errors import LoweringError
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 _INITIALISED: Final = "et_init_buffer"
 """The mark that ExecuTorch's emitter wants on a buffer's node to write its value (exir/passes/init_mutable_pass.py)."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError, HarnessError, did_you_mean
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.lowering.capability import feature, load_torch, quiet
+from cortex_m_hil.lowering.installed_executorch import feature, load_torch, quiet
 from cortex_m_hil.lowering.module_export import user_line
 from cortex_m_hil.lowering.options import Inputs
 

@@ -38,7 +38,7 @@ class LoweringOptions:
         layouts = get_args(Layout)
         if not isinstance(self.layout, str) or self.layout not in layouts:
             raise ConfigError(
-                f"layout={shown(self.layout)}: there is none", hint=did_you_mean(shown(self.layout), layouts)
+                f"layout={shown(self.layout)}: there is no such layout", hint=did_you_mean(shown(self.layout), layouts)
             )
         if self.calibration is not None:
             object.__setattr__(self, "calibration", _samples(self.calibration))

@@ -21,13 +21,13 @@ import numpy as np
 from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.compiler_state.state import compiler_state
-from cortex_m_hil.lowering import ancestry
+from cortex_m_hil.lowering import node_origins
 from cortex_m_hil.lowering.bank_planning import planning_algorithm
 from cortex_m_hil.lowering.cache_keys import Lru, key_or_reason
-from cortex_m_hil.lowering.capability import executorch_api, isolated, lacking, load_torch
 from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.dynamic_shapes import SizeWatch, dimensions_of, expanded_shapes, shapes_for
+from cortex_m_hil.lowering.installed_executorch import executorch_api, isolated, lacking, load_torch
 from cortex_m_hil.lowering.module_checks import module_of, require_alike, require_float, require_module, title_of
 from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, run_stage, trace
 from cortex_m_hil.lowering.mutable_buffers import ExplicitStateProgram, keep_initial_values
@@ -269,7 +269,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
             return host.stream(frames, state, floats)
 
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
-    sources = ancestry.source_lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
+    sources = node_origins.source_lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
     references = RememberedReferences(key, source.exported, structure, models, quantised_inputs=quantised)
     return Program(
         pte, file, isa, nodes, source.title, inputs,
@@ -465,7 +465,7 @@ def _quantize(
         except LoweringError as error:
             raise (_sample_error(source, number, error) or error) from error.__cause__
         state = () if stateful is None else stateful.next(given)
-    float_reasons = ancestry.float_reasons(quantizer, exported.graph)
+    float_reasons = node_origins.float_reasons(quantizer, exported.graph)
     return run_stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), float_reasons
 
 
@@ -510,7 +510,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     models = HostModels(None, shared.quantized, run, structure, source.exported.states, quantised)
     size_without_redzones = None if planner is None else planner.size_without_redzones
     nodes = graph_nodes(made, file)
-    ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)
+    ancestors = node_origins.ancestors(nodes, dialect.graph, source.exported.program.graph)
     float_reasons = tuple(shared.float_reasons.get(name, "") for name in ancestors)
     return _Lowered(pte, nodes, ancestors, float_reasons, size_without_redzones, models)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cortex_m_hil.errors import ConfigError, LoweringError
-from cortex_m_hil.lowering.capability import feature
+from cortex_m_hil.lowering.installed_executorch import feature
 from cortex_m_hil.lowering.options import Io
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import KEYS, input_quantization

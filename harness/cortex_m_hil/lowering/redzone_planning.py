@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from cortex_m_hil.lowering.capability import feature
+from cortex_m_hil.lowering.installed_executorch import feature
 from cortex_m_hil.targets.memory import Placed
 
 RED_ZONE: Final = 256

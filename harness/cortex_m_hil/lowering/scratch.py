@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cortex_m_hil.errors import ProgramRejected, ToolchainError
-from cortex_m_hil.lowering.capability import feature, require_sizes
+from cortex_m_hil.lowering.installed_executorch import feature, require_sizes
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.values import Instruction

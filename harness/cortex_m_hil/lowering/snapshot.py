@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, Final
 
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 _CONTAINERS: Final = (dict, list, set, deque)
 _FOREIGN: Final = sys.stdlib_module_names | {"torch", "numpy"}

@@ -16,7 +16,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ import numpy as np
 
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.lowering.cache_keys import Lru, unchecked_key, unchecked_key_or_reason
-from cortex_m_hil.lowering.capability import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.content_digest import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import DiskCache, Entry, disk
+from cortex_m_hil.lowering.installed_executorch import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.module_export import strict_export
 from cortex_m_hil.lowering.pipeline import CPU_OF, NOT_REPEATABLE, graph_nodes
 from cortex_m_hil.lowering.torch_shortcuts import operators_looked_up_once

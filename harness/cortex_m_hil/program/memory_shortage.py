@@ -211,7 +211,7 @@ def peak_details(file: PteFile, named: Named, buffer: int = 0) -> Iterator[tuple
         yield "held", f"{nbytes} bytes: {file.values[value].spec}{_written_by(file, value, peak.instruction, named)}"
     if len(peak.held) > _SHOWN:
         rest = peak.held[_SHOWN:]
-        yield "held", f"{sum(nbytes for _, nbytes in rest)} bytes in {len(rest)} more"
+        yield "held", f"{sum(nbytes for _, nbytes in rest)} bytes in {counted(len(rest), 'more tensor')}"
     found = Partition.of(file)
     if found.left_in_float and (in_int8 := planned_in_int8(file, found)) < file.planned_bytes:
         yield (

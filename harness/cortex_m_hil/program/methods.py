@@ -76,4 +76,4 @@ def choose_method(methods: Sequence[PteFile], source: str, name: str) -> PteFile
 def listed(names: Sequence[str]) -> str:
     """Return the names of methods for a message; of many only the first."""
     more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:_SHOWN]) + (f" and {counted(more, 'more method')}" if more > 0 else "")

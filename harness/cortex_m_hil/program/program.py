@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Final
 
-from cortex_m_hil.errors.text import printable
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import input_quantization, output_quantization
 from cortex_m_hil.program.lifetimes import Lifetimes
@@ -56,7 +56,8 @@ class Training:
     is_in_part: bool
 
     def __str__(self) -> str:
-        more = f" and {len(self.submodules) - _SHOWN} more" if len(self.submodules) > _SHOWN else ""
+        left = len(self.submodules) - _SHOWN
+        more = f" and {counted(left, 'more submodule')}" if left > 0 else ""
         return f"{', '.join(self.submodules[:_SHOWN])}{more} in training mode: lowered as eval(), and so are references"
 
 

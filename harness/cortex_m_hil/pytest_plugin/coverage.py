@@ -151,4 +151,4 @@ def _named(what: str, names: list[str]) -> Iterator[str]:
     if names:
         yield f"{what}: {len(names)}"
         yield from (f"  {name}" for name in names[:_SHOWN])
-        yield from [f"  and {len(names) - _SHOWN} more, in the file"] if len(names) > _SHOWN else []
+        yield from [f"  and {len(names) - _SHOWN} more, in the file of coverage"] if len(names) > _SHOWN else []

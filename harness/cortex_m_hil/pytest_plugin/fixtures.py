@@ -20,6 +20,7 @@ from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.flow.coverage.counting import SLOWER
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.calls import checked_call
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
@@ -231,7 +232,7 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
     dut = request.config.stash[DUTS].get(target_spec, runner_elf)
     multiplier = request.config.getoption("hil_timeout_multiplier")
     multiplier *= SLOWER if runner_elf.counts else 1.0
-    dut.seconds = min(markers.seconds(request.node) * multiplier, flow.LONGEST_EXECUTION)
+    dut.seconds = min(markers.seconds(request.node) * multiplier, time_limits.LONGEST_EXECUTION)
     dut.what = request.node.nodeid
     dut.keep = request.config.getoption("hil_keep_programs")
     coverage.count(request.node, dut)

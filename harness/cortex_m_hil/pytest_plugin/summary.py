@@ -84,7 +84,8 @@ class Summary:
             yield from _lowered(self._lowered)
         headlines = {**{outcome.node_id: outcome.headline for outcome in bad}, **self._outcomes.without_target}
         yield from [f"{node_id}: {headline}" for node_id, headline in headlines.items()][:SHOWN]
-        yield from [f"and {len(headlines) - SHOWN} more, said above"] if len(headlines) > SHOWN else []
+        if (left := len(headlines) - SHOWN) > 0:
+            yield f"and {counted(left, 'more failure')}, shown above"
         yield from _uninformative(outcomes, verbose)
         yield from _differing(outcomes, verbose)
         known = self._config.stash[RESOLVED]
@@ -112,7 +113,7 @@ def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
         if origin.startswith(records.NO_KEY):
             without.setdefault(origin, []).append(node_id)
     for origin, node_ids in without.items():
-        more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
+        more = f" and {counted(len(node_ids) - 1, 'more program')}" if len(node_ids) > 1 else ""
         yield f"  {node_ids[0]}{more}: {origin}"
     yield ""
 
@@ -123,18 +124,18 @@ def _differing(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str
         shown = lines if verbose else lines[:SHOWN]
         yield f"runtimes differ in {counted(len(lines), 'test')}:"
         yield from (f"  {line}" for line in shown)
-        yield from [f"  and {len(lines) - len(shown)} more: -v names them"] if shown != lines else []
+        yield from [f"  and {counted(len(lines) - len(shown), 'more test')}: -v names them"] if shown != lines else []
 
 
 def _uninformative(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str]:
     tests = list(dict.fromkeys(outcome.test for outcome in outcomes if outcome.uninformative))
     if not tests:
         return
-    yield "uninformative, for the reference is constant or within the tolerance, and proves nothing:"
+    yield "uninformative (the reference is constant or within the tolerance, so a pass proves nothing):"
     shown = tests if verbose else tests[:SHOWN]
     yield from (f"  {test}" for test in shown)
     if len(shown) < len(tests):
-        yield f"  and {len(tests) - len(shown)} more: -v names them"
+        yield f"  and {counted(len(tests) - len(shown), 'more test')}: -v names them"
 
 
 def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]], *, as_called: bool = False) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
-from cortex_m_hil.host import files, subprocesses, toolchain, trees
+from cortex_m_hil.host import files, subprocesses, time_limits, toolchain, trees
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, region_overflow
@@ -34,8 +34,7 @@ WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
 _MEMORY: Final = "memory"  # the folder of a build's `memory_files`
 _COUNTING_GCC = 11  # the first version with -fprofile-info-section
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
-BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
-LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
+LOCK_TIMEOUT = 2 * time_limits.RUNNER_BUILD + 60.0
 _CAUSE = re.compile(r"error:|undefined reference|CMake Error")
 
 
@@ -222,13 +221,15 @@ class _Recipe:
         Raises BuildError, with the cause and the end of the log, where the command fails.
         """
         log = work / LOG
-        status = subprocesses.run(command, log, BUILD_TIMEOUT)
+        status = subprocesses.run(command, log, time_limits.RUNNER_BUILD)
         text = log.read_text(errors="replace")
         for original, copy in self.copies(work).items():  # the compiler below ccache is given relative paths
             text = text.replace(str(copy), str(original)).replace(f"../{copy.relative_to(log.parent)}", str(original))
         log.write_text(text)
         if status is None:
-            raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=self.target.name)
+            raise BuildError(
+                f"no end after {time_limits.RUNNER_BUILD:.0f} s: {' '.join(command[:3])} …", target=self.target.name
+            )
         if status != 0:
             lines = text.splitlines()
             tail = "\n".join(lines[-40:])

@@ -22,7 +22,7 @@ from typing import Final
 import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
@@ -33,7 +33,6 @@ from cortex_m_hil.targets.cpu import HOST, cpus
 
 PRESET: Final = "arm-baremetal"
 DESCRIPTION: Final = prefixes.DESCRIPTION
-_TIMEOUT: Final = executorch_install.BUILD_TIMEOUT
 _UNFINISHED: Final = ".unfinished"
 _TAIL: Final = 4096  # bytes of a log that are read for the progress of a build
 _OPTIONS: Final = (
@@ -112,7 +111,7 @@ def install_prefix(
     directory = home / f"{request.cpu}-{_key(request)}"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with build_lock(directory.with_suffix(".lock"), 2 * _TIMEOUT):
+        with build_lock(directory.with_suffix(".lock"), 2 * time_limits.EXECUTORCH_BUILD):
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(request, directory, report)
@@ -227,11 +226,17 @@ class _Stages:
         begin = self.log.stat().st_size if self.log.exists() else 0
         # A preset's paths are relative to where it is used.
         status = subprocesses.run(
-            command, self.log, _TIMEOUT, cwd=self.request.source, meanwhile=lambda: self._report_progress(what, begin)
+            command,
+            self.log,
+            time_limits.EXECUTORCH_BUILD,
+            cwd=self.request.source,
+            meanwhile=lambda: self._report_progress(what, begin),
         )
         if status is None:
             hint = f"the same command goes on where it ended; its log is {self.log}"
-            raise BuildError(f"{self.request.source} {what}: no end after {_TIMEOUT:.0f} s", hint=hint)
+            raise BuildError(
+                f"{self.request.source} {what}: no end after {time_limits.EXECUTORCH_BUILD:.0f} s", hint=hint
+            )
         if status != 0:
             raise _failure(self.request, self.log, status)
 

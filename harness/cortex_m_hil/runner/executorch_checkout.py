@@ -17,21 +17,24 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.files import file_name_for
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory
-from cortex_m_hil.runner.executorch_install import NEEDED_SUBMODULES
 from cortex_m_hil.targets.executorch_prefix import VERSION_FILE, version_fields
 
 REPOSITORY: Final = "https://github.com/pytorch/executorch"
 CMSIS_NN: Final = "https://github.com/ARM-software/CMSIS-NN"
 PIN_FILE: Final = "backends/cortex_m/CMakeLists.txt"
+NEEDED_SUBMODULES: Final = (
+    *(f"third-party/{name}" for name in ("flatbuffers", "flatcc", "gflags", "json")),
+    "backends/xnnpack/third-party/FXdiv",
+)
+"""Submodules that a build of ExecuTorch 1.5 for a Cortex-M needs; what a checkout does not list is not missing."""
 _PIN: Final = re.compile(r'\bCMSIS_NN_VERSION\s+"?([0-9a-f]{40})\b')
 _RELEASE: Final = re.compile(r"v?[0-9]+(\.[0-9]+)+(\.post[0-9]+)?")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _PROGRESS: Final = re.compile(rb"(?:Receiving objects|Resolving deltas|Updating files): +(\d+)%")
-_TIMEOUT: Final = 3600.0  # seconds for one command of git
 _TAIL: Final = 4096  # bytes of git's log that are read
 
 
@@ -86,7 +89,7 @@ def fetch_checkout(ref: str, repository: str = REPOSITORY, report: Callable[[str
     name = file_name_for(f"executorch-{ref}{whose}")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with build_lock(home / f"{name}.lock", 2 * _TIMEOUT):
+        with build_lock(home / f"{name}.lock", 2 * time_limits.EXECUTORCH_FETCH):
             return _Fetch(ref, repository, home, home / name, home / f"{name}.log", report).run()
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
@@ -134,7 +137,7 @@ class _Fetch:
             )
         folder = self.home / f"CMSIS-NN-{pinned[:12]}"
         complete = self.home / f"{folder.name}.complete"
-        with build_lock(self.home / f"{folder.name}.lock", 2 * _TIMEOUT):
+        with build_lock(self.home / f"{folder.name}.lock", 2 * time_limits.EXECUTORCH_FETCH):
             if not complete.is_file():
                 self._fetch(folder, CMSIS_NN, pinned)
                 complete.touch()
@@ -156,11 +159,13 @@ class _Fetch:
         # It asks for no password, and for no host's key.
         environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
         status = subprocesses.run(
-            [git, "-C", str(folder), *words], self.log, _TIMEOUT, env=environment,
+            [git, "-C", str(folder), *words], self.log, time_limits.EXECUTORCH_FETCH, env=environment,
             meanwhile=lambda: self._report_progress(what, begin),
         )  # fmt: skip
         if status != 0:
-            raise self._failure(what, "" if status is not None else f"no end after {_TIMEOUT:.0f} s")
+            raise self._failure(
+                what, "" if status is not None else f"no end after {time_limits.EXECUTORCH_FETCH:.0f} s"
+            )
 
     def _tail(self, begin: int) -> bytes:
         with self.log.open("rb") as log:

@@ -14,23 +14,17 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.host import subprocesses, toolchain, trees
+from cortex_m_hil.host import subprocesses, time_limits, toolchain, trees
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice
+from cortex_m_hil.runner.executorch_checkout import NEEDED_SUBMODULES
 from cortex_m_hil.targets import executorch_prefix as prefixes
 from cortex_m_hil.targets.executorch_prefix import DOCS, VARIABLE
 from cortex_m_hil.targets.target import ExecutorchInstall, Target
 
-BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
-NEEDED_SUBMODULES: Final = (
-    *(f"third-party/{name}" for name in ("flatbuffers", "flatcc", "gflags", "json")),
-    "backends/xnnpack/third-party/FXdiv",
-)
-"""Submodules that a build of ExecuTorch 1.5 for a Cortex-M needs; what a checkout does not list is not missing."""
 # An error of a compiler, or of CMake, with its file and line.
 _FIRST_ERROR = re.compile(r"^(?:\S+?:\d+(?::\d+)?: (?:fatal )?error: .*|CMake Error at \S+:\d+\b.*)$", re.MULTILINE)
 _SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".S", ".cmake", ".yaml", ".fbs", "CMakeLists.txt", "version.txt")
@@ -151,7 +145,7 @@ def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache:
     except OSError as error:
         what = f"cannot note when {directory} was built, in {folder}: {error.strerror}"
         raise ConfigError(what, target=target.name, hint=cache_advice()) from error
-    with build_lock(folder / f"{key}.lock", 2 * BUILD_TIMEOUT):
+    with build_lock(folder / f"{key}.lock", 2 * time_limits.EXECUTORCH_BUILD):
         stamp = folder / f"{key}.stamp"
         if not _is_older(directory, stamp, install.source):
             return
@@ -191,9 +185,11 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
     }
     where = install.base or Path.cwd()
     log.unlink(missing_ok=True)
-    status = subprocesses.run(["/bin/sh", "-c", install.build], log, BUILD_TIMEOUT, cwd=where, env=environment)
+    status = subprocesses.run(
+        ["/bin/sh", "-c", install.build], log, time_limits.EXECUTORCH_BUILD, cwd=where, env=environment
+    )
     if status is None:
-        raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {install.build}", target=target.name)
+        raise BuildError(f"no end after {time_limits.EXECUTORCH_BUILD:.0f} s: {install.build}", target=target.name)
     if status != 0:
         text = log.read_text(errors="replace")
         tail = "\n".join(text.splitlines()[-40:])

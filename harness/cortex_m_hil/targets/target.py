@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed
+from cortex_m_hil.host import time_limits
+from cortex_m_hil.targets.board_tool_commands import Procedure
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, RunningProcess
 from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.runtimes import AUTO
-from cortex_m_hil.targets.tool_commands import Procedure
-
-DEFAULT_LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
 
 
 class Strict(BaseModel):
@@ -204,7 +203,7 @@ class HardwareLauncher(Launcher):
     reset: Procedure | None = None
     power: Procedure | None = None
     ports: tuple[Port, ...] = ()
-    wait: float = DEFAULT_LEASE_WAIT
+    wait: float = time_limits.LEASE_WAIT
 
     @property
     def is_hardware(self) -> bool:

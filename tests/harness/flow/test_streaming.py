@@ -247,7 +247,7 @@ def test_what_is_no_stream_is_refused(native: OpenTarget) -> None:
         native.stream(one, [frame[0] for frame in frames()])  # type: ignore[misc]
     left = native.stream(one, frames())
     for strange in (left.frames[0].state, [torch.zeros(1, 3, 8)], [np.zeros((1, 3, 8), "float32")], b"abc"):
-        with pytest.raises(errors.ConfigError, match="takes what a stream left"):
+        with pytest.raises(errors.ConfigError, match="state takes what a stream left, not "):
             native.stream(one, frames(), state=strange)  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError, match=r"the state is .* and the program's is"):
         native.stream(one, frames(), state=native.stream(one, frames()).state[:1])

@@ -40,9 +40,9 @@ from cortex_m_hil.runner.launchers import native
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
 from cortex_m_hil.runner.links.uart import virtual_directory
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.target import Port
-from cortex_m_hil.targets.tool_commands import parse_procedure
 
 QUEUE_LIMIT = 16384  # bytes queued for the board, at which the terminal is no longer read
 COMMAND_TIMEOUT = 30.0  # seconds for a board to carry out a command

@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import (
+from cortex_m_hil.campaigns.bisection.run_verdicts import (
     Rules,
     RunJudgement,
     RunVerdict,
@@ -35,7 +35,7 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.worker_processes import LOG_LINES
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host import subprocesses, time_limits
 
 MARGIN: Final = 0.3  # of the allowed doubt, at which a search with a possibly flaky test ends: docs/bisect.md
 REPEATED: Final = 2  # runs of culprit and of parent, at least, before the search ends
@@ -101,8 +101,8 @@ class BisectionPlan(store.Plan):
     term_old: str = "good"
     term_new: str = "bad"
     command: tuple[str, ...] = ()
-    timeout: float = 1800.0
-    build_timeout: float = 7200.0
+    timeout: float = time_limits.BISECTION_TEST
+    build_timeout: float = time_limits.BISECTION_BUILD
     rules: Rules = field(default_factory=Rules)
     reuse: bool = False
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

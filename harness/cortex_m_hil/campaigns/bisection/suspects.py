@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from cortex_m_hil.campaigns.bisection.history import Commit
-from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict, cases_of
+from cortex_m_hil.campaigns.bisection.run_verdicts import RunVerdict, cases_of
 from cortex_m_hil.campaigns.store import Run
 
 LIKELY: Final = 4.0  # how many times more probable than another a suspected commit is

@@ -12,7 +12,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import DONE, INFRA, REFERENCES
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks import accuracy
 from cortex_m_hil.checks.accuracy import NONE, ClassRow, Collapse, Detections
-from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 
@@ -241,7 +241,7 @@ class EvaluationReport:
             both = min(len(self.results.digests), len(self.first.digests))
             if other := both - self.same_outputs:
                 what = f"outputs of {counted(other, 'sample')} differ from the first target's"
-                yield f"{what}, and integers are the same on all targets"
+                yield f"{what}, though integers are computed alike on all targets"
         if self.constant:
             yield f"collapse: the same outputs for all {len(self.results.digests)} samples"
         if TARGET in self.collapses:

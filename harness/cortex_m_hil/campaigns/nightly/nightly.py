@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection.history import git_environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
+from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.figure_limits import FigureLimit
 from cortex_m_hil.campaigns.report.night import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key
@@ -30,7 +30,7 @@ from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
 from cortex_m_hil.errors.text import folders_replaced
 from cortex_m_hil.flow.coverage.counts import Coverage
-from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.targets.runtimes import AUTO
 
@@ -39,7 +39,6 @@ PART: Final = "part|"  # begins the key of the run of a part
 SLICES: Final = 4  # parts into which the tests are divided for coverage
 COVERAGE: Final = "|coverage"  # ends the key of a part whose runners count; its figures are the counts
 ENDED: Final = "ended"
-SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
 EVERY: Final = 60.0  # seconds, in which progress is told at least once
 _GRACE: Final = 5.0  # seconds for pytest to end its simulators
 _GIT_SECONDS: Final = 120.0
@@ -291,7 +290,7 @@ class Nightly(Planner):
             os.close(write)
             try:
                 collected = self._listen(part, told.fileno(), log)
-                status = child.wait(SILENCE)
+                status = child.wait(time_limits.NIGHTLY_SILENCE)
             finally:
                 child.end()
         if status is None:
@@ -320,19 +319,19 @@ def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iter
     Args:
         pipe: the file descriptor.
         budget: the time that is left.
-        silent: makes the error where no line came for `SILENCE` seconds.
+        silent: makes the error where no line came for `time_limits.NIGHTLY_SILENCE` seconds.
 
     Raises:
         BudgetSpent: the time is over.
     """
-    rest, patience = b"", Deadline.after(SILENCE)
+    rest, patience = b"", Deadline.after(time_limits.NIGHTLY_SILENCE)
     while True:
         if not select.select([pipe], [], [], min(EVERY, patience.remaining, budget.remaining))[0]:
             if budget.expired or patience.expired:
                 raise BudgetSpent if budget.expired else silent()
             yield ""
             continue
-        patience = Deadline.after(SILENCE)
+        patience = Deadline.after(time_limits.NIGHTLY_SILENCE)
         data = os.read(pipe, 1 << 16)
         if not data:
             return
@@ -343,7 +342,7 @@ def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iter
 
 
 def _silent(part: NightlyPart, log: Path) -> ToolchainError:
-    what = f"no test of {part.suite} on {part.runtime} ended within {SILENCE:g} s"
+    what = f"no test of {part.suite} on {part.runtime} ended within {time_limits.NIGHTLY_SILENCE:g} s"
     hint = "a test that hangs in Python? hil nightly goes on with what is left; pytest -n 0 -v shows which it is"
     return ToolchainError(what, log=log.read_text(errors="replace"), hint=hint)
 

@@ -54,12 +54,12 @@ class ChangeGroup:
 
     @property
     def others(self) -> str:
-        """Return how much there is besides the first row: `2 tests more`, `3 targets more`; "" where that is all."""
+        """Return how much there is besides the first row: `2 more tests`, `3 more targets`; "" where that is all."""
         first = self.rows[0]
         tests = {one.key.test for one in self.changes} - {first.change.key.test}
         targets = {one.key.target for one in self.changes} - {*first.targets}
         named = [(len(tests), "test"), (len(targets), "target")]
-        return " and ".join(f"{counted(number, what)} more" for number, what in named if number)
+        return " and ".join(counted(number, f"more {what}") for number, what in named if number)
 
     @property
     def what(self) -> str:

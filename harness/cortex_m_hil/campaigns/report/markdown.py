@@ -32,27 +32,27 @@ def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> s
         all_changes: the command that shows changes for which there is no room here.
     """
     bad = [one for one in report.night.tests if one.verdict.is_bad]
-    blocks = [_head(report), *_fitting(_table(report), all_results)]
+    blocks = [_head(report), *_fitting(_table(report), "line", all_results)]
     if bad:
-        blocks += ["\n#### What failed\n", *_fitting((_failure(report, one) for one in bad), all_results)]
+        blocks += ["\n#### What failed\n", *_fitting((_failure(report, one) for one in bad), "failure", all_results)]
     if report.changes:
         since = f"What changed since nightly {report.against.name}" if report.against else "What is not as it has to be"
         blocks += [
             f"\n#### {since}\n",
-            *_fitting((_entry(one, all_changes) for one in groups(report.changes)), all_changes),
+            *_fitting((_entry(one, all_changes) for one in groups(report.changes)), "change", all_changes),
         ]
     elif report.against is not None and report.night.tests:
         blocks.append(f"\nNothing changed since nightly {report.against.name}.")
     return "\n".join(blocks) + "\n"
 
 
-def _fitting(blocks: Iterable[str], rest: str) -> Iterator[str]:
-    """Yield blocks while there is room, and then a line that says how many more there are."""
+def _fitting(blocks: Iterable[str], what: str, rest: str) -> Iterator[str]:
+    """Yield blocks while there is room, and then a line that says how many more `what` there are."""
     found, room = list(blocks), _PART
     for number, block in enumerate(found):
         room -= len(block.encode(errors="backslashreplace")) + 1
         if room < 0:
-            yield f"\nand {len(found) - number} more: {_code(rest)}"
+            yield f"\nand {counted(len(found) - number, f'more {what}')}: {_code(rest)}"
             return
         yield block
 
@@ -109,5 +109,5 @@ def _entry(group: ChangeGroup, rest: str) -> str:
         other = values(row.change) if group.what and values(row.change) != values(first.change) else ""
         lines.append(f"  - {' '.join(filter(None, (_code(other), _code(row.where))))}")
     if rows[_ROWS:]:
-        lines.append(f"  - and {len(rows) - _ROWS} more: {_code(rest)}")
+        lines.append(f"  - and {counted(len(rows) - _ROWS, 'more line')}: {_code(rest)}")
     return "\n".join(lines)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from cortex_m_hil.checks import unsupported
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS, known_bug
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.values import Instruction
@@ -128,6 +128,11 @@ def with_bug(message: str, bug: int | None) -> str:
     return message if bug is None else f"{message} ({known_bug(bug)})"
 
 
+def and_others(findings: Sequence[LintFinding]) -> str:
+    """Return how many findings there are behind the first, for the end of its message; "" where there is one."""
+    return f" (and {counted(len(findings) - 1, 'more lint finding')})" if len(findings) > 1 else ""
+
+
 def bug_details(finding: LintFinding) -> list[tuple[str, str]]:
     """Return the lines about the known bug that a finding comes from, if one is known."""
     if finding.bug is None:
@@ -137,29 +142,3 @@ def bug_details(finding: LintFinding) -> list[tuple[str, str]]:
 
 
 LintRule = Callable[[LintSubject], Iterable[LintFinding]]
-UNLINTED: Final = "lint=False"
-"""The way a call leaves the lint out, for hints; a command with an option for it puts that in its place."""
-IN_FLOAT: Final = "quantize=False lowers the module in float; else change the module, so that another operator is there"
-_LOWER_ANEW: Final = f"lower the module for this target's ISA class; {UNLINTED} runs this program as it is"
-HINTS: Final = {
-    Rule.LAYOUT: _LOWER_ANEW,
-    Rule.ISA: _LOWER_ANEW,
-    Rule.DTYPE: IN_FLOAT,
-    Rule.DIM_ORDER: KNOWN_BUGS[36].hint,
-    Rule.ARGUMENTS: IN_FLOAT,
-    Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",
-    Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
-    Rule.SCRATCH: "lower the module for this target's ISA class",
-    Rule.OPERATOR: unsupported.ELSEWHERE,
-    Rule.DELEGATE: "lower the module without a partitioner for that delegate",
-    Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
-    Rule.PROGRAM_POOL: "a larger target; hil inspect size tells what its bytes are for",
-}
-"""The next step, by the rule of a finding."""
-
-
-def next_step(finding: LintFinding) -> str:
-    """Return the hint of a finding that stops something; "" for a note."""
-    if finding.is_note:
-        return ""
-    return finding.hint or (KNOWN_BUGS[finding.bug].hint if finding.bug is not None else HINTS[finding.rule])

@@ -23,14 +23,14 @@ from cortex_m_hil.campaigns.bisection.bisect import (
     run_test,
 )
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunVerdict, with_junit
+from cortex_m_hil.campaigns.bisection.run_verdicts import Rules, RunVerdict, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say, write_problem
 from cortex_m_hil.cli.app import Command, app, group
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
+from cortex_m_hil.cli.error_answers import UsageError, of_usage
 from cortex_m_hil.cli.exit_codes import NO, OK
-from cortex_m_hil.cli.exit_status import UsageError, of_usage
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.output import status, table
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
@@ -487,7 +487,7 @@ def _more(change: findings.AffectedTest) -> str:
     lines = []
     if change.operators is not None:
         left = len(change.operators) - SHOWN
-        names = [*change.operators[:SHOWN], *([f"and {left} more"] if left > 0 else [])]
+        names = [*change.operators[:SHOWN], *([f"and {counted(left, 'more operator')}"] if left > 0 else [])]
         lines.append("outputs that changed: " + ("; ".join(names) or "none of any operator"))
     if change.bundle and Path(change.bundle).is_file():
         lines.append(f"again: hil replay {shlex.quote(change.bundle)}")

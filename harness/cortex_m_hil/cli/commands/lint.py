@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
+from cortex_m_hil.checks.lint_rules.finding import LintFinding
+from cortex_m_hil.checks.lint_rules.hints import next_step
 from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import NO, OK

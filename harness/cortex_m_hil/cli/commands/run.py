@@ -16,7 +16,7 @@ from cortex_m_hil.checks.expected import expecting, in_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.exit_status import answer_each, answer_each_case
+from cortex_m_hil.cli.error_answers import answer_each, answer_each_case
 from cortex_m_hil.cli.options import (
     Known,
     NoLint,

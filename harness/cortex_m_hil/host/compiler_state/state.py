@@ -22,7 +22,7 @@ from typing import Final
 
 from cortex_m_hil.host.compiler_state.callables import Callables
 from cortex_m_hil.host.compiler_state.record import Record
-from cortex_m_hil.host.imports import ContextLoader, find_next_spec
+from cortex_m_hil.host.import_hooks import ContextLoader, find_next_spec
 
 _COMPILER: Final = ("executorch", "torchao")
 _COMPUTING: Final = ("builtins", "cmath", "collections", "copy", "functools", "itertools", "math", "operator", "struct")

@@ -15,8 +15,9 @@ from cortex_m_hil.diagnose.bundle_description import PASSED
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
-from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import execute
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.runner.session.session import ResponseTimeout
 
 SLOWER: Final = 10.0  # times the seconds on the unmutated kernels, after which a run is taken for endless
@@ -157,7 +158,7 @@ def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
 def timed(unmutated: Dut, programs: Sequence[ReadyProgram]) -> Iterator[tuple[ReadyProgram, float | None]]:
     """Yield each program with its seconds on the unmutated runner; None where it does not end as in its test."""
     for one in programs:
-        program = ReadyProgram(one.path, LONGEST_EXECUTION)
+        program = ReadyProgram(one.path, time_limits.LONGEST_EXECUTION)
         began = time.monotonic()
         try:
             noticed = judge_kept_program(unmutated, program)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutcome
 
 SHOWN: Final = 3  # operators named for a place
@@ -140,7 +141,7 @@ def place(run: Run) -> str:
 
 def _shown(operators: Sequence[str]) -> str:
     left = len(operators) - SHOWN
-    return ", ".join(operators[:SHOWN]) + (f" and {left} more" if left > 0 else "")
+    return ", ".join(operators[:SHOWN]) + (f" and {counted(left, 'more operator')}" if left > 0 else "")
 
 
 def survivors(runs: Sequence[Run]) -> Iterator[str]:

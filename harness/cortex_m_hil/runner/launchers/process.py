@@ -13,7 +13,7 @@ from typing import IO
 import psutil
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host import subprocesses, time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.sandbox import Sandbox, SyscallObserver
 from cortex_m_hil.targets.connection import LinkClosed
@@ -22,8 +22,6 @@ LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
 # Bytes of standard output not yet read that are kept, the newest. No answer is as long; more is a flood, of which the
 # framing drops all bytes that are no frame.
 RECEIVED_LIMIT = 4 << 20
-# A guest asleep in WFI uses no CPU time, so wall time must bound a wait as well.
-WALL_PER_CPU_SECOND = 6.0
 
 
 def _cpu_times_below(pid: int) -> Iterator[float]:
@@ -145,7 +143,7 @@ class Process:
 
     def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
         """Return a budget of `seconds` of CPU time from now; `nbytes` do not matter, as a pipe takes no time."""
-        wall = Deadline.after(seconds * WALL_PER_CPU_SECOND)
+        wall = Deadline.after(seconds * time_limits.WALL_PER_CPU_SECOND)
         return CpuDeadline(self, self.cpu_seconds() + seconds, wall)
 
     def write(self, data: bytes, deadline: Deadline) -> None:

@@ -14,15 +14,15 @@ from typing import Annotated, ClassVar, NoReturn
 from pydantic import Field
 
 from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, PortNotFound
-from cortex_m_hil.host import toolchain
+from cortex_m_hil.host import time_limits, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol, uart
 from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Request
 from cortex_m_hil.runner.links.uart import BITS, LABGRID, VIRTUAL, Uart, vanished
+from cortex_m_hil.targets.board_tool_commands import RawProcedure, parse_procedure
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
-from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT, HardwareLauncher, Port, Strict, Target
-from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure, parse_procedure
+from cortex_m_hil.targets.target import HardwareLauncher, Port, Strict, Target
 
 PROBE_TIMEOUT = 1.0  # seconds for a board that may or may not run a runner
 BOOT_TIMEOUT = 10.0  # seconds for one that has just been flashed or reset
@@ -44,7 +44,7 @@ class _Settings(Strict):
     flash: str | list[str] | RawProcedure | None = None
     reset: str | list[str] | RawProcedure | None = None
     power: str | list[str] | RawProcedure | None = None
-    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = DEFAULT_LEASE_WAIT
+    wait: Annotated[float, Field(ge=0, le=time_limits.LONGEST_WAIT)] = time_limits.LEASE_WAIT
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ class SerialBoard:
     def _heard(self) -> str:
         if not self._stray:
             return "it is silent"
-        return f"what it says is no frame of ours: {bytes(self._stray)!r}"
+        return f"it sends bytes that are no frame of the protocol: {bytes(self._stray)!r}"
 
     def _advice(self) -> str:
         return f"is {self._launcher.baud} its baud rate, and {self._launcher.port} its port?"

@@ -166,7 +166,7 @@ class PayloadReader:
         shown = repr(value)
         shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
         return ProtocolError(
-            f"{self.what}: {field} is {shown}, expected {expected}", hint="a defect of the runner, or no runner of ours"
+            f"{self.what}: {field} is {shown}, expected {expected}", hint="a defect of the runner, or other firmware"
         )
 
     @property
@@ -345,7 +345,7 @@ def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memor
             reader.number("values", "I", most=size), reader.number("instructions", "I", most=size),
             tuple(_arena(reader, memory, n, None, most) for n, most in enumerate(rooms)),
         )  # fmt: skip
-    why = "so says the program"
+    why = "as in the program"
     return Loaded(
         reader.expect("inputs", "H", len(file.inputs), why), reader.expect("outputs", "H", len(file.outputs), why),
         reader.expect("values", "I", len(file.values), why),
@@ -365,7 +365,7 @@ def _arena(reader: PayloadReader, memory: Memory, number: int, expected: int | N
     if expected is None:
         nbytes = reader.number(field, "I", most=room)
     else:
-        nbytes = reader.expect(field, "I", expected, "so says the program")
+        nbytes = reader.expect(field, "I", expected, "as in the program")
     if not region.contains(address, nbytes):
         raise reader.wrong(f"address in bank {number}", hex(address), f"one in {region.name}, which the board has")
     return Arena(region.name, address, nbytes)
@@ -415,7 +415,7 @@ def output_spec(reader: PayloadReader, value: Value | None) -> TensorSpec:
         raise reader.wrong("kind", "none", "an output that holds data")
     if value is not None and spec != value.spec_of(spec.shape):
         bound = "at most " if value.is_dynamic else ""
-        raise reader.wrong("output", str(spec), f"{bound}{value.spec}: so says the program")
+        raise reader.wrong("output", str(spec), f"{bound}{value.spec}: as in the program")
     return spec
 
 

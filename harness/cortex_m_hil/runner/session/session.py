@@ -21,6 +21,7 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.program.memory_shortage import Shortage, region_of
 from cortex_m_hil.program.methods import DEFAULT_METHOD
 from cortex_m_hil.program.pte_file import PteFile
@@ -44,9 +45,6 @@ from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
 from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.target import Clock, Target
 
-HANDSHAKE_TIMEOUT = 30.0  # seconds of the engine's CPU time for boot and HELLO
-REQUEST_TIMEOUT = 30.0  # seconds for a request that executes no program
-END_TIMEOUT = 5.0  # seconds for a process to end after it has closed its pipe
 TO_THE_END = 0xFFFFFFFF
 STREAM_CHUNKS = 8192  # chunks of one STREAM request, and READs at a time: far fewer than sequence numbers
 
@@ -310,12 +308,14 @@ class Session:
         self._process.close()
 
     def _hello(self) -> Identity:
-        identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE_TIMEOUT)
+        identity = self._ask(Request.HELLO, b"", protocol.hello, time_limits.HANDSHAKE)
         self._events.greeted = True
         self._exchange.max_payload = identity.max_payload
         own = self._elf.is_own
         if own and not self._elf.has_id(identity.build_id):
-            what = f"the build id of the firmware that answers, {identity.build_id!r}, is no text in {self._elf.path}"
+            what = (
+                f"the build id of the firmware that answers, {identity.build_id!r}, does not occur in {self._elf.path}"
+            )
             raise IdentityError(what, target=self.target.name, hint="flash it, or does it not set hil_target.build_id?")
         expected = {
             "build id": (identity.build_id if own else self._elf.build_id, identity.build_id),
@@ -346,10 +346,10 @@ class Session:
         room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
         names: list[str] = []
         total = 1
-        budget = self._process.budget(HANDSHAKE_TIMEOUT)
+        budget = self._process.budget(time_limits.HANDSHAKE)
         while len(names) < total:
             if budget.expired:
-                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {HANDSHAKE_TIMEOUT:g} s")
+                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {time_limits.HANDSHAKE:g} s")
             first = len(names)
             asked = struct.pack("<II", first, room)
             found = self._ask(Request.OPERATORS, asked, partial(protocol.operators, first=first))
@@ -387,7 +387,7 @@ class Session:
             payloads: a payload for each request.
             parse: reads the body of a response.
             seconds: how long to wait for each response, besides the time that bytes take on the wire; None:
-                REQUEST_TIMEOUT.
+                time_limits.REQUEST.
             answer: the bytes of each response, roughly, for that time.
 
         Raises:
@@ -400,7 +400,7 @@ class Session:
         self._events.executing = -1
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
-            limit = REQUEST_TIMEOUT if seconds is None else seconds
+            limit = time_limits.REQUEST if seconds is None else seconds
             responses = self._responses(request, payloads, lambda: self._process.budget(limit, nbytes))
             readers = [PayloadReader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
@@ -450,7 +450,7 @@ class Session:
 
     def _ended(self) -> HarnessError:
         """Return the error that explains why the runner has ended, by the most certain evidence."""
-        status = self._process.wait(END_TIMEOUT)
+        status = self._process.wait(time_limits.PROCESS_END)
         self._exchange.take_remaining_events()
         self._exchange.log_stray_bytes()
         if self._events.fault is None:

@@ -45,7 +45,7 @@ def test_one_regression_is_one_entry_with_all_tests_and_targets() -> None:
     [group] = groups(told(old, new))
     assert len(group.changes) == 12 and {row.change.key.test for row in group.rows} == {*SHARED}
     [_, line] = lines_of_changes(group.changes, "nightly 1", "hil results compare 1 2")
-    assert "conv +546" in line and "tests more" in line
+    assert "conv +546" in line and "more tests" in line
     every = "\n".join(lines_of_changes(group.changes, "nightly 1"))
     for test in SHARED:
         assert f"1091233 → 1091779: +546, +0.05 % {test} [m4-qemu, m7-qemu]" in every.replace(" (conv +546)", "")
@@ -88,7 +88,7 @@ def test_what_differs_in_cause_is_told_apart() -> None:
         for one, after in ((key, "102"), (on_m0, "103"))
     ]
     [group] = groups(limits)
-    assert group.what == "instructions 100 → 103: +3, +3 %, at most 101" and group.others == "1 target more"
+    assert group.what == "instructions 100 → 103: +3, +3 %, at most 101" and group.others == "1 more target"
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_command_that_shows_all_names_no_other() -> None:
     ]
     assert len(list(lines_of_changes(many, "nightly 1"))) == 31
     *_, last = lines_of_changes(many, "nightly 1", "hil results compare 1 2")
-    assert last == "  and 24 lines more: hil results compare 1 2"
+    assert last == "  and 24 more lines: hil results compare 1 2"

@@ -34,8 +34,8 @@ BOUND: Final = Advice(
     "lower eager_sqnr: 30 dB is good, 15 the default",
 )
 ROUNDING: Final = Advice(
-    "rounding, as far as can be told: disturbed runs of the fake-quantised module differ from it by as much",
-    "leave fake_quant_qtol out: by default what rounding explains passes (hil docs writing-tests#rounding)",
+    "probably rounding: the fake-quantised module differs from itself by as much where its values are disturbed",
+    "leave fake_quant_qtol out: by default, differences that rounding explains pass (hil docs writing-tests#rounding)",
 )
 LOWERING: Final = Advice(
     "the lowering: the target computes what the lowered program says, and that is not what the module does",

@@ -1,4 +1,4 @@
-"""Make the outputs in README.md by running its commands: `python ci/pictures.py`.
+"""Make the outputs in README.md by running its commands: `python ci/readme_outputs.py`.
 
 A fenced block after `<!-- file: NAME -->` is a file; one after `<!-- output: COMMAND -->` is what the command prints in
 a folder with the files above it. Times, addresses and what differs between machines are masked.

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.errors import BuildError, ConfigError, HilWarning, ToolchainError
-from cortex_m_hil.errors.text import printable
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host import files
 from cortex_m_hil.host.calls import PERMIT
 
@@ -197,10 +197,10 @@ def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> RunJudgemen
             hint="name the target that runs here, or --allow-fallback",
         )
     failed = [case for case in cases if case.verdict in ("FAIL", "XPASS")]
-    counted = [case for case in failed if rules.count(case.error)]
+    judged = [case for case in failed if rules.count(case.error)]
     untold = [case for case in cases if case.verdict in ("INFRA", "ERROR")]
-    if counted:
-        return RunJudgement(RunVerdict.FAIL, _summary(counted), cases)
+    if judged:
+        return RunJudgement(RunVerdict.FAIL, _summary(judged), cases)
     if failed or untold:
         again = not failed and any(case.verdict == "INFRA" and case.error not in _OF_THE_COMMIT for case in untold)
         return RunJudgement(RunVerdict.INFRA if again else RunVerdict.SKIP, _summary(failed + untold), cases)
@@ -218,7 +218,7 @@ def _summary(cases: Sequence[Case]) -> str:
     one, more = cases[0], len({(case.test, case.requested) for case in cases}) - 1
     words = [one.verdict, one.error, one.test, f"[{one.ran}]" if one.ran else ""]
     hint = f": {PERMIT}, or count it with --raises {_WARNING}" if one.error == _WARNING else ""
-    return " ".join(filter(None, words)) + (f", and {more} more" if more else "") + hint
+    return " ".join(filter(None, words)) + (f", and {counted(more, 'more test')}" if more else "") + hint
 
 
 def _name(element: ElementTree.Element) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from command_line import environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import (
+from cortex_m_hil.campaigns.bisection.run_verdicts import (
     Rules,
     RunJudgement,
     RunVerdict,
@@ -155,7 +155,7 @@ def run(elements: dict[str, ElementTree.Element], tmp_path: Path) -> Run:
             "hil_build[native] hil_infra[native]",
             1,
             RunVerdict.INFRA,
-            "INFRA BuildError test_it.py::test_hil_build [native], and 1 more",
+            "INFRA BuildError test_it.py::test_hil_build [native], and 1 more test",
         ),
         ("hil_fail[native] hil_infra[native]", 1, RunVerdict.FAIL, "FAIL Mismatch test_it.py::test_hil_fail [native]"),
         (

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-import pictures
+import readme_outputs
 import report_picture
 
 
 @pytest.mark.slow
 def test_the_outputs_in_the_readme_are_what_its_commands_print(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise: python ci/pictures.py. On a CI machine as on a desk: with CI set, pytest cuts no lines off."""
+    """Otherwise: python ci/readme_outputs.py. On a CI machine as on a desk: with CI set, pytest cuts no lines off."""
     for name, value in {"CI": "true", "BUILD_NUMBER": "1", "FORCE_COLOR": "1", "PYTEST_ADDOPTS": "-v"}.items():
         monkeypatch.setenv(name, value)
-    page = pictures.PAGE.read_text()
+    page = readme_outputs.PAGE.read_text()
     assert page.count("<!-- output: ") == 2
-    assert pictures.rendered(page).splitlines() == page.splitlines()
+    assert readme_outputs.rendered(page).splitlines() == page.splitlines()
 
 
 def test_what_differs_between_runs_is_masked_and_the_rest_is_not() -> None:
@@ -27,14 +27,14 @@ def test_what_differs_between_runs_is_masked_and_the_rest_is_not() -> None:
     second = (
         "rootdir: /b\nhil = <Hil at 0x7f8e65090999>\n== 3 passed in 601.20s (0:10:01) ==\nm4-qemu  2 passed  in 9.9 s\n"
     )
-    assert pictures.masked(first) == pictures.masked(second)
-    assert pictures.masked(first) != pictures.masked(first.replace("2 passed", "1 passed"))
+    assert readme_outputs.masked(first) == readme_outputs.masked(second)
+    assert readme_outputs.masked(first) != readme_outputs.masked(first.replace("2 passed", "1 passed"))
 
 
 @pytest.mark.slow
 def test_a_command_that_cannot_be_run_is_no_picture() -> None:
     with pytest.raises(subprocess.CalledProcessError):
-        pictures.rendered("<!-- output: pytest --nonsense -->\n```\n```\n")
+        readme_outputs.rendered("<!-- output: pytest --nonsense -->\n```\n```\n")
 
 
 def test_the_picture_of_the_report_is_of_the_page_as_it_is() -> None:

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.host import time_limits
 
 # Template variables that the harness sets itself when it uses a tool.
 GIVEN = frozenset({"elf", "port", "python", "script", "coordinator", "place"})
 # Template variables that targets.yaml may set.
 PARAMETERS = frozenset({"config", "chip", "serial_number", "address", "interface", "speed"})
-DEFAULT_SECONDS = 120.0  # default time limit of a procedure
-LONGEST_WAIT = 7 * 86400.0  # seconds that targets.yaml can ask for: the system's own waits are limited, too
 
 Variables = Mapping[str, str | tuple[str, ...]]
 Template = tuple[str | tuple[str, ...], ...]
@@ -59,7 +58,7 @@ class Procedure:
     script: tuple[str, ...] = ()
     talk: tuple[DialogueStep, ...] = ()
     fail: tuple[str, ...] = ()
-    seconds: float = DEFAULT_SECONDS
+    seconds: float = time_limits.BOARD_PROCEDURE
     variables: Variables = field(default_factory=dict)
     origin: str = ""
     home: str = ""
@@ -220,7 +219,7 @@ class RawProcedure(_Strict):
     script: list[str] = []
     talk: list[RawExchange] = []
     fail: list[str] = []
-    seconds: float | None = Field(default=None, gt=0, le=LONGEST_WAIT)
+    seconds: float | None = Field(default=None, gt=0, le=time_limits.LONGEST_WAIT)
     config: str | list[str] | None = None
     chip: str | None = None
     serial_number: str | None = None  # a string: as a number it would lose its leading zeros
@@ -277,7 +276,7 @@ def _from_preset(raw: RawProcedure, kind: str, where: str, variables: Variables)
     return replace(
         preset,
         fail=(*preset.fail, *raw.fail),
-        seconds=raw.seconds or DEFAULT_SECONDS,
+        seconds=raw.seconds or time_limits.BOARD_PROCEDURE,
         variables={**preset.variables, **variables},
         origin=where,
     )
@@ -288,8 +287,8 @@ def _from_command(raw: RawProcedure, where: str, variables: Variables) -> Proced
         raise ConfigError(f"{where}: names no tool", hint="a preset's name, or command: [words, of, a, command]")
     talk = tuple(DialogueStep(step.expect, step.send) for step in raw.talk)
     return Procedure(
-        raw.command[0], (tuple(raw.command),), tuple(raw.script), talk, tuple(raw.fail), raw.seconds or DEFAULT_SECONDS,
-        variables, where,
+        raw.command[0], (tuple(raw.command),), tuple(raw.script), talk, tuple(raw.fail),
+        raw.seconds or time_limits.BOARD_PROCEDURE, variables, where,
     )  # fmt: skip
 
 

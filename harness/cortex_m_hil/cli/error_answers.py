@@ -1,4 +1,4 @@
-"""The exit status of `hil`, and what a command answers where an error ends it or one of its parts."""
+"""Answers of a command that an error ends, as a whole or for one of its targets, and the exit status that follows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from typing import Any
 import typer
 
 from cortex_m_hil.cli.answers import CALL, Answer, Problem, log_of_errors, write_answer, write_problem
-from cortex_m_hil.cli.exit_codes import CANNOT_TELL, INTERRUPTED, NO, NO_READER
-from cortex_m_hil.errors import HarnessError, VerdictError
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, INTERRUPTED, NO_READER, status_of
+from cortex_m_hil.errors import HarnessError
 
 UsageError: Any = typer.BadParameter.__base__  # click's class, or that of typer's own copy of click
-
-
-def status_of(error: HarnessError) -> int:
-    return NO if isinstance(error, VerdictError) else CANNOT_TELL
 
 
 @contextlib.contextmanager

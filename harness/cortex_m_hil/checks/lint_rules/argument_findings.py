@@ -1,4 +1,4 @@
-"""Rules on the ISA class that arguments are laid out for, and on what each operator takes on the runtime."""
+"""Rules on operator arguments: what each operator takes on the runtime."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
-from cortex_m_hil.checks.layout import wrong_layout
-from cortex_m_hil.checks.lint_rules.finding import IN_FLOAT, LintFinding, LintSubject, Rule
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
+from cortex_m_hil.checks.lint_rules.hints import IN_FLOAT
 from cortex_m_hil.checks.operator_signature import Misfit
 from cortex_m_hil.checks.signatures import blind_to_scales, operator_misfits, takes
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction
 
-COMPUTED_BY_BUILTIN: Final = ("builtin", "computes it: it is ExecuTorch alone that does not")
+COMPUTED_BY_BUILTIN: Final = ("builtin", "computes it rightly; only ExecuTorch does not")
 _ONE_QUANTISATION: Final = 12  # known bugs
 _CONSTANT_IN_FLOAT: Final = 13
 _CLAMP: Final = 16
@@ -22,24 +22,6 @@ _COPY_INTO_FLOAT: Final = 31
 _BRANCH: Final = 41
 _ACTIVATIONS: Final = ("aten::clamp.out", "aten::hardtanh.out", "aten::relu.out")
 _OF_ONE_QUANTISATION: Final = ("aten::cat.out", "cortex_m::minimum.out", "cortex_m::maximum.out")
-
-
-def layout(subject: LintSubject) -> Iterator[LintFinding]:
-    isa = subject.target.isa
-    for instruction in subject.file.instructions:
-        if (wrong := wrong_layout(subject.file, instruction, isa)) is not None:
-            text = f"{wrong.problem}; lower it with isa=Isa.{isa.name}"
-            yield subject.finding(Rule.LAYOUT, text, instruction, wrong.value, cause=wrong.cause)
-
-
-def isa_class(subject: LintSubject) -> Iterator[LintFinding]:
-    known, target = subject.program.isa, subject.target
-    if known is not None and known is not target.isa:
-        yield LintFinding(
-            Rule.ISA,
-            f"the program was lowered for {known.value}, and {target.name} ({target.cpu}) is {target.isa.value}: "
-            f"lower it with isa=Isa.{target.isa.name}",
-        )
 
 
 def signatures(subject: LintSubject) -> Iterator[LintFinding]:

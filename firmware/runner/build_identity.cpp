@@ -1,4 +1,4 @@
-#include "runner/identity.h"
+#include "runner/build_identity.h"
 
 namespace hil {
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cortex_m_hil.checks import unsupported
+from cortex_m_hil.checks import missing_operators
 from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
-from cortex_m_hil.checks.lint_rules.finding import IN_FLOAT, LintFinding, LintSubject, Rule
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
+from cortex_m_hil.checks.lint_rules.hints import IN_FLOAT
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind
@@ -29,7 +30,7 @@ def delegates(subject: LintSubject) -> Iterator[LintFinding]:
     for delegate in dict.fromkeys(file.delegates):
         at = places.get((InstructionKind.DELEGATE, delegate), [])
         what = f"{_at(at)} of {len(file.instructions)}" if at else "no instruction"
-        text = f"the program needs delegate {delegate} ({what}), and the runner has none: lower it without"
+        text = f"the program needs delegate {delegate} ({what}), and the runner has none: lower the module without it"
         yield LintFinding(Rule.DELEGATE, text, delegate, at[0] if at else -1)
     for (kind, name), at in places.items():
         if file.delegates and kind is InstructionKind.KERNEL:
@@ -50,7 +51,7 @@ def lacking(subject: LintSubject) -> Iterator[LintFinding]:
             known.add(name)
             blind = _is_blind(subject.file, instruction)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
-            hint = IN_FLOAT if blind else unsupported.hint(name, subject.runtime)
+            hint = IN_FLOAT if blind else missing_operators.hint(name, subject.runtime)
             yield subject.finding(Rule.OPERATOR, f"the runner has no {name}{cause}", instruction, hint=hint)
 
 
@@ -60,8 +61,8 @@ def lacking_in_executorch(subject: LintSubject) -> Iterator[LintFinding]:
     Nothing where no ExecuTorch is installed, whose list it is.
     """
     for instruction in _each_once(subject.file):
-        if unsupported.executorch_lacks(instruction.operator):
-            hint = unsupported.hint(instruction.operator, "executorch")
+        if missing_operators.executorch_lacks(instruction.operator):
+            hint = missing_operators.hint(instruction.operator, "executorch")
             yield subject.finding(Rule.OPERATOR, f"ExecuTorch has no {instruction.operator}", instruction, hint=hint)
 
 

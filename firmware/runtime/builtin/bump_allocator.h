@@ -9,10 +9,10 @@
 
 namespace hil::builtin {
 
-class Arena {
+class BumpAllocator {
  public:
-  Arena() = default;
-  explicit Arena(Span<uint8_t> pool) : pool_(pool) {}
+  BumpAllocator() = default;
+  explicit BumpAllocator(Span<uint8_t> pool) : pool_(pool) {}
 
   // Value-initialised, or nullptr. Once it has failed it goes on counting, so that requested() is
   // what the program needed as far as it got.
