@@ -267,7 +267,7 @@ class OwnFirmware:
     """The user's own firmware, with the target library, in place of a runner: `firmware:` of a target.
 
     Attributes:
-        elf: the program.
+        elf: the path of the ELF.
         build: a shell command that builds the firmware, run in `base` before each use; "": no command.
         base: the folder of the targets file.
         origin: file and line of the entry, such as "targets.yaml:3".
