@@ -127,7 +127,7 @@ class _Stream:
             raise
 
     def _uninformative(self) -> Iterator[str]:
-        """Yield a line for each output and state that has NaN or only infinities in the reference, with the first frame."""
+        """Yield a line for each output and state with NaN or only infinities in the reference, and the first frame."""
         dialects = [one.dialect for one in self.references if one.dialect is not None]
         for at, arrays in enumerate(zip(*dialects, strict=True)):
             lost = [(number, array) for number, array in enumerate(arrays) if _is_no_number(array)]
