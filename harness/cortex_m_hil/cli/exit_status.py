@@ -1,4 +1,4 @@
-"""The exit status of `hil`, and what a command answers where an error ends it or one of its parts."""
+"""The exit status of `hil`, and the answer of a command that an error ends wholly or for one target."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def status_of(error: HarnessError) -> int:
 
 @contextlib.contextmanager
 def exit_statuses() -> Iterator[None]:
-    """Turn errors that a user can cause into an answer and an exit status; a bug keeps its traceback."""
+    """Turn errors that a user can cause into an answer and an exit status; a bug of hil keeps its traceback."""
     try:
         try:
             yield
         finally:
-            sys.stdout.flush()  # here and not at the interpreter's end, where a full disk is only a warning
+            sys.stdout.flush()  # flushed here, since at the interpreter's end a full disk is only a warning
     except HarnessError as error:
         problem, status = Problem.of(error), status_of(error)
     except KeyboardInterrupt as interruption:
@@ -81,10 +81,10 @@ def _drop_output() -> None:
 def answer_each(names: Sequence[str], ask: Callable[[str], Answer]) -> None:
     """Write an answer for each target, and end the command with the highest of their exit statuses.
 
-    An error is the answer for its own target; the others are asked all the same.
+    An error is the answer for its target; the other targets are asked too.
 
     Args:
-        names: of the targets.
+        names: the names of the targets.
         ask: returns the answer for a target of that name.
     """
     heading = "{}: " if len(names) > 1 else ""
