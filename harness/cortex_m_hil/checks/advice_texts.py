@@ -1,4 +1,4 @@
-"""Advice for failed comparisons: where to look, and the next step."""
+"""Advice for failed comparisons: the likely cause, and the next step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Advice:
 READING: Final = "hil docs failures#reading-a-failure"
 LAYOUT: Final = "hil lint tells whether a program's layout is its target's"
 LOCALIZE: Final = "target.localize(program)"
-"""How a script asks which operator it is; where a test or a bundle is run, the command that does so takes its place."""
+"""How a script finds the wrong operator; in a test or for a bundle, a command is named in its place."""
 FEEDS: Final = "or what feeds it"
-"""The end of a cause that is an operator whose output collapsed, and no more is known."""
+"""The end of the cause's text where only the operator of the collapsed output is known."""
 CALIBRATE: Final = "calibrate with inputs of the range that is run"
 QUANTISATION: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that is far from the float module",

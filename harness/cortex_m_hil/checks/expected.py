@@ -1,6 +1,6 @@
-"""What a user expects of a program: arrays that fit its outputs, and the program that is compared with them.
+"""A user's expected outputs: checks that arrays fit a program's outputs, and the program with them as reference.
 
-Files and arrays, the command line and the API, all come through here.
+Files and arrays, from the command line and the API, are all checked here.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _NUMBERS: Final = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "
 def expecting(
     program: Program, inputs: tuple[HostTensor, ...], expected: tuple[Array, ...], *, by_sqnr: bool = False
 ) -> Program:
-    """Return the program on these inputs, to be compared with these outputs alone.
+    """Return the program with these inputs, and with these expected outputs as its only reference.
 
     Args:
         program: the program.
-        inputs: its inputs.
-        expected: its outputs.
-        by_sqnr: they were computed by other arithmetic, so quantised outputs are judged by their SQNR.
+        inputs: the inputs.
+        expected: the expected outputs.
+        by_sqnr: whether they were computed by other arithmetic, so that quantised outputs are judged by their SQNR.
     """
     references = References(expected=expected, eager=expected if by_sqnr else None)
     return replace(program, inputs=inputs, reference=lambda _: references)
 
 
 def in_quanta(program: Program) -> Program:
-    """Return a program whose quantised outputs are compared in quanta alone with what is expected, not by SQNR."""
+    """Return the program with its quantised outputs judged by their distance in quanta alone, not by SQNR."""
     reference = program.reference
     if reference is None:
         return program
@@ -50,14 +50,14 @@ def in_quanta(program: Program) -> Program:
 
 
 def expected_outputs(program: Program, values: Sequence[Any]) -> tuple[Array, ...]:
-    """Return the expected array of each output, none of them converted.
+    """Return the expected array of each output, without a conversion.
 
     Args:
         program: the program.
         values: arrays of logical shape and the outputs' dtypes; numbers for scalars.
 
     Raises:
-        ConfigError: they do not fit the program's outputs in number, dtype or shape.
+        ConfigError: the values do not fit the program's outputs in number, dtype or shape.
     """
     taken = outputs_taken(program)
     if len(taken) != len(values):
@@ -71,7 +71,7 @@ def expected_outputs(program: Program, values: Sequence[Any]) -> tuple[Array, ..
 
 
 def outputs_taken(program: Program) -> list[Taken]:
-    """Return what each output is compared with."""
+    """Return the spec and quantisation that the expected array of each output must have."""
     return [Taken.of_output(program.file, number) for number in range(len(program.file.outputs))]
 
 
@@ -88,17 +88,17 @@ def _array(value: Any, place: str) -> Array:
 
 
 def require_form(dtype: np.dtype[Any], shape: tuple[int, ...], taken: Taken, role: str, place: str) -> None:
-    """Require that an array has the form that an input or output takes, whatever its values.
+    """Require that an array has the dtype kind and shape of an input or output; values are not looked at.
 
     Args:
-        dtype: of the array.
-        shape: of the array.
-        taken: what is taken.
-        role: what messages call the input or output.
-        place: what messages call the array.
+        dtype: the array's dtype.
+        shape: the array's shape.
+        taken: the spec of the input or output.
+        role: the name of the input or output in messages.
+        place: the name of the array in messages.
 
     Raises:
-        ConfigError: it has another shape, or is not of numbers.
+        ConfigError: the array has another shape, or is not of numbers.
     """
     spec = taken.spec
     if spec.kind is not ValueKind.TENSOR:
@@ -113,17 +113,17 @@ def require_form(dtype: np.dtype[Any], shape: tuple[int, ...], taken: Taken, rol
 
 
 def fitted(array: Array, taken: Taken, role: str, place: str, quantizer: InputQuantizer | None = None) -> HostTensor:
-    """Return an array in the program's dim order and the target's byte order; no value of it is converted.
+    """Return an array in the program's dim order and the target's byte order; no value is converted.
 
     Args:
-        array: of logical shape.
-        taken: what the input or output takes.
-        role: what messages call the input or output.
-        place: what messages call the array.
-        quantizer: of floats for an input of quanta; None: that is not asked for.
+        array: an array of logical shape.
+        taken: the spec of the input or output.
+        role: the name of the input or output in messages.
+        place: the name of the array in messages.
+        quantizer: quantises floats for an input of quanta; None: floats are not to be quantised.
 
     Raises:
-        ConfigError: it has another dtype or shape.
+        ConfigError: the array has another dtype or shape.
     """
     require_form(array.dtype, array.shape, taken, role, place)
     spec = taken.spec
@@ -135,7 +135,7 @@ def fitted(array: Array, taken: Taken, role: str, place: str, quantizer: InputQu
             raise
     if quantizer is not None:
         array = quantizer.quantize(array, taken, place)
-    if array.dtype.name != spec.dtype:  # ">f4" is called float32 too
+    if array.dtype.name != spec.dtype:  # the name of ">f4" is float32 too
         hint, more = dtype_advice(taken, array), lost(taken, array)
         _refuse(array.dtype, array.shape, taken, role, place, hint=hint, more=more)
     return HostTensor.from_array(array, spec.dim_order)

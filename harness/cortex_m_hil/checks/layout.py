@@ -1,6 +1,6 @@
-"""The ISA classes that an instruction's arguments are laid out for, which only `quantized_linear` shows.
+"""Tells for which ISA class the arguments of an instruction are laid out; only `quantized_linear` shows it.
 
-For MVE the bias is folded into `kernel_sum`, for DSP and SCALAR it stays by itself (ExecuTorch's
+For MVE the bias is folded into `kernel_sum`, for DSP and SCALAR it is an argument of its own (ExecuTorch's
 `backends/cortex_m/passes/`).
 """
 
@@ -16,12 +16,12 @@ from cortex_m_hil.targets.cpu import Isa
 
 @dataclass(frozen=True, slots=True)
 class WrongLayout:
-    """A layout that is not the target's.
+    """A layout for another ISA class than the target's.
 
     Attributes:
-        problem: the class that the layout is of, and the target's.
-        cause: what comes of it.
-        value: the number of the argument's value.
+        problem: a text with the layout's ISA class and the target's.
+        cause: the consequence of the wrong layout.
+        value: the index of the argument that shows the layout.
     """
 
     problem: str
@@ -30,14 +30,14 @@ class WrongLayout:
 
 
 def has_kernel_sum(file: PteFile, instruction: Instruction) -> bool | None:
-    """Tell whether an instruction is in the MVE layout; None for operators that do not show it."""
+    """Tell whether an instruction has the MVE layout; None for operators that do not show their layout."""
     if instruction.operator != "cortex_m::quantized_linear.out" or len(instruction.args) < 4:
         return None
     return file.values[instruction.args[3]].kind is not ValueKind.NULL
 
 
 def wrong_layout(file: PteFile, instruction: Instruction, isa: Isa) -> WrongLayout | None:
-    """Return what is wrong with an instruction's layout on a target of the class; None where nothing is known to be."""
+    """Return the error of an instruction's layout on a target of an ISA class; None where no error is known."""
     found = has_kernel_sum(file, instruction)
     if found is None or found == (isa is Isa.MVE):
         return None

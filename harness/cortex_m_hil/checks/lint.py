@@ -1,4 +1,4 @@
-"""Lint: does this `.pte` fit this target? It asks before anything is run, from the file alone, without torch."""
+"""Lint: checks that a `.pte` fits a target, before any run, from the file alone, without torch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...]]]] = {
     ),
     "executorch": ("builtin", (argument_findings.signatures, kernel_findings.lacking_in_builtin)),
 }
-"""By the runtime that executes a program: the other one, and the rules that depend on the runtime."""
+"""For each runtime that executes a program: the other runtime, and the rules to check for the other."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
 _ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
@@ -69,7 +69,10 @@ def lint(
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Return all findings about a program on a target, in the order of `RULES`. Takes the parts of a `LintSubject`."""
+    """Return all findings about a program on a target, in the order of `RULES`.
+
+    The arguments are the attributes of `LintSubject`.
+    """
     subject = LintSubject(program, target, operators, scratch, runtime)
     return tuple(finding for rule in RULES for finding in rule(subject))
 
@@ -77,9 +80,9 @@ def lint(
 def lint_elsewhere(
     program: Program, target: Target, *, scratch: Sequence[ScratchNeed] = (), runtime: str = "builtin"
 ) -> tuple[LintFinding, ...]:
-    """Return what the other runtime than `runtime` would refuse or compute wrongly, on the same target.
+    """Return findings about instructions that the other runtime would refuse or compute wrongly on the same target.
 
-    Of builtin these are notes, since what a program is made for is ExecuTorch.
+    If the other runtime is builtin, they are notes, since programs are made for ExecuTorch.
     """
     other, rules = _ELSEWHERE[runtime]
     subject = LintSubject(program, target, None, scratch, other)
@@ -92,9 +95,9 @@ def lint_elsewhere(
 
 
 def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
-    """Add to a bad verdict of a run without lint what lint would have refused, and the next step.
+    """Add to the verdict of a run without lint the error that lint would have raised, and the next step.
 
-    A layout of another class is the cause in place of one that is not known better than by the target or operator.
+    A layout for another ISA class replaces the verdict's cause, unless that names more than the target or operator.
     """
     grave = [finding for finding in findings if not finding.is_note]
     if not grave or any(label == "lint" for label, _ in error.details):
@@ -106,7 +109,7 @@ def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
 
 
 def would_refuse(findings: Sequence[LintFinding]) -> str:
-    """Return a line with the gravest finding, for a run without lint; "" where there are notes at most."""
+    """Return a line with the gravest finding, for a run without lint; "" if there are only notes or nothing."""
     grave = [finding for finding in findings if not finding.is_note]
     return f"{grave[0].message}{and_others(grave)}; lint was off ({UNLINTED})" if grave else ""
 
@@ -120,12 +123,12 @@ def _by_layout(cause: str, layout: LintFinding | None) -> str:
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     """Raise the error of the gravest findings; notes alone raise nothing.
 
-    Its message is the first such finding; the others follow in the log.
+    The message is the first of these findings; the others follow in the log.
 
     Raises:
         LintError: layout, dtypes, scratch and the like do not fit.
-        UnsupportedOperator: else, an operator or delegate is missing.
-        OutOfTargetMemory: else, memory is too small.
+        UnsupportedOperator: otherwise, if an operator or delegate is missing.
+        OutOfTargetMemory: otherwise, if a memory is too small.
     """
     grave = [finding for finding in findings if not finding.is_note]
     for error, rules in _ERRORS:

@@ -1,4 +1,4 @@
-"""The advice about an output that is wrong, by its findings: the cause that they point to, and the next step."""
+"""The advice about a wrong output: the cause that its findings point to, and the next step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.rounding_bound import is_rounding
 from cortex_m_hil.checks.tolerance import GOOD_SQNR
 
-LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
+LOST_SQNR: Final = 3.0  # dB; below it half of the signal is lost, which a coarse calibration does not explain
 
 
 def advice_about(output: ComparedOutput, findings: Sequence[Finding], figures: Figures) -> Advice:
@@ -43,7 +43,7 @@ def advice_about(output: ComparedOutput, findings: Sequence[Finding], figures: F
 
 
 def _of_quantisation(figures: Figures) -> Advice:
-    """Return what to say of an SQNR under its bound, and nothing else wrong: the bound, or what is reached."""
+    """Return the advice for an output with only the SQNR below its bound, with the bound and the SQNR."""
     if figures.sqnr_db is None or figures.sqnr_db <= LOST_SQNR:
         return advice_texts.LOST
     return advice_texts.QUANTISATION if figures.sqnr_db < GOOD_SQNR else advice_texts.BOUND
@@ -52,7 +52,7 @@ def _of_quantisation(figures: Figures) -> Advice:
 def _agrees_with_dialect(output: ComparedOutput) -> bool:
     """Tell whether the output agrees with the dialect, apart from differences that have findings of their own.
 
-    Where there is a quantisation, all differences have.
+    For quantised outputs every difference has a finding of its own.
     """
     if output.quantization is not None or output.dialect is None:
         return output.dialect is not None
@@ -61,7 +61,7 @@ def _agrees_with_dialect(output: ComparedOutput) -> bool:
 
 
 def _likely_cause(output: ComparedOutput) -> str:
-    """Return the most frequent cause of a collapsed output, "" where none is known."""
+    """Return the most frequent cause of a collapsed output, "" where no cause is known."""
     made_by = output.file.dataflow.computed_by[output.number]
     if made_by is None:
         return ""

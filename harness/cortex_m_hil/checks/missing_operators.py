@@ -1,4 +1,4 @@
-"""Hints about an operator that a runner lacks, which depend on whether ExecuTorch has it at all."""
+"""Hints about an operator that a runner lacks; they depend on whether ExecuTorch has the operator."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _INSTEAD: Final = {
     "linear": "x @ layer.weight.T + layer.bias, or quantise it",
     "silu": "x * torch.sigmoid(x), or quantise it",
 }
-"""Expressions that compute the same with supported operators, by the operator's name in ATen."""
+"""For names of ATen operators, expressions with supported operators that compute the same result."""
 ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
 _IN_BUILTIN: Final = "the runtime builtin has it; so may another ExecuTorch (hil docs runtimes)"
 _OTHERS: Final = "the same with other operators of torch"
 _ON_SIZES: Final = frozenset({"aten::sym_size.int", "executorch_prim::et_view.default"})
-"""Operators that only a program of dynamic shapes has."""
+"""Operators that occur only in programs with dynamic shapes."""
 _FIXED: Final = "lower the module without dynamic_shapes, or run it on the runtime executorch"
 
 
 def hint(operator: str, runtime: str = "builtin") -> str:
-    """Return the next step where that runtime's runner lacks an operator."""
+    """Return the next step for an operator that the runner of a runtime lacks."""
     if operator in _ON_SIZES:
         return _FIXED
     instead = _INSTEAD.get(operator.partition("::")[2].partition(".")[0])
@@ -45,7 +45,7 @@ def hint(operator: str, runtime: str = "builtin") -> str:
 def executorch_lacks(operator: str) -> bool:
     """Tell whether the installed ExecuTorch has no portable kernel for an operator of ATen; False if none is installed.
 
-    Its Cortex-M operators and those on sizes are in its other libraries.
+    ExecuTorch's Cortex-M operators, and operators on sizes, are in other libraries.
     """
     known = executorch_portable_operators()
     is_portable = operator.startswith(("aten::", "dim_order_ops::")) and operator not in _ON_SIZES

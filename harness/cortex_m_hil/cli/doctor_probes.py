@@ -133,10 +133,10 @@ def _child_processes() -> str:
 def _landlock() -> str:
     """Check that Landlock refuses a file to a probe, and return its ABI.
 
-    That the kernel offers it is not enough: a container may forbid the call.
+    It is tried, since a container may forbid the call though the kernel has it.
 
     Raises:
-        ToolchainError: the kernel has no Landlock, or it refuses nothing.
+        ToolchainError: the kernel has no Landlock, or Landlock refuses nothing.
     """
     if not sandbox.landlock_abi():
         hint = "Linux 5.13 with landlock in its LSM list; hil docs security says what protects without it"
@@ -227,7 +227,7 @@ def _shortcuts() -> str:
     """Return how many private functions of torch and torchao are replaced by faster ones.
 
     Raises:
-        ToolchainError: one is not as it is known, which costs time alone.
+        ToolchainError: one of the functions has changed in torch; nothing is wrong, but lowering is slower.
     """
     from cortex_m_hil.lowering.torch_shortcuts import SHORTCUTS
 
@@ -239,7 +239,7 @@ def _shortcuts() -> str:
 def _simulators(targets: Mapping[str, Target]) -> Iterator[Probe]:
     """Yield a probe for each launcher that may be missing.
 
-    A missing one is no error; one that does not work is, as it would be chosen.
+    A missing launcher is no error. A launcher that does not work is one, since it would be chosen.
     """
     launchers = [target.launcher for target in targets.values() if target.launcher.optional]
     for launcher in dict.fromkeys(launchers):

@@ -20,12 +20,12 @@ UsageError: Any = typer.BadParameter.__base__  # click's class, or that of typer
 
 @contextlib.contextmanager
 def exit_statuses() -> Iterator[None]:
-    """Turn errors that a user can cause into an answer and an exit status; a bug keeps its traceback."""
+    """Turn errors that a user can cause into an answer and an exit status; a bug of hil keeps its traceback."""
     try:
         try:
             yield
         finally:
-            sys.stdout.flush()  # here and not at the interpreter's end, where a full disk is only a warning
+            sys.stdout.flush()  # flushed here, since at the interpreter's end a full disk is only a warning
     except HarnessError as error:
         problem, status = Problem.of(error), status_of(error)
     except KeyboardInterrupt as interruption:
@@ -77,10 +77,10 @@ def _drop_output() -> None:
 def answer_each(names: Sequence[str], ask: Callable[[str], Answer]) -> None:
     """Write an answer for each target, and end the command with the highest of their exit statuses.
 
-    An error is the answer for its own target; the others are asked all the same.
+    An error is the answer for its target; the other targets are asked too.
 
     Args:
-        names: of the targets.
+        names: the names of the targets.
         ask: returns the answer for a target of that name.
     """
     heading = "{}: " if len(names) > 1 else ""

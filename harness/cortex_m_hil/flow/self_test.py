@@ -22,12 +22,12 @@ OTHER_AGAIN: Final = (
 def selftest(dut: Device) -> RunResult:
     """Run the known-answer self-test, and return its result; its outputs must be right bit for bit.
 
-    Where they are wrong, it is run again to tell a wrong kernel, which is wrong in the same way each time, from memory,
-    clock or power.
+    If they are wrong, the program is run again: a wrong kernel gives the same outputs each time; memory, clock or power
+    do not.
 
     Raises:
-        LaunchError: it does not end.
-        SelfTestFailed: its outputs are wrong.
+        LaunchError: the program does not end.
+        SelfTestFailed: the outputs are wrong.
     """
     known = known_answer(dut.target.isa)
     program = Program.from_bytes(known.program, "known_answer.pte")

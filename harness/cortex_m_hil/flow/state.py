@@ -1,7 +1,7 @@
-"""The state that a program keeps from one call to the next: set, read, digested, and spared by the poison.
+"""The state that a program keeps from one call to the next: set it, read it, digest it, and fill memory around it.
 
-A LOAD sets each state that the file has an initial value for. FILL, WRITE, READ and DIGEST do the rest
-(docs/protocol.md): a runner knows nothing of state.
+A LOAD sets each state that has an initial value in the file. All else is done by FILL, WRITE, READ and DIGEST
+(docs/protocol.md): a runner does not know which memory is state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def digest_state(session: Session, file: PteFile) -> tuple[int, ...]:
 
 
 def fill_around(session: Session, file: PteFile | None, poison: int) -> None:
-    """Fill all that the program has in the banks, except for the state, with the poison."""
+    """Fill the program's memory in the banks, except for the state, with the poison."""
     if file is None or not file.states:
         session.fill_arenas(poison)
         return
@@ -60,7 +60,7 @@ def _around(file: PteFile) -> Iterator[Extent]:
 
 
 def require_state(file: PteFile, state: Sequence[HostTensor], name: str) -> State:
-    """Return a saved state as a tuple; raise ConfigError where it is not one of this program's."""
+    """Return a saved state as a tuple; raise ConfigError where it does not fit this program."""
     wanted = [file.values[value].spec for value in file.states]
     strange = next((one for one in state if not isinstance(one, HostTensor)), None)
     if strange is not None:

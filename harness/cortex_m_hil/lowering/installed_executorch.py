@@ -1,8 +1,8 @@
-"""The installed ExecuTorch, probed by feature rather than by version number.
+"""Imports the installed ExecuTorch, and checks its features rather than its version number.
 
-`executorch_api()` is the only place that imports executorch and torchao; its result is all that the pipeline uses of
-them. A program that is found in the cache needs `load_torch()` only. Known to suffice: executorch 1.4.1 (without
-explicit layout) and 1.5.1, each with extra ``ethos-u``.
+Only `executorch_api()` imports executorch and torchao; the pipeline uses nothing of them but its result. A program that
+is found in the cache needs only `load_torch()`. Tested with executorch 1.4.1 (without explicit layout) and 1.5.1, each
+with the extra ``ethos-u``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.host.garbage import garbage_collection_paused
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
-# Children are listed too where their parent's level does not apply: they have, or are given, a level of their own.
+# Loggers whose level is set. Children are listed if they have a level of their own, so that their parent's does not
+# apply.
 _NOISY_LOGGERS: Final = (
     "torch.__trace",
     "executorch",
@@ -37,7 +38,7 @@ _RAISED_TOO: Final = ("torch._subclasses.fake_tensor",)
 
 @dataclass(frozen=True)
 class LoweringTools:
-    """Entry points of the lowering; torch objects are untyped here, as executorch ships no types."""
+    """The functions and classes of executorch and torchao that lowering uses; untyped, as executorch ships no types."""
 
     torch: Any
     prepare_pt2e: Callable[..., Any]
@@ -55,7 +56,7 @@ class LoweringTools:
 def quiet() -> Iterator[None]:
     """Suppress warnings and warning-level log lines of torch, torchao and executorch, within the block only.
 
-    Errors that torch logs besides raising them are suppressed too.
+    Errors that torch both logs and raises are not logged either.
     """
     with mute(logging.ERROR), _at(logging.CRITICAL, _RAISED_TOO), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -64,10 +65,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Keep the caller's modes and random numbers out of the block, and suppress warnings as `quiet` does.
+    """Run the block without the caller's torch modes and random state, and suppress warnings as `quiet` does.
 
-    The caller's random generator is not advanced. Tensors made in `torch.inference_mode` could not be used outside of
-    it, and `torch.autocast` would change dtypes.
+    The caller's random generator is not advanced. In `torch.inference_mode` the block's tensors could not be used
+    later, and `torch.autocast` would change dtypes.
     """
     torch = load_torch()
     with (
@@ -110,7 +111,7 @@ def executorch_api() -> LoweringTools:
     """Import and check everything that lowering needs; raise ToolchainError that names what is missing."""
     with quiet(), garbage_collection_paused(), compiler_state.own_work():
         torch = load_torch()
-        # Upstream's pass manager imports TOSA's serializer even for Cortex-M: the extra is not optional.
+        # ExecuTorch's pass manager imports TOSA's serializer even for Cortex-M, so the extra `ethos-u` is needed.
         feature("tosa_serializer")
         cmsis_nn = feature("executorch.backends.cortex_m.library.cmsis_nn")
         require_sizes(cmsis_nn)
@@ -136,7 +137,7 @@ def executorch_api() -> LoweringTools:
 
 
 def feature(module: str, attribute: str = "") -> Any:
-    """Return a module or one of its names; raise ToolchainError with the command that installs it."""
+    """Return a module, or one of its attributes; raise ToolchainError with an install command where it is missing."""
     try:
         found = import_module(module)
         return getattr(found, attribute) if attribute else found
@@ -150,7 +151,7 @@ def feature(module: str, attribute: str = "") -> Any:
 
 
 def lacking(what: str, since: str, details: Iterable[tuple[str, str]] = ()) -> ToolchainError:
-    """Return the error of a feature that the installed ExecuTorch does not have, and the release that has it."""
+    """Return the error for a feature that the installed ExecuTorch lacks; it names the release that has the feature."""
     hint = f"pip install 'executorch[ethos-u]>={since}'"
     return ToolchainError(f"executorch {version('executorch')} has no {what}", hint=hint, details=details)
 
@@ -158,7 +159,7 @@ def lacking(what: str, since: str, details: Iterable[tuple[str, str]] = ()) -> T
 def require_sizes(cmsis_nn: Any) -> None:
     """Raise ToolchainError unless CMSIS-NN's compiled size functions are there.
 
-    The Python module alone imports without them.
+    The Python module can be imported without these functions.
     """
     try:
         cmsis_nn.resolve_backend(cmsis_nn.CortexM.M4)
@@ -170,7 +171,10 @@ def require_sizes(cmsis_nn: Any) -> None:
 
 
 def _edge_compile_config(torch: Any, exir: Any) -> Callable[[], Any]:
-    """Return a function that makes ExecuTorch's edge configuration; for 1.4.1, which has none, that of its tests."""
+    """Return a function that makes ExecuTorch's edge configuration.
+
+    For 1.4.1, which has no such function, its tests' values.
+    """
     try:
         module = import_module("executorch.backends.cortex_m.edge_compile_config")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Origins of a program's nodes: nodes of the user's export, their source lines, and the quantiser's reports on them."""
+"""Finds for the nodes of a program the exported nodes that they come from, with source lines and quantiser reports."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from cortex_m_hil.lowering.module_export import user_line
 
-# The rejection reason of a node that another part of a composed quantiser has taken, so that it is not in float.
+# The rejection reason for a node that another part of a composed quantiser has quantised, so it is not in float.
 _TAKEN: Final = "already quantized"
 
 
 def names(node: Any) -> Iterator[str]:
-    """Yield the names that a node had in the graphs it came from, the latest first."""
+    """Yield the names that a node had in earlier graphs, the latest first."""
     waiting = list(node.meta.get("from_node") or ())
     while waiting:
         source = waiting.pop(0)
@@ -21,7 +21,7 @@ def names(node: Any) -> Iterator[str]:
 
 
 def ancestors(nodes: Sequence[str], dialect: Any, exported: Any) -> tuple[str, ...]:
-    """Return for each of a program's nodes the name of the exported node that it was made from, or "" if unknown.
+    """Return for each node of a program the name of the exported node that it was made from, or "" if unknown.
 
     Args:
         nodes: the nodes, as in `Program.nodes`.
@@ -70,8 +70,7 @@ def _reports(quantizer: Any) -> Iterator[tuple[Any, Any]]:
 def _rejection(quantizer: Any, pattern: Any, calls: Mapping[str, Any]) -> str:
     """Return the quantiser's reason for rejecting a pattern.
 
-    If a check of the quantiser rejected it: the name of the check, and what it checks, from the docstring of its
-    method.
+    If a check of the quantiser rejected it, the reason is the name of the check and the docstring of its method.
     """
     matcher, told = getattr(quantizer, "pattern_matcher", None), str(pattern.rejection_reason).rstrip(".")
     targets = tuple(calls[name].target if name in calls else None for name in pattern.node_names)

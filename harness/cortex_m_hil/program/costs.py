@@ -11,15 +11,16 @@ from cortex_m_hil.targets.target import Clock
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """What one call of an operator cost in a run, or what belongs to no operator.
+    """The cost of one call of an operator in a run; or the cost that belongs to no operator, such as the runtime's.
 
     Attributes:
-        index: the number of its instruction; None for the row of what belongs to none, which is called `the rest`.
+        index: the number of the instruction; None for the row of all cost outside of operators, which is called `the
+            rest`.
         operator: its name, such as `cortex_m::quantized_linear`.
         module: the path of the module in the user's code; "" where the program does not know it.
         source: the user's `file:line`; "" where the program does not know it.
-        ticks: of the target's clock; a loop's calls are one row.
-        clock: what the ticks are.
+        ticks: ticks of the target's clock that the call took; all calls in a loop are one row.
+        clock: the clock that the ticks follow: instructions, cycles and so on.
     """
 
     index: int | None
@@ -31,7 +32,7 @@ class OperatorCost:
 
     @property
     def instructions(self) -> int | None:
-        """Return the exact number of CPU instructions; None where the ticks are others, such as cycles."""
+        """Return the exact number of CPU instructions; None where the ticks are something else, such as cycles."""
         return self.ticks if self.clock is Clock.INSTRUCTIONS else None
 
     def __str__(self) -> str:
@@ -45,7 +46,7 @@ CountOperators = Callable[[], tuple[OperatorCost, ...]]
 
 
 def counted_operators(count: CountOperators | None) -> tuple[OperatorCost, ...]:
-    """Return what a result's callable counts. Raise ConfigError where it has none, and what the callable raises."""
+    """Call a result's `count` and return the costs. Raise ConfigError where it has none, and any error of the call."""
     if count is None:
         raise ConfigError("no run of this result can be counted by operator", hint="the result of run, check or verify")
     return count()

@@ -1,7 +1,7 @@
 """The partition of a program: which instructions run on Cortex-M kernels, on portable ones, and in float.
 
-It is made from the file alone. For a program that was lowered here it also has graph nodes, the user's lines, and why
-the quantiser left instructions in float.
+The partition is made from the file alone. For a program that was lowered by hil it also has graph nodes, the user's
+source lines, and why the quantiser left instructions in float.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cortex_m_hil.program.values import Instruction
 
 
 class PartitionKind(str, Enum):
-    """The kind of an instruction: what runs it, or what it is for."""
+    """The kind of an instruction: which kind of kernel runs it, or that it only moves data."""
 
     CORTEX_M = "Cortex-M kernel"
     INTEGER = "portable integer"
@@ -88,14 +88,14 @@ class PartitionStep:
     """An instruction, what runs it, and what it costs.
 
     Attributes:
-        instruction: its number.
+        instruction: the number of the instruction.
         macs: multiply-accumulates; None where they are not known.
-        nbytes: bytes of the tensors that it reads and writes, with constants and scratch.
-        node: its graph node with the module's path, "" where it is not known.
+        nbytes: bytes of the tensors that the instruction reads and writes, with constants and scratch.
+        node: the graph node with the module's path, "" where it is not known.
         source: the user's `file:line`, "" where it is not known.
-        why: why the quantiser left it in float; "" where it did not, or where the reason is not known.
-        ticks: CPU instructions, or cycles of a board, that it took; None where they were not counted.
-        results: dtypes of the tensors that it writes.
+        why: why the quantiser left the instruction in float; "" if it quantised it, or if the reason is not known.
+        ticks: CPU instructions, or cycles of a board, that the instruction took; None where they were not counted.
+        results: dtypes of the tensors that the instruction writes.
     """
 
     instruction: int
@@ -113,7 +113,7 @@ class PartitionStep:
     def counts(self) -> bool:
         """Tell whether the step counts in the shares of operators: it writes floats or quantised integers.
 
-        Index arithmetic, comparisons and the indices of an argmax have no Cortex-M kernel to be on.
+        Index arithmetic, comparisons and the indices of an argmax never have a Cortex-M kernel, so they do not count.
         """
         known = self.kind in (PartitionKind.CORTEX_M, PartitionKind.DELEGATE)
         return known or (self.kind.computes and any(map(_is_value, self.results)))
@@ -131,7 +131,7 @@ class PartitionStep:
 
 @dataclass(frozen=True)
 class StepGroup:
-    """Steps that are alike: of one operator and kind, of one kind, or an island."""
+    """A group of steps: all of one operator and kind, all of one kind, or an island."""
 
     steps: tuple[PartitionStep, ...] = field(repr=False)
 
@@ -216,7 +216,7 @@ def _few(items: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Partition(StepGroup):
-    """The steps of a program, grouped by what runs them.
+    """The steps of a program, grouped by the kind of kernel that runs them.
 
     Attributes:
         steps: an item for each instruction.
@@ -236,14 +236,14 @@ class Partition(StepGroup):
     ) -> Partition:
         """Make the partition of a program.
 
-        The sequences have an item for each instruction, or none where nothing is known.
+        Each sequence has an item for each instruction, or is empty where nothing is known.
 
         Args:
             file: the program.
-            nodes: graph nodes.
-            sources: the user's `file:line`.
-            float_reasons: why the quantiser left the instruction in float.
-            ticks: CPU instructions, or cycles of a board, that it took.
+            nodes: the graph node of each instruction.
+            sources: the user's `file:line` of each instruction.
+            float_reasons: why the quantiser left each instruction in float.
+            ticks: CPU instructions, or cycles of a board, that each instruction took.
         """
         known = [_at_each(values, len(file.instructions)) for values in (nodes, sources, float_reasons, ticks)]
         steps = [_step(file, one, *told) for one, *told in zip(file.instructions, *known, strict=True)]
@@ -253,7 +253,7 @@ class Partition(StepGroup):
 
     @property
     def kinds(self) -> dict[PartitionKind, StepGroup]:
-        """Return the steps of each kind that there is, in the order of `PartitionKind`."""
+        """Return the steps by kind, in the order of `PartitionKind`, without kinds that the program has no step of."""
         return {
             kind: StepGroup(tuple(one for one in self.steps if one.kind is kind))
             for kind in PartitionKind
@@ -262,7 +262,7 @@ class Partition(StepGroup):
 
     @property
     def operators(self) -> dict[tuple[str, PartitionKind], StepGroup]:
-        """Return the steps by operator and kind, in the order in which these first stand in the program."""
+        """Return the steps by operator and kind, in the order in which the pairs first occur in the program."""
         found: dict[tuple[str, PartitionKind], list[PartitionStep]] = {}
         for one in self.steps:
             found.setdefault((one.operator, one.kind), []).append(one)
@@ -275,7 +275,7 @@ class Partition(StepGroup):
     def cortex_m_macs(self) -> float | None:
         """Return the share of multiply-accumulates on Cortex-M kernels, 0 to 1.
 
-        None where the program has none, or where those of an operator are not known.
+        None where the program has no multiply-accumulates, or where those of an operator are not known.
         """
         mine = sum(one.macs or 0 for one in self.steps if one.kind is PartitionKind.CORTEX_M)
         return mine / self.macs if self.macs else None
@@ -297,9 +297,9 @@ class Partition(StepGroup):
 
     @property
     def elsewhere(self) -> tuple[UnacceleratedSteps, ...]:
-        """Return the places whose steps run on no Cortex-M kernel, and are relevant or have multiply-accumulates.
+        """Return the steps that count, or have multiply-accumulates, and run on no Cortex-M kernel; grouped by place.
 
-        Places with the most multiply-accumulates come first, the others as they stand in the program.
+        Groups with the most multiply-accumulates come first, the others in the order of the program.
         """
         found: dict[tuple[str, ...], list[PartitionStep]] = {}
         for one in self.steps:
@@ -336,8 +336,8 @@ def _step(
 
 def _connected(file: PteFile, kinds: Sequence[PartitionKind]) -> list[list[int]]:
     """Return the instructions that compute or move floats, in groups that are connected by float values."""
-    groups: dict[int, set[int]] = {}  # by instruction, the group that it is in
-    writer: dict[Memory, int] = {}  # by memory, the instruction that wrote the floats in it
+    groups: dict[int, set[int]] = {}  # for each instruction the group that it is in
+    writer: dict[Memory, int] = {}  # for each memory the instruction that wrote the floats in it
     data = file.dataflow
     for instruction, kind, outs in zip(file.instructions, kinds, data.outs, strict=True):
         moves = kind is PartitionKind.MOVEMENT and any(map(_is_float, _tensors(file, instruction)))
@@ -358,10 +358,10 @@ def _connected(file: PteFile, kinds: Sequence[PartitionKind]) -> list[list[int]]
 
 
 def planned_in_int8(file: PteFile, found: Partition) -> int:
-    """Return an estimate of the plan's bytes if all that is left in float were in int8.
+    """Estimate the bytes of the memory plan if every tensor that was left in float were int8.
 
-    That is the peak of live bytes, with one byte for each element in float islands and without the conversions at their
-    ends. It is a lower bound of every plan, and few plans take more.
+    The estimate is the peak of live bytes, with one byte for each element in float islands and without the conversions
+    at the islands' ends. No plan takes less, and few plans take more.
     """
     data, lifetimes = file.dataflow, Lifetimes(file)
     base = {view.value: view.base for view in lifetimes.views}

@@ -1,6 +1,6 @@
-"""Fetches ExecuTorch's public repository: the release of the installed wheel, with all that a Cortex-M build needs.
+"""Fetches ExecuTorch's public repository at the installed wheel's release, with the submodules of a Cortex-M build.
 
-Git does the work, without a history: the release, the submodules of `NEEDED_SUBMODULES` that it has, and the commit of
+Git fetches, without history, the release, those of its submodules that are in `NEEDED_SUBMODULES`, and the commit of
 CMSIS-NN that its Cortex-M backend pins. A fetch that was interrupted is resumed.
 """
 
@@ -40,25 +40,27 @@ _TAIL: Final = 4096  # bytes of git's log that are read
 
 @dataclass(frozen=True)
 class Checkout:
-    """A checkout of ExecuTorch, and one of CMSIS-NN; None: the one that its build finds."""
+    """A checkout of ExecuTorch, and a checkout of CMSIS-NN; None: ExecuTorch's build finds CMSIS-NN itself."""
 
     source: Path
     cmsis_nn: Path | None
 
 
 def pinned_cmsis_nn(source: Path) -> str:
-    """Return the commit of CMSIS-NN that a checkout of ExecuTorch pins, "" where it pins none."""
+    """Return the commit of CMSIS-NN that a checkout of ExecuTorch pins, "" where it pins no commit."""
     path = source / PIN_FILE
     found = _PIN.search(path.read_text(errors="replace")) if path.is_file() else None
     return found[1] if found else ""
 
 
 def release_of_wheel() -> str:
-    """Return the tag of the installed executorch's release, such as `v1.5.1`; the commit of a wheel that is no release.
+    """Return the tag of the installed executorch's release, such as `v1.5.1`.
+
+    For a wheel that is no release, its commit.
 
     Raises:
         ToolchainError: executorch is not installed.
-        ConfigError: the wheel tells neither.
+        ConfigError: the wheel has neither a release nor a commit in its version file.
     """
     folder = toolchain.executorch_package()
     version = metadata.version("executorch").partition("+")[0]
@@ -74,15 +76,15 @@ def release_of_wheel() -> str:
 
 
 def fetch_checkout(ref: str, repository: str = REPOSITORY, report: Callable[[str], None] = lambda _: None) -> Checkout:
-    """Return a checkout of `ref`, which is fetched into the cache's folder `sources` if it is not there.
+    """Return a checkout of `ref`, from the folder `sources` of the cache, or fetched into it.
 
     Args:
-        ref: a tag, branch or commit. A branch is fetched each time; a release's tag and a commit only once.
+        ref: a tag, branch or commit. A branch is fetched each time, a release's tag or a commit only once.
         repository: the URL or path of the repository.
-        report: is called with a description of each stage as it begins, and again with its progress.
+        report: called with a description of each stage as it begins, and again with its progress.
 
     Raises:
-        BuildError: it cannot be fetched, with the commands that fetch the same elsewhere.
+        BuildError: the fetch fails; the hint has commands for a machine with a network.
     """
     home = cache_directory() / "sources"
     whose = "" if repository == REPOSITORY else f"-{hashlib.sha256(repository.encode()).hexdigest()[:8]}"
@@ -144,7 +146,7 @@ class _Fetch:
         return folder
 
     def _fetch(self, folder: Path, repository: str, ref: str) -> None:
-        """Check out a tag, branch or commit of a repository in `folder`, which is made, or left as an earlier one."""
+        """Check out a tag, branch or commit of a repository in `folder`, which is made or has an earlier checkout."""
         if not (folder / ".git").exists():
             folder.mkdir(exist_ok=True)
             self._git("prepares", folder, ["init", "--quiet"])
@@ -156,7 +158,7 @@ class _Fetch:
         self.report(what)
         begin = self.log.stat().st_size if self.log.exists() else 0
         git = str(toolchain.find("git").path)
-        # It asks for no password, and for no host's key.
+        # Git must not wait for a password, or for the confirmation of a host key.
         environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
         status = subprocesses.run(
             [git, "-C", str(folder), *words], self.log, time_limits.EXECUTORCH_FETCH, env=environment,
@@ -177,7 +179,7 @@ class _Fetch:
             self.report(f"{what} {int(done[-1])} %")
 
     def _failure(self, what: str, why: str) -> BuildError:
-        """Return the error of a command of git, with what would have been fetched, and how to bring it."""
+        """Return the error of a git command: what was to be fetched, and how to fetch it on another machine."""
         lines = [line for line in re.split(r"[\r\n]+", self._tail(0).decode(errors="replace")) if line.strip()]
         said = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
         return BuildError(
@@ -190,7 +192,7 @@ class _Fetch:
 
 
 def elsewhere(ref: str, repository: str) -> str:
-    """Return the shell commands that fetch the same on a machine with a network, into the current folder."""
+    """Return the shell commands that fetch `ref` into the current folder, on a machine with a network."""
     pin = f"$(grep -om1 '[0-9a-f]\\{{40\\}}' executorch/{PIN_FILE})"
     return " && ".join(
         [

@@ -1,4 +1,4 @@
-"""Firmware of the user's, which has the target library: built by the user's own command, in place of a runner."""
+"""Builds the user's own firmware, which contains the target library and takes the place of a runner."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cortex_m_hil.targets.target import OwnFirmware, Target
 
 
 def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
-    """Build the firmware of a target's `firmware:` by its command, and return it.
+    """Build the firmware of a target's `firmware:` by the command there, and return the ELF.
 
-    Processes that need one firmware build it one after the other; the user's build finds that there is nothing to do.
+    Processes that need the same firmware build it one after the other; the later builds find nothing to do.
 
     Args:
         target: the target.
-        options: those of a runner, which no other firmware has.
+        options: CMake definitions for a runner, which own firmware does not take.
 
     Raises:
-        ConfigError: there is no ELF, or a runner's options are asked for.
+        ConfigError: the build leaves no ELF, or `options` is not empty.
         BuildError: the command fails, or does not end.
     """
     firmware = target.firmware
@@ -49,7 +49,7 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
 
 
 def needs_runner(target: Target, what: str) -> ConfigError:
-    """Return the error for what only a runner can be, as `what` says, on a target with firmware of the user's."""
+    """Return the error for a feature, named by `what`, that needs a runner, on a target with own firmware."""
     return ConfigError(
         f"firmware of your own is not {what}: only runners are",
         target=target.name,

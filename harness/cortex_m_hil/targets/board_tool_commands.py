@@ -38,19 +38,20 @@ class DialogueStep:
 
 @dataclass(frozen=True)
 class Procedure:
-    """Commands that are run one after the other to flash, reset or power-cycle a board.
+    """The commands that are run one after the other to flash, reset or power-cycle a board.
 
     Attributes:
-        name: of the preset, or of the tool.
+        name: the name of the preset, or of the tool.
         commands: templates of the commands.
         script: lines of a file that `{script}` names.
         talk: steps of the dialogue with each command.
-        fail: regular expressions: output that matches one is a failure, for tools whose exit status is always 0.
-        seconds: for all commands together.
+        fail: regular expressions; output that matches one of them is a failure, for tools whose exit status is always
+            0.
+        seconds: the time limit for all commands together.
         variables: values of template variables from targets.yaml.
-        origin: such as "targets.yaml:12: nucleo: flash".
-        home: the program in whose folder all commands run, which is `{home}`; "": none.
-        replaces: whether it replaces everything that was flashed before.
+        origin: the place in targets.yaml, such as "targets.yaml:12: nucleo: flash".
+        home: the program in whose folder, `{home}`, all commands run; "": they run in the current folder.
+        replaces: whether flashing replaces everything that was flashed before.
     """
 
     name: str
@@ -103,7 +104,7 @@ class Procedure:
 
 _OPENOCD: Template = (
     "openocd", ("-f", "{config}"), ("-c", "adapter serial {serial_number}"), ("-c", "adapter speed {speed}"),
-    # Its servers have fixed ports: a second OpenOCD for a second board would not start.
+    # OpenOCD's servers have fixed ports, so they are off: a second OpenOCD for a second board would not start.
     "-c", "gdb_port disabled; tcl_port disabled; telnet_port disabled",
 )  # fmt: skip
 _PYOCD: Template = (("--target", "{chip}"), ("--uid", "{serial_number}"), ("--frequency", "{speed}"))
@@ -116,14 +117,14 @@ _JLINK: Template = (
     "-Speed", "{speed}", ("-USB", "{serial_number}"), "-CommandFile", "{script}",
 )  # fmt: skip
 _JLINK_DEFAULTS: Variables = {"interface": "SWD", "speed": "4000"}
-# Without -ExitOnError: the pin resets the secure enclave too, and for a while there is no core to attach to.
+# Without -ExitOnError: the reset pin resets the secure enclave too, so for a while no core can be attached to.
 _JLINK_PIN: Template = (*_JLINK[:3], "-ExitOnError", "0", *_JLINK[5:])
 _STM32: Template = (
     "STM32_Programmer_CLI", "-c", "port={interface}", ("sn={serial_number}",), ("freq={speed}",), "mode=UR",
     "reset=HWrst",
 )  # fmt: skip
-_STM32_ERROR = r"Error: [^\x1b\r\n]+"  # in colour, and sometimes with exit status 0
-# The tools read images and write packages in their own folder.
+_STM32_ERROR = r"Error: [^\x1b\r\n]+"  # the tool prints it in colour, and sometimes exits with status 0
+# SETOOLS read images and write packages in their own folder.
 _SETOOLS: tuple[Template, ...] = (
     ("arm-none-eabi-objcopy", "-O", "binary", "{elf}", "{home}/build/images/hil.bin"),
     ("{home}/app-gen-toc", "-f", "{script}"),
@@ -191,12 +192,12 @@ PRESETS: Mapping[str, Mapping[str, Procedure]] = {
         ),
     },
 }
-_CHIPS = {"pyocd": "stm32f446retx", "setools": "M55_HP", "jlink-pin": "AE822FA0E5597LS0_M55_HP"}  # else as others do
+_CHIPS = {"pyocd": "stm32f446retx", "setools": "M55_HP", "jlink-pin": "AE822FA0E5597LS0_M55_HP"}  # else by _EXAMPLES
 _EXAMPLES = {
     "config": "board/st_nucleo_f4.cfg", "chip": "STM32F446RE", "serial_number": '"066DFF303435554157123456"',
     "address": "0x80008000", "interface": "SWD", "speed": "4000",
 }  # fmt: skip
-_REQUIRED = {"openocd": "config", "pyocd": "chip"}  # a variable without which the tool would do something else
+_REQUIRED = {"openocd": "config", "pyocd": "chip"}  # for each preset the variable that it must have
 
 
 # --- targets.yaml --------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ class RawProcedure(_Strict):
     seconds: float | None = Field(default=None, gt=0, le=time_limits.LONGEST_WAIT)
     config: str | list[str] | None = None
     chip: str | None = None
-    serial_number: str | None = None  # a string: as a number it would lose its leading zeros
+    serial_number: str | None = None  # a string, since a number would lose its leading zeros
     address: str | int | None = None
     interface: str | None = None
     speed: str | int | None = None
@@ -240,7 +241,7 @@ def parse_procedure(
         brought: names of template variables whose values come from the board, such as `serial_number`.
 
     Raises:
-        ConfigError: it is wrong; the message begins with `where`.
+        ConfigError: the tool's settings are wrong; the message begins with `where`.
     """
     if isinstance(raw, str):
         raw = RawProcedure(preset=raw)
@@ -298,10 +299,10 @@ def _check_names(procedure: Procedure, valued: frozenset[str], preset: str) -> N
     Args:
         procedure: the procedure.
         valued: the names of variables that have a value.
-        preset: the preset's name; "": it is a command.
+        preset: the preset's name; "" for a command.
 
     Raises:
-        ConfigError: one is unknown, lacks a value, or has one that is not used.
+        ConfigError: a variable is unknown, lacks a value, or has a value that is not used.
     """
     where = procedure.origin
     used = dict.fromkeys(name for name, _ in procedure.names())
@@ -324,7 +325,7 @@ def _check_names(procedure: Procedure, valued: frozenset[str], preset: str) -> N
 
 
 def _example(name: str, preset: str) -> str:
-    """Return a value of a template variable, for a hint."""
+    """Return an example value of a template variable, for a hint."""
     return _CHIPS.get(preset, _EXAMPLES[name]) if name == "chip" else _EXAMPLES[name]
 
 

@@ -1,4 +1,4 @@
-"""Rules on operator arguments: what each operator takes on the runtime."""
+"""Rules on operator arguments: the values and dtypes that each operator accepts on the runtime."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def signatures(subject: LintSubject) -> Iterator[LintFinding]:
 
 
 def _of_dtype(file: PteFile, instruction: Instruction, misfit: Misfit) -> tuple[str, str, int | None]:
-    """Return the problem of a wrong dtype with what ExecuTorch makes of it, the next step, and the known bug."""
+    """Return problem (with what ExecuTorch does), next step and known bug of an argument of a wrong dtype."""
     problem, apart = misfit.problem, ""
     if instruction.operator in BLIND_TO_SCALES:
         problem += ": on integers ExecuTorch computes without their scales and zero points"
@@ -80,9 +80,9 @@ def _is_in_branch(file: PteFile, instruction: Instruction) -> bool:
 
 
 def _activation_apart(file: PteFile, layer: Instruction) -> str:
-    """Return a hint for a layer that stays in ATen since a later operator shares its activation's quantisation.
+    """Return a hint for a layer that stays an ATen operator because a later one shares its activation's quantisation.
 
-    "": that is not the reason.
+    "" if that is not the reason.
     """
     activation = _reader(file, layer)
     sharing = _reader(file, activation) if activation is not None and activation.operator in _ACTIVATIONS else None

@@ -1,4 +1,4 @@
-"""Rules on what a program returns, and what it keeps between calls."""
+"""Rules on a program's outputs, and on the state that it keeps between calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def outputs(subject: LintSubject) -> Iterator[LintFinding]:
 
 
 def state(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield a note about the state that the program keeps: each run begins with the initial one, a stream keeps it."""
+    """Yield a note about the state that the program keeps: each run begins anew, a stream keeps it."""
     file, names = subject.file, subject.program.state_names
     if not file.states:
         return

@@ -1,4 +1,4 @@
-"""Rules on who computes: delegates, operators that the runner lacks, and operators left in float."""
+"""Rules on the code that computes: delegates, operators that the runner lacks, and operators left in float."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
 
 
 def delegates(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield findings about the instructions of each delegate, and about the kernels that run the rest.
+    """Yield findings about the instructions of each delegate, and about the kernels of all other instructions.
 
-    What a delegate's own data holds is not known. Each kernel has to be there when the program is loaded, whether it is
-    reached or not.
+    A delegate's own data is not looked into. Every kernel is required when the program is loaded, even if it is never
+    called.
     """
     file = subject.file
     places: dict[tuple[InstructionKind, str], list[int]] = {}
@@ -43,7 +43,7 @@ def _at(instructions: Sequence[int]) -> str:
 
 
 def lacking(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield each operator that the runner lacks, once; nothing where its operators are not known."""
+    """Yield a finding for each operator that the runner lacks; nothing where the runner's operators are not known."""
     known = set(subject.operators) if subject.operators is not None else None
     for instruction in subject.file.instructions:
         name = instruction.operator
@@ -56,9 +56,9 @@ def lacking(subject: LintSubject) -> Iterator[LintFinding]:
 
 
 def lacking_in_executorch(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield each operator that neither ExecuTorch's portable library nor its Cortex-M backend has, once.
+    """Yield a finding for each operator that neither ExecuTorch's portable library nor its Cortex-M backend has.
 
-    Nothing where no ExecuTorch is installed, whose list it is.
+    The list comes from the installed ExecuTorch; without one, nothing is yielded.
     """
     for instruction in _each_once(subject.file):
         if missing_operators.executorch_lacks(instruction.operator):
@@ -67,7 +67,7 @@ def lacking_in_executorch(subject: LintSubject) -> Iterator[LintFinding]:
 
 
 def lacking_in_builtin(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield each operator that the runtime builtin does not have, once."""
+    """Yield a finding for each operator that the runtime builtin does not have."""
     for instruction in _each_once(subject.file):
         if signature_of(instruction.operator, "builtin") is None:
             yield subject.finding(Rule.OPERATOR, f"builtin has no {instruction.operator}", instruction)
@@ -83,14 +83,14 @@ def _each_once(file: PteFile) -> Iterator[Instruction]:
 
 
 def _is_blind(file: PteFile, instruction: Instruction) -> bool:
-    """Tell whether an operator that knows no scales is given int8: any runtime would compute something else."""
+    """Tell whether an operator that ignores scales is given int8, which no runtime computes correctly."""
     tensors = [file.values[argument].spec for argument in instruction.args]
     dtypes = {spec.dtype for spec in tensors if spec is not None}
     return instruction.operator in BLIND_TO_SCALES and "int8" in dtypes
 
 
 def left_in_float(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield the operators that compute in float in a quantised program: right and slow, and not reported by others."""
+    """Yield the operators that compute in float in a quantised program: right but slow. No other rule reports them."""
     instructions = subject.file.instructions
     if all(one.operator != _QUANTIZE for one in instructions):
         return

@@ -15,7 +15,7 @@ _DEPTHWISE_SCRATCH: Final = 10
 
 
 def views(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield the views whose elements are in another order than those of the value they view.
+    """Yield findings about views whose elements are in another order than in the tensor that they view.
 
     ExecuTorch makes a view without a copy, whatever the dim orders.
     """
@@ -74,7 +74,7 @@ def program_room(subject: LintSubject) -> Iterator[LintFinding]:
 
 
 def banks(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield the banks that are smaller than what the memory plan puts there, and planned buffers without a bank."""
+    """Yield findings about banks that are too small for the memory plan, and about planned buffers without a bank."""
     file, target, memory = subject.file, subject.target, subject.target.board.memory
     names, rooms = [bank.region for bank in memory.banks], memory.bank_rooms(file.size)
     for number, nbytes in enumerate(file.bytes_in_banks(memory)):

@@ -76,7 +76,7 @@ def _fields_of(resolved: Resolved, ended: Ended) -> dict[str, Any]:
 
 
 def _show(text: str) -> None:
-    """Print what the program says on standard output, or with --json, which needs that, on standard error."""
+    """Print the program's output on standard output; with --json, whose answer goes there, on standard error."""
     print(text, end="", flush=True, file=sys.stderr if CALL.get().as_json else sys.stdout)
 
 

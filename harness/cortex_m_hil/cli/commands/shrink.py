@@ -95,10 +95,10 @@ def shrink_command(
 
 
 def _listen(process: Process) -> tuple[list[dict[str, Any]], str]:
-    """Return the plugin's messages, and the other output of pytest; progress goes to standard error at once.
+    """Return the plugin's messages, and the rest of pytest's output; progress is shown on standard error at once.
 
     Raises:
-        KeyboardInterrupt: the message names the tests that are written.
+        KeyboardInterrupt: the message names the test files written so far.
     """
     told, said, written = [], [], {}
     try:
@@ -134,9 +134,9 @@ def _answer_and_exit(told: Sequence[dict[str, Any]], test: str, again: str) -> N
     """Write the answers, and end the command.
 
     Args:
-        told: what the plugin told.
+        told: the plugin's messages.
         test: the test's id.
-        again: the command that runs the test once more, where it failed; "" where it passed.
+        again: the command that runs the test once more, if it failed; "" if it passed.
 
     Raises:
         ConfigError: a test failed, and nothing was shrunk.

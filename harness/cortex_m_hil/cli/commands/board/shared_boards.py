@@ -93,7 +93,7 @@ def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
 
 
 def _port(name: str, targets_file: Path | None) -> str:
-    """Return the port of a target, or a port as it is.
+    """Return the port of a target; a port is returned unchanged.
 
     Raises:
         ConfigError: `name` is neither, or the target has no board or several.
