@@ -57,9 +57,9 @@ def _numbered() -> str:
     """Return the table of what this project found, by number."""
     numbered = {int(number): bug for bug in BUGS for number in _numbers(bug)}
     first: dict[str, int] = {}
-    for number in sorted(numbered):
-        first.setdefault(KNOWN_BUGS[number].workaround, number)
-    rows = (_numbered_row(bug, number, first[KNOWN_BUGS[number].workaround]) for number, bug in sorted(numbered.items()))
+    rows = []
+    for number, bug in sorted(numbered.items()):
+        rows.append(_numbered_row(bug, number, first.setdefault(KNOWN_BUGS[number].workaround, number)))
     return _NUMBERED + "".join(rows)
 
 
@@ -74,7 +74,7 @@ def _numbers(bug: KnownBug) -> list[str]:
 
 
 def _numbered_row(bug: KnownBug, number: int, first: int) -> str:
-    """Return the row of a bug; a workaround of several bugs is written out for the first of them."""
+    """Return the row of a bug; a long workaround is written out for the first bug only that has it."""
     found = KNOWN_BUGS[number]
     workaround = found.workaround if first == number or len(found.workaround) < 40 else f"see bug {first}"
     workaround += "" if found.tried else " (not tried)"
