@@ -21,7 +21,7 @@ from cortex_m_hil.checks.comparison_result import Figures as Figures
 from cortex_m_hil.checks.comparison_result import Finding as Finding
 from cortex_m_hil.checks.comparison_result import worst
 from cortex_m_hil.checks.executorch_verdict import accepted_causes
-from cortex_m_hil.checks.expected import expected_outputs, expecting, in_quanta
+from cortex_m_hil.checks.expected_outputs import expected_outputs, expecting, in_quanta
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
@@ -51,8 +51,8 @@ from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Io as Io
 from cortex_m_hil.lowering import Layout as Layout
 from cortex_m_hil.program.bundled import read_program
-from cortex_m_hil.program.costs import CountOperators
-from cortex_m_hil.program.costs import OperatorCost as OperatorCost
+from cortex_m_hil.program.operator_costs import CountOperators
+from cortex_m_hil.program.operator_costs import OperatorCost as OperatorCost
 from cortex_m_hil.program.partition import Island as Island
 from cortex_m_hil.program.partition import Partition as Partition
 from cortex_m_hil.program.program import Program as Program

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, SelfTestFailed, ToolchainError
 
 if TYPE_CHECKING:
     from cortex_m_hil.boards.board_tools import CommandTools
+
+_SAME: Final = "the same error"  # as after the step before
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def recover(
     record.health = replace(record.health, failures=record.health.failures + 1)
     if not steps:
         return ""
-    tried = [f"after {step.name}: the same error" for step in steps if step.name in tried_before]
+    tried = [f"after {step.name}: {_SAME}" for step in steps if step.name in tried_before]
     said = cause.message
     after: list[HarnessError] = []  # what went wrong after each step
     for step in steps:
@@ -141,7 +143,7 @@ def recover(
         except (ConfigError, ToolchainError):
             raise
         except HarnessError as error:
-            tried.append(f"after {step.name}: {'the same' if error.message == said else error.message}")
+            tried.append(f"after {step.name}: {_SAME if error.message == said else error.message}")
             said = error.message
             after.append(error)
     reason = "; ".join([cause.message, *tried])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cortex_m_hil.checks.advice_texts import Advice
 from cortex_m_hil.errors import Mismatch
-from cortex_m_hil.program.costs import CountOperators, OperatorCost, counted_operators
+from cortex_m_hil.program.operator_costs import CountOperators, OperatorCost, counted_operators
 
 
 class FindingKind(str, Enum):

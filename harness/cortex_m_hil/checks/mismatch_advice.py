@@ -9,9 +9,9 @@ import numpy as np
 
 from cortex_m_hil.checks import advice_texts
 from cortex_m_hil.checks.advice_texts import Advice
+from cortex_m_hil.checks.argument_layout import has_kernel_sum
 from cortex_m_hil.checks.compared_output import ComparedOutput
 from cortex_m_hil.checks.comparison_result import WARNINGS, Figures, Finding, FindingKind
-from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.rounding_bound import is_rounding
 from cortex_m_hil.checks.tolerance import GOOD_SQNR
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.changes import Change
-from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.store import StoredCampaign
 from cortex_m_hil.cli.campaigns import in_store
 from cortex_m_hil.cli.output import cut

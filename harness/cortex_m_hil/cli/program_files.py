@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.expected import fitted, outputs_taken, require_form
+from cortex_m_hil.checks.expected_outputs import fitted, outputs_taken, require_form
 from cortex_m_hil.checks.input_checks import InputQuantizer, Taken
 from cortex_m_hil.cli.options import ModelOptions
 from cortex_m_hil.diagnose.instruction_counts import check_model, program_of

@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from cortex_m_hil.checks.advice_texts import CALIBRATE
+from cortex_m_hil.checks.argument_layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.input_checks import require_fit
-from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import align

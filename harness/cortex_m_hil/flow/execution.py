@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.flow.state import fill_around, write_state
+from cortex_m_hil.flow.program_state import fill_around, write_state
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion

@@ -18,7 +18,7 @@ from cortex_m_hil.flow.checking import ProgramLint
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
 from cortex_m_hil.flow.hang import hang_diagnosed
-from cortex_m_hil.flow.state import State, digest_state, read_state, require_state, write_state
+from cortex_m_hil.flow.program_state import State, digest_state, read_state, require_state, write_state
 from cortex_m_hil.program.io_quantization import output_quantization
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.pte_file import PteFile

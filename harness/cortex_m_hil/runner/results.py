@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from cortex_m_hil.program.costs import CountOperators, OperatorCost, counted_operators
+from cortex_m_hil.program.operator_costs import CountOperators, OperatorCost, counted_operators
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.target import Clock
 

@@ -10,8 +10,8 @@ from typing import Final
 from xml.etree import ElementTree
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.night import Result, count
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
 
 _SKIPPED: Final = (Verdict.SKIP, Verdict.XFAIL)

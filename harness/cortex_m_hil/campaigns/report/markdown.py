@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.changes import judged
-from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.night import BUILTIN, FAILED, PASSED, Result
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 

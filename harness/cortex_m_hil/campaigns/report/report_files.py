@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.junit_xml import junit
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.results_json import results_json
 from cortex_m_hil.host.files import write_atomically

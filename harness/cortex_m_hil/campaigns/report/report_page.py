@@ -16,13 +16,13 @@ from itertools import groupby
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.report.cell_details import Cells
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
+from cortex_m_hil.campaigns.report.figure_totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.night import BUILTIN, Key, Night, Result, TargetRuntime
+from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
-from cortex_m_hil.campaigns.report.totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.flow.coverage.counts import total
 from cortex_m_hil.targets.runtimes import RUNTIMES
 

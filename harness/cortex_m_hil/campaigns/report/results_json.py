@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.night import Night
+from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.summary_table import counts
 
 SCHEMA_VERSION: Final = 1  # higher when a field is removed, renamed or changes its meaning

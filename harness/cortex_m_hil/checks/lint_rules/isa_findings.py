@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cortex_m_hil.checks.layout import wrong_layout
+from cortex_m_hil.checks.argument_layout import wrong_layout
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
 
 

@@ -12,7 +12,7 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison_result import Comparison
-from cortex_m_hil.checks.expected import expecting, in_quanta
+from cortex_m_hil.checks.expected_outputs import expecting, in_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app

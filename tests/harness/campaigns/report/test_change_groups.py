@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from cortex_m_hil.campaigns.report.change_groups import groups, values
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, changes, programs
-from cortex_m_hil.campaigns.report.groups import groups, values
 from cortex_m_hil.campaigns.report.night import Key, Night, Result, by_key
 from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors.text import change_in_percent
