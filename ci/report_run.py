@@ -18,7 +18,7 @@ from pathlib import Path
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
-from cortex_m_hil.campaigns.report.night import FAILED, Night
+from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import COUNTED
 from cortex_m_hil.campaigns.store import Store, StoredCampaign

@@ -44,7 +44,7 @@ from cortex_m_hil.flow import Checked as Checked
 from cortex_m_hil.flow import export as export
 from cortex_m_hil.flow import lower as lower
 from cortex_m_hil.host import files, time_limits
-from cortex_m_hil.host.calls import checked_call, warn
+from cortex_m_hil.host.api_calls import checked_call, warn
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions

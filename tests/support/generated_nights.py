@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from cortex_m_hil.campaigns.report.changes import changes
-from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
+from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
 

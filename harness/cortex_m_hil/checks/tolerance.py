@@ -13,7 +13,7 @@ import numpy as np
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.host.calls import checked_class
+from cortex_m_hil.host.api_calls import checked_class
 from cortex_m_hil.program.tensor import Array
 
 ROUNDING_MARGIN: Final = 1.25  # factor on the deviations of the disturbed runs of fake-quant, since the runs are few

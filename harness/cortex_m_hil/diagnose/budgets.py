@@ -14,7 +14,7 @@ from cortex_m_hil.diagnose.instruction_counts import operator_costs
 from cortex_m_hil.errors import BudgetExceeded, ConfigError, HarnessError
 from cortex_m_hil.errors.text import percent, shown
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host.calls import warn
+from cortex_m_hil.host.api_calls import warn
 from cortex_m_hil.program.memory_shortage import peak_details
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.size import measure_pte

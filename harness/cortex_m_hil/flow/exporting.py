@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cortex_m_hil import lowering
-from cortex_m_hil.host.calls import checked_call, warn
+from cortex_m_hil.host.api_calls import checked_call, warn
 from cortex_m_hil.lowering import Exported, Inputs, Io, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa

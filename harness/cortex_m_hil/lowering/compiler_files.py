@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.host import trees
+from cortex_m_hil.host import file_trees
 from cortex_m_hil.lowering.disk_cache import DiskCache
 
 _known: Final = DiskCache()
@@ -45,7 +45,7 @@ def _files(package: str) -> Iterator[tuple[str, Path, os.stat_result]]:
     """Yield the files of a package that have code or data, sorted by name: relative name, path, state."""
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        for folder, _, names in trees.walk(Path(place)):
+        for folder, _, names in file_trees.walk(Path(place)):
             for name in names:
                 if name.endswith(_DECIDING):
                     path = folder / name

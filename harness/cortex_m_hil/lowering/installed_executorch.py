@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host.compiler_state.state import compiler_state
-from cortex_m_hil.host.garbage import garbage_collection_paused
+from cortex_m_hil.host.garbage_collection import garbage_collection_paused
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
 # Loggers whose level is set. Children are listed if they have a level of their own, so that their parent's does not

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.errors.known_bugs import known_bug
-from cortex_m_hil.host.calls import is_users_file, warnings_of_users_code
+from cortex_m_hil.host.api_calls import is_users_file, warnings_of_users_code
 from cortex_m_hil.lowering.dynamic_shapes import check_shapes, dimensions_of
 from cortex_m_hil.lowering.installed_executorch import load_torch, mute
 from cortex_m_hil.lowering.module_checks import plain_tensor, require_alike, title_of

@@ -21,7 +21,7 @@ from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.flow.coverage.counting import SLOWER
 from cortex_m_hil.host import time_limits
-from cortex_m_hil.host.calls import checked_call
+from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
 from cortex_m_hil.runner.build import build_runner

@@ -28,7 +28,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.errors.text import counted, printable, printable_lines
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
-from cortex_m_hil.host.garbage import garbage_collection_paused
+from cortex_m_hil.host.garbage_collection import garbage_collection_paused
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import (

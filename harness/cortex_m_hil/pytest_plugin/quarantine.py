@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from pydantic import Field
 
-from cortex_m_hil.campaigns.report.night import matches
+from cortex_m_hil.campaigns.report.nightly_results import matches
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.pytest_plugin.fixtures import TEST_ID, resolved_of
 from cortex_m_hil.targets.target import Strict

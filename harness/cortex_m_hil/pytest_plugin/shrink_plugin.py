@@ -27,7 +27,7 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.host import files
-from cortex_m_hil.host.calls import PERMIT
+from cortex_m_hil.host.api_calls import PERMIT
 from cortex_m_hil.lowering import CPU_OF, LoweringOptions
 from cortex_m_hil.lowering.submodules import write_test
 from cortex_m_hil.pytest_plugin.fixtures import FAILURE

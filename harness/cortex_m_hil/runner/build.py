@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
-from cortex_m_hil.host import files, subprocesses, time_limits, toolchain, trees
+from cortex_m_hil.host import file_trees, files, subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, region_overflow
@@ -282,7 +282,7 @@ def _key(target: Target, sources: Iterable[tuple[Path, Path]], definitions: Mapp
 def _sources(firmware: Path, board: Path) -> Iterator[tuple[Path, Path]]:
     """Yield each source file of both folders, with the folder that it is in."""
     for root in (firmware, board):
-        for path in trees.files(root):
+        for path in file_trees.files(root):
             skip = root == firmware and firmware / "boards" in path.parents
             if not skip and path.suffix not in (".md", ".pyc"):
                 yield root, path

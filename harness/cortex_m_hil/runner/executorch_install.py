@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.host import subprocesses, time_limits, toolchain, trees
+from cortex_m_hil.host import file_trees, subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.runner.executorch_checkout import NEEDED_SUBMODULES
@@ -100,7 +100,7 @@ def _digest(directory: Path) -> str:
     """Return a digest of all headers and libraries of a prefix."""
     digest = hashlib.sha256()
     for root in ("include", "lib"):
-        for path in trees.files(directory / root):
+        for path in file_trees.files(directory / root):
             digest.update(f"{path.relative_to(directory)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -167,7 +167,7 @@ def _is_older(directory: Path, stamp: Path, source: Path | None) -> bool:
 
 def source_files(source: Path, prefix: Path) -> Iterator[Path]:
     """Yield the source files of a checkout, without the prefix and build folders (those with a CMakeCache.txt)."""
-    for here, folders, files in trees.walk(source):
+    for here, folders, files in file_trees.walk(source):
         if "CMakeCache.txt" in files:
             folders.clear()
             continue

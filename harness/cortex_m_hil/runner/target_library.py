@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
-from cortex_m_hil.host import toolchain, trees
+from cortex_m_hil.host import file_trees, toolchain
 from cortex_m_hil.host.paths import package_data
 
 MAKEFILE: Final = "target_library/hil_target.mk"  # the file by which a folder of an earlier call is recognised
@@ -39,7 +39,7 @@ def write_target_library(folder: Path) -> None:
             shutil.rmtree(folder / part, ignore_errors=True)
         _generate(folder / _GENERATED)
         firmware = package_data("firmware")
-        for path in (path for part in _PARTS for path in trees.files(firmware / part)):
+        for path in (path for part in _PARTS for path in file_trees.files(firmware / part)):
             name = path.relative_to(firmware).as_posix()
             if name not in _OF_RUNNER:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -191,7 +191,7 @@ def test_a_mistake_in_a_call_is_an_error_at_its_line_and_nothing_else(pytester: 
         pattern = re.sub(r"[][*]", r"[\g<0>]", call)
         result.stdout.fnmatch_lines([f">   *{pattern}", f"E *ConfigError: {said}", f"{name}:{6 + 3 * n}: ConfigError"])
         result.stdout.fnmatch_lines([f"{name}::test_{n} *ERROR ConfigError"])
-    assert "INFRA" not in result.stdout.str() and "calls.py" not in result.stdout.str()
+    assert "INFRA" not in result.stdout.str() and "api_calls.py" not in result.stdout.str()
     assert (pytester.path / "report.xml").read_text().count('"hil_verdict" value="ERROR"') == len(CALLS)
 
 

@@ -20,7 +20,7 @@ from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.errors import BuildError, ConfigError, HilWarning, ToolchainError
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host import files
-from cortex_m_hil.host.calls import PERMIT
+from cortex_m_hil.host.api_calls import PERMIT
 
 JUNIT_LIMIT: Final = 256 << 20  # bytes
 _PYTEST: Final = ("pytest", "py.test")

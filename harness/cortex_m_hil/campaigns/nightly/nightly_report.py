@@ -8,7 +8,7 @@ from typing import Final
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import nightly_plan, shareable
-from cortex_m_hil.campaigns.report.night import Night
+from cortex_m_hil.campaigns.report.nightly_results import Night
 from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.host.pytest_options import pytest_options

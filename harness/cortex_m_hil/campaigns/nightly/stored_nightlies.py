@@ -34,7 +34,7 @@ from cortex_m_hil.campaigns.report.changes import (
     programs,
 )
 from cortex_m_hil.campaigns.report.figure_limits import beyond_limits
-from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
+from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup
-from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result
+from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result
 from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.trend_encoding import Value, trends
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, is_exact
-from cortex_m_hil.campaigns.report.night import BUILTIN
+from cortex_m_hil.campaigns.report.nightly_results import BUILTIN
 from cortex_m_hil.errors.text import change_in_percent, counted
 
 PARTS_SHOWN: Final = 3

@@ -29,7 +29,7 @@ from cortex_m_hil.campaigns.property_names import (
     fit_bytes,
 )
 from cortex_m_hil.campaigns.report.change_points import LONGEST, Shift, moved_parts, shifts
-from cortex_m_hil.campaigns.report.night import (
+from cortex_m_hil.campaigns.report.nightly_results import (
     BUILTIN,
     FAILED,
     PASSED,

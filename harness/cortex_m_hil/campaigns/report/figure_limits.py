@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
-from cortex_m_hil.campaigns.report.night import (
+from cortex_m_hil.campaigns.report.nightly_results import (
     FIGURES,
     PASSED,
     WORST,

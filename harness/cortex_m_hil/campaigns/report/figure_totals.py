@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.property_names import (
     INSTRUCTIONS,
     PTE_BYTES,
 )
-from cortex_m_hil.campaigns.report.night import Night, Result, TargetRuntime
+from cortex_m_hil.campaigns.report.nightly_results import Night, Result, TargetRuntime
 
 _Together: TypeAlias = "Callable[[Iterable[int | None]], int | None]"
 COUNTS: Final = (INSTRUCTIONS, CYCLES)

@@ -10,7 +10,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.night import Result, count
+from cortex_m_hil.campaigns.report.nightly_results import Result, count
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
 

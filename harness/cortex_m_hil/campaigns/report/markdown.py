@@ -12,7 +12,7 @@ from typing import Final
 
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.changes import judged
-from cortex_m_hil.campaigns.report.night import BUILTIN, FAILED, PASSED, Result
+from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, FAILED, PASSED, Result
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable

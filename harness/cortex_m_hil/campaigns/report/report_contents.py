@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from cortex_m_hil.campaigns.report.changes import Change
-from cortex_m_hil.campaigns.report.night import RUNNER, Night, Result
+from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Night, Result
 from cortex_m_hil.host.pytest_options import pytest_options
 
 UPSTREAM: Final = "upstream"

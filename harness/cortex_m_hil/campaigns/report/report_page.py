@@ -20,7 +20,7 @@ from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, val
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.figure_totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.campaigns.report.model_table import models
-from cortex_m_hil.campaigns.report.night import BUILTIN, Key, Night, Result, TargetRuntime
+from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, Key, Night, Result, TargetRuntime
 from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.flow.coverage.counts import total

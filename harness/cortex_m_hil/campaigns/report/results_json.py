@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.night import Night
+from cortex_m_hil.campaigns.report.nightly_results import Night
 from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.summary_table import counts
 

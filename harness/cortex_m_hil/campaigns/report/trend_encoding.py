@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.changes import is_exact
-from cortex_m_hil.campaigns.report.night import WORST, Key, Night, Result, combined, comparable_values
+from cortex_m_hil.campaigns.report.nightly_results import WORST, Key, Night, Result, combined, comparable_values
 from cortex_m_hil.targets.target import Clock
 
 Value: TypeAlias = "int | float | None"

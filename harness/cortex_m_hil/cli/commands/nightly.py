@@ -30,7 +30,7 @@ from cortex_m_hil.campaigns.nightly.nightly import (
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import judged
 from cortex_m_hil.campaigns.report.figure_limits import FigureLimit, of_known_figure
-from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
+from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict, counts

@@ -17,7 +17,7 @@ from cortex_m_hil.campaigns.nightly.nightly import KIND, nightly_plan
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.markdown import as_markdown
-from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
+from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result, as_text
 from cortex_m_hil.campaigns.report.report_contents import utc_text
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import COUNTED, counted_by_verdict, counts

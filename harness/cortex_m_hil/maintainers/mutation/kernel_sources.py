@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host import trees
+from cortex_m_hil.host import file_trees
 from cortex_m_hil.maintainers.mutation.kernel_calls import KernelCalls
 from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant, mutants_of
 
@@ -48,7 +48,7 @@ class Kernels:
         found: dict[str, str] = {}
         rows = ""
         for folder in folders:
-            for path in trees.files(source / folder):
+            for path in file_trees.files(source / folder):
                 name = path.relative_to(source).as_posix()
                 if path.suffix in (".c", ".cpp", ".h"):
                     found[name] = path.read_text(errors="replace")

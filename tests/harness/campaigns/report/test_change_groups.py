@@ -8,7 +8,7 @@ import pytest
 
 from cortex_m_hil.campaigns.report.change_groups import groups, values
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, changes, programs
-from cortex_m_hil.campaigns.report.night import Key, Night, Result, by_key
+from cortex_m_hil.campaigns.report.nightly_results import Key, Night, Result, by_key
 from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors.text import change_in_percent
 from cortex_m_hil.runner.results import Verdict

@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from cortex_m_hil.campaigns.report.markdown import LIMIT, as_markdown
-from cortex_m_hil.campaigns.report.night import Night, by_key
+from cortex_m_hil.campaigns.report.nightly_results import Night, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
 from generated_nights import HOSTILE, hostile, of, report

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.host import trees
+from cortex_m_hil.host import file_trees
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def found(top: Path) -> list[str]:
-    return [str(path.relative_to(top)) for path in trees.files(top)]
+    return [str(path.relative_to(top)) for path in file_trees.files(top)]
 
 
 def test_links_are_followed_once_around(top: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_same_folder_by_two_names_is_there_twice(top: Path) -> None:
 
 def test_what_the_caller_takes_out_is_not_entered(top: Path) -> None:
     seen = []
-    for folder, folders, _ in trees.walk(top):
+    for folder, folders, _ in file_trees.walk(top):
         seen.append(folder.name)
         folders[:] = [name for name in folders if name != "linked"]
     assert seen == ["top", "own"]

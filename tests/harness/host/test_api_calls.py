@@ -14,7 +14,7 @@ import torch
 
 import cortex_m_hil as hil
 from cortex_m_hil.errors import ConfigError, HilWarning, Mismatch
-from cortex_m_hil.host.calls import EXAMPLES, checked_call, permitted, warn, warnings_of_users_code
+from cortex_m_hil.host.api_calls import EXAMPLES, checked_call, permitted, warn, warnings_of_users_code
 from paths import IMPORT_ROOT
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -180,7 +180,7 @@ def test_a_warning_that_is_an_error_names_those_of_the_users_code(texts: tuple[s
     assert said.count("of the user's (at") == 1 and said.count("made errors too") == 1
 
 
-def test_only_calls_py_issues_warnings() -> None:
+def test_only_api_calls_py_issues_warnings() -> None:
     """A warning that is issued at once may be raised in place of a verdict."""
     files = [path for path in (IMPORT_ROOT / "cortex_m_hil").rglob("*.py") if "warnings.warn" in path.read_text()]
-    assert [path.name for path in files] == ["calls.py"]
+    assert [path.name for path in files] == ["api_calls.py"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cortex_m_hil.host.garbage import garbage_collection_paused
+from cortex_m_hil.host.garbage_collection import garbage_collection_paused
 
 pytest_plugins = ["pytester"]
 
