@@ -145,7 +145,7 @@ class Campaign:
         ends: bool = True,
         display: bool = True,
     ) -> list[Run]:
-        """Do the remaining runs within the budget, and return all runs; if none remains, the campaign has ended.
+        """Execute the remaining runs within the budget, and return all runs; if none remains, the campaign has ended.
 
         Args:
             of: the planner.

@@ -319,7 +319,7 @@ def _folder_of_bundles(report: Path | None) -> Path:
 
 
 def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str], budget: Deadline) -> None:
-    """Do the remaining runs of a nightly, within the budget.
+    """Execute the remaining runs of a nightly, within the budget.
 
     Args:
         campaign: the nightly.
