@@ -1,4 +1,4 @@
-"""Make the tables in docs/known_bugs.md from the table of known bugs, and what shows them in tests/support.
+"""Make the tables in docs/known_bugs.md from the table of known bugs, and the programs that show them.
 
 python ci/known_bugs_table.py
 """
@@ -26,13 +26,13 @@ _ALL: Final = {"m4-qemu", "m0-qemu", "m55-qemu"}  # one of each ISA class
 
 
 def rendered(page: str) -> str:
-    """Return the page with its tables and its count made anew."""
+    """Return the page with its tables and its count made again."""
     made = {"bugs": _numbered(), "threads": _threads(), "count": _count(BUGS)}
     return _BLOCK.sub(lambda block: block[1] + made[block[2]], page)
 
 
 def _count(bugs: Iterable[KnownBug]) -> str:
-    """Return a sentence of how many bugs are shown in which way, by the best way of each."""
+    """Return a sentence with the number of bugs by how they are shown; each bug counts for its best way."""
     kinds = [_kind(bug) for bug in bugs]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in _KINDS)
     return f"{len(kinds)} bugs: {counts}.\n"
@@ -54,7 +54,7 @@ def _kind(bug: KnownBug) -> str:
 
 
 def _numbered() -> str:
-    """Return the table of what this project found, by number."""
+    """Return the table of the bugs that this project found, by number."""
     numbered = {int(number): bug for bug in BUGS for number in _numbers(bug)}
     first: dict[str, int] = {}
     rows = []
@@ -64,7 +64,7 @@ def _numbered() -> str:
 
 
 def _threads() -> str:
-    """Return the table of the bugs that only threads of upstream tell of."""
+    """Return the table of the bugs that are known only from ExecuTorch's and CMSIS-NN's issues."""
     bugs = [bug for bug in BUGS if not _numbers(bug)]
     return _THREADS + "".join(_row(f"**{bug.name}**: {bug.symptom}", _links(bug), _caught(bug)) for bug in bugs)
 
@@ -95,7 +95,7 @@ def _caught(bug: KnownBug) -> str:
 
 
 def _all_caught(bug: KnownBug) -> Iterator[str]:
-    """Yield check, operator and targets of each way in which it is shown, and the tests that show it."""
+    """Yield check, operator and targets for each way in which a bug is shown, and the tests that show it."""
     for shown in bug.shown:
         yield f"{shown.how.value}: {shown.caught}{_operator(shown)}{_targets(shown)}"
     yield from (f"`{test}`" for test in bug.shown_by)

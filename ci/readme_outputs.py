@@ -1,7 +1,7 @@
 """Make the outputs in README.md by running its commands: `python ci/readme_outputs.py`.
 
-A fenced block after `<!-- file: NAME -->` is a file; one after `<!-- output: COMMAND -->` is what the command prints in
-a folder with the files above it. Times, addresses and what differs between machines are masked.
+A fenced block after `<!-- file: NAME -->` is a file; a block after `<!-- output: COMMAND -->` is the command's output
+in a folder with the files above it. Times, addresses and other differences between machines are masked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "README.md"
 WIDTH: Final = 118
-# The only variables that a command gets: pytest prints otherwise with CI, TERM, PY_COLORS, PYTEST_ADDOPTS, …
+# The only environment variables of a command, since CI, TERM, PY_COLORS, PYTEST_ADDOPTS … change pytest's output.
 KEPT: Final = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 DEADLINE: Final = 900.0  # seconds, for a command that may have to build runners
 _BLOCK: Final = re.compile(r"(<!-- (file|output): (.+?) -->\n```\w*\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
@@ -25,7 +25,7 @@ _OF_THIS_MACHINE: Final = ("platform ", "rootdir: ", "configfile: ", "plugins: "
 
 
 def rendered(page: str) -> str:
-    """Return the page with all outputs made anew.
+    """Return the page with all outputs made again.
 
     Raises:
         CalledProcessError: a command could not be run at all.
@@ -43,11 +43,11 @@ def rendered(page: str) -> str:
 
 
 def _output(command: str, folder: Path) -> str:
-    """Return what a command of this environment prints; status 1, which pytest has for a failed test, is no error."""
+    """Return the output of a command; exit status 1, pytest's for a failed test, is no error."""
     program, *arguments = shlex.split(command)
     environment = {name: value for name, value in os.environ.items() if name in KEPT}
     environment |= {"LC_ALL": "C.UTF-8", "COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["HIL_EXECUTORCH_PREFIX"] = ""  # whatever is installed here
+    environment["HIL_EXECUTORCH_PREFIX"] = ""  # ignore an ExecuTorch that is installed here
     done = subprocess.run(
         [str(Path(sys.executable).parent / program), *arguments], cwd=folder, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE, check=False,
@@ -58,7 +58,7 @@ def _output(command: str, folder: Path) -> str:
 
 
 def masked(text: str) -> str:
-    """Return text without what is another on each machine and in each run; rules keep their width."""
+    """Return text with values that differ between machines and runs masked; horizontal rules keep their width."""
     lines = [line.rstrip() for line in text.splitlines() if not line.startswith(_OF_THIS_MACHINE)]
     return "".join(f"{_ruled(_plain(line))}\n" for line in lines)
 

@@ -253,7 +253,7 @@ class OpenTarget:
 
     @property
     def label(self) -> str:
-        """Return what really runs, as text: `m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)`."""
+        """Return what runs, as text: `m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)`."""
         return self.dut.resolved.label
 
     @checked_call("hil.lint")
@@ -737,7 +737,7 @@ class OpenTarget:
         method: str = "",
         quantize_inputs: bool = False,
     ) -> Localization:
-        """Step a program on the target to find the operator that departs first from the references, and those at fault.
+        """Step a program on the target to find the first operator that differs from the references, and faulty ones.
 
         Args:
             program: a program from `lower`; if it came from the cache it is lowered once more, for its graph.

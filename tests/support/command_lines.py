@@ -95,8 +95,8 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "pytest -n 2 --target=m4-qemu,m0-qemu,m55-qemu test_founding.py",
     ),
 }
-# A folder with checkouts of ExecuTorch (`executorch`, with its submodules) and of CMSIS-NN (`CMSIS-NN`), which nobody
-# else has to have; where it is named, tests/nightly/test_documented_commands.py executes these too.
+# The environment variable for a folder with checkouts of ExecuTorch (`executorch`, with submodules) and CMSIS-NN
+# (`CMSIS-NN`). It is optional; if set, tests/nightly/test_documented_commands.py executes these commands too.
 CHECKOUTS: Final = os.environ.get("HIL_TEST_CHECKOUTS", "")
 WITH_CHECKOUTS: Final = frozenset(
     {
@@ -118,7 +118,7 @@ WITH_CHECKOUTS: Final = frozenset(
 NEVER_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for line in lines}
 NOT_EXECUTED: Final = {*NEVER_EXECUTED, *(() if CHECKOUTS else WITH_CHECKOUTS)}
 
-# Whose commands are executed: tests/harness/test_tutorials.py, tests/nightly/test_documented_commands.py.
+# Pages whose commands tests/harness/test_tutorials.py and tests/nightly/test_documented_commands.py execute.
 TUTORIALS: Final = ("docs/getting-started.md", "docs/boards.md#a-memory-map-of-your-own")
 IN_A_USERS_FOLDER: Final = (
     "README.md",
@@ -133,7 +133,7 @@ IN_A_USERS_FOLDER: Final = (
     "docs/your-program.md",
 )
 IN_A_CHECKOUT: Final = ("firmware/fuzz/README.md",)  # pages whose commands run in this checkout, with its .venv
-# tests/harness/test_pages.py
+# pages checked by tests/harness/test_pages.py
 QUICK: Final = ("docs/nightly.md",)
 
 _ASSIGNMENT: Final = re.compile(r"\w+=")
@@ -141,9 +141,9 @@ _OPTIONS_OF_EXECUTORCH: Final = ("--cortex-m-target",)  # options that ExecuTorc
 
 
 def problems(line: str, pytest_options: Any) -> list[str]:
-    """Return what is wrong with a line's words for `hil`, pytest, make and this repository's scripts; execute nothing.
+    """Return the errors in a line's words for `hil`, pytest, make and this repository's scripts; execute nothing.
 
-    `pytest_options` is pytest's parser of options, with those of its plugins.
+    `pytest_options` is pytest's option parser, including the options of plugins.
     """
     return [problem for words in _called(line) for problem in _of_words(words, pytest_options)]
 

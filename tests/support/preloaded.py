@@ -1,4 +1,4 @@
-"""A Python that has imported torch, ExecuTorch and this package already: programs are forked from one that has.
+"""A Python that starts with torch, ExecuTorch and this package imported: a server with these forks each program.
 
 `preloaded.py PYTHON SOCKET -m pytest …` has the server fork a process that does what `python -m pytest …` would,
 with this one's arguments, folder, environment and open files, passes signals on to it, and ends as it does. What

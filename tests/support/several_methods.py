@@ -38,7 +38,7 @@ class Encoder(torch.nn.Module):
 
 
 class Decoder(torch.nn.Module):
-    """Two inputs, two outputs."""
+    """A module with two inputs and two outputs."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Decoder(torch.nn.Module):
 
 
 class Reset(torch.nn.Module):
-    """No inputs."""
+    """A module without inputs, which resets the state."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__()

@@ -108,7 +108,7 @@ def within(low: float, high: float) -> Callable[[float | None], float | None]:
 
 
 def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Check in an option's callback that its folder can be written, before the work whose results go there.
+    """Check the folder of an option, as its callback: it must be writable, before the work whose results go there.
 
     Raises:
         ConfigError: files could not be written into the folder.

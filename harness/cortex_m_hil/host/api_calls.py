@@ -1,7 +1,7 @@
 """Calls of the public API: arguments that do not fit the signature are reported at the caller's line.
 
-Warnings are deferred until the call has ended. A filter may turn one into an error (`filterwarnings = ["error"]`),
-which would be raised in place of the verdict of the call.
+Warnings are deferred until the call has ended. A filter may turn a warning into an error (`filterwarnings =
+["error"]`), which would be raised in place of the call's verdict.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "str": 'text: {name}="…"',
     "tuple": "a tuple: (x,) for one input x, (x, y) for two",
 }
-"""Examples of arguments, by the name of the first class that the parameter's annotation permits."""
+"""Example arguments for hints, by the name of the first class in the parameter's annotation."""
 
 
 def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that checks the arguments of each call against the function's signature and annotations.
 
-    The decorated function raises ConfigError for unknown, missing and surplus arguments, and for those of a type that
-    the annotation excludes. A plain TypeError might be an expected failure of the test.
+    The decorated function raises ConfigError for unknown, missing and surplus arguments, and for arguments of a type
+    that the annotation excludes. A plain TypeError could be taken for an expected failure of the test.
 
     Args:
-        name: what messages call the function.
+        name: the name of the function in messages.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        # Evaluated at the first call: an annotation may name the class that is being defined.
+        # Evaluated on the first call, since an annotation may name the class that is being defined.
         hints = cache(partial(get_type_hints, function))
 
         @wraps(function)
@@ -101,7 +101,7 @@ def _usage(signature: inspect.Signature) -> str:
 def permitted(hint: Any) -> tuple[type, ...]:
     """Return the classes that an annotation permits.
 
-    The result is empty for Any, for what names no class, and for numbers: those are checked elsewhere, with their
+    The result is empty for Any and annotations without a class, and for numbers, which are checked elsewhere with their
     range.
     """
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
@@ -133,7 +133,7 @@ class _SourceLine:
 
 @dataclass(frozen=True)
 class _DeferredWarning:
-    """A warning to be issued later, at its place; None: at the line of the user's call."""
+    """A warning to be issued later, at `line`; None: at the line of the user's call."""
 
     warning: Warning
     place: _SourceLine | None = None
@@ -143,7 +143,10 @@ _DEFERRED: Final[ContextVar[list[_DeferredWarning] | None]] = ContextVar("_DEFER
 
 
 def warn(text: str) -> None:
-    """Issue a HilWarning at the line of the user's call, once that has ended. All harness warnings are issued here."""
+    """Issue a HilWarning at the line of the user's call, after the call has ended.
+
+    All harness warnings use this function.
+    """
     deferred = _DEFERRED.get()
     if deferred is None:
         _issue(HilWarning(text), _calling_line())
@@ -174,10 +177,11 @@ def warnings_of_users_code() -> Iterator[None]:
 class DeferredWarnings:
     """A context manager for a user's call, which issues the warnings that concern the user when the call has ended.
 
-    Where the call raises an error of the harness, warnings that a filter turns into errors become lines of its details.
-    Otherwise such a warning is raised, several HilWarnings as one. Warnings of others, such as torch, are dropped.
+    If the call raises an error of the harness, warnings that a filter turns into errors become lines of its details.
+    Otherwise such a warning is raised, with several HilWarnings as one. Warnings of other packages, such as torch, are
+    dropped.
 
-    It is a class because a frame of contextlib would be in the traceback.
+    It is a class because contextlib would add a frame to the traceback.
     """
 
     def __init__(self) -> None:
@@ -186,13 +190,13 @@ class DeferredWarnings:
         self._filters = warnings.catch_warnings()
 
     def __enter__(self) -> None:
-        if _DEFERRED.get() is None:  # else the call is part of another one
+        if _DEFERRED.get() is None:  # otherwise this call is made within another one
             self._token = _DEFERRED.set(self._deferred)
             self._filters.__enter__()
             warnings.simplefilter("ignore")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        __tracebackhide__ = True  # pytest shows no frame that has it
+        __tracebackhide__ = True  # pytest hides frames that have this variable
         if self._token is None:
             return
         self._filters.__exit__(None, None, None)
@@ -219,9 +223,9 @@ def _text(one: _DeferredWarning) -> str:
 
 
 def _as_error(refused: Sequence[_DeferredWarning]) -> Warning:
-    """Return one warning for all: the HilWarnings as one, or else the first warning, with the others in its text.
+    """Return one warning for several: the HilWarnings as one, or else the first warning, with the others in its text.
 
-    Their lines go into the text, since no traceback has them any more.
+    Their source lines are in the text, since no traceback shows them any more.
     """
     texts = list(dict.fromkeys(str(one.warning) for one in refused if isinstance(one.warning, HilWarning)))
     theirs = [one for one in refused if not isinstance(one.warning, HilWarning)]

@@ -1,4 +1,4 @@
-"""All files below a folder, for digests and copies: those that are read where the folder is used."""
+"""Lists all files below a folder, for digests and copies; symbolic links are followed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Folder = tuple[Path, list[str], list[str]]
 def walk(top: Path) -> Iterator[Folder]:
     """Yield each folder with the names of the folders and regular files in it, sorted, as `os.walk` does.
 
-    Links are followed, as imports, compilers and linkers follow them: ExecuTorch's `src/executorch` consists of them. A
-    link back to a folder that it lies in is not entered, one that leads nowhere is left out. A name that the caller
-    takes out of the folders is not entered. Nothing is yielded where there is no such folder.
+    Links are followed, as imports, compilers and linkers do: ExecuTorch's `src/executorch` consists of links. A link to
+    a folder that contains it is not entered, and a dangling link is left out. The caller may remove names of folders
+    that are not to be entered. If the folder does not exist, nothing is yielded.
     """
     yield from _walk(top, frozenset()) if top.is_dir() else ()
 

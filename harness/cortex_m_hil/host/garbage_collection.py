@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def garbage_collection_paused() -> Iterator[None]:
     """Switch the collector off within the block, which imports modules, and freeze all objects at its end.
 
-    torch and ExecuTorch create a million objects that stay. To traverse them took a fifth of the time of their import,
-    and a tenth of a lowering's. What is garbage already is collected first.
+    torch and ExecuTorch create a million permanent objects. Traversing these took a fifth of the time of their import,
+    and a tenth of a lowering's. Existing garbage is collected first.
     """
     gc.collect()
     enabled = gc.isenabled()

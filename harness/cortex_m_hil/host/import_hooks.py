@@ -1,4 +1,4 @@
-"""What import hooks need: to find a module by the later finders, and to execute it within a context."""
+"""Helpers for import hooks: find a module by later finders, and execute it within a context."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def find_next_spec(
     Args:
         finder: the calling finder.
         name: as in `importlib.abc.MetaPathFinder.find_spec`.
-        path: as there.
-        target: as there.
+        path: as in `find_spec`.
+        target: as in `find_spec`.
     """
     later = sys.meta_path[sys.meta_path.index(finder) + 1 :] if finder in sys.meta_path else []
     found = (other.find_spec(name, path, target) for other in later)
@@ -29,7 +29,10 @@ def find_next_spec(
 
 
 class ContextLoader(importlib.abc.Loader):
-    """A wrapper around a loader that executes a module within a context; the module refers to its own loader only."""
+    """A wrapper around a loader that executes a module within a context.
+
+    The module's attributes refer to the wrapped loader.
+    """
 
     def __init__(self, loader: Any, context: Callable[[], AbstractContextManager[None]]) -> None:
         self._loader = loader
@@ -47,5 +50,5 @@ class ContextLoader(importlib.abc.Loader):
             self._loader.exec_module(module)
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the module's own loader, such as those for resources and source text."""
+        """Return any other attribute from the wrapped loader, such as methods for resources and source text."""
         return getattr(self._loader, name)

@@ -1,4 +1,4 @@
-"""Numbers that a user gives: finite, and within a range that makes sense."""
+"""Checks of numbers from users: they must be finite, and within a range."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_range(value: object, low: float, high: float) -> float:
 
 
 def ranged_number(kind: Callable[[str], Number], low: Number, high: Number) -> Callable[[str], Number]:
-    """Return the type of an option of argparse or pytest that takes numbers within a range.
+    """Return a `type` for an option of argparse or pytest that accepts numbers within a range.
 
     Args:
         kind: `int` or `float`.

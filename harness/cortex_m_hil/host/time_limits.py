@@ -9,11 +9,11 @@ from typing import Final
 
 # Of an engine's CPU time, or of wall time on a board
 EXECUTION: Final = 30.0  # for one program; `target_timeout` of a test, `--timeout-multiplier` of a run
-SHORTEST_EXECUTION: Final = 0.01  # with less, every program hangs
+SHORTEST_EXECUTION: Final = 0.01  # with less, every program would seem to hang
 # A wait in the kernel takes at most 2^31 ms, 24 days, and waits by the wall clock are six times those in CPU time.
 LONGEST_EXECUTION: Final = 86400.0
-MULTIPLIERS: Final = 0.01, 1000.0  # the least, in which no simulator boots, and the largest: 8 hours
-# A guest asleep in WFI uses no CPU time, so wall time must bound a wait as well.
+MULTIPLIERS: Final = 0.01, 1000.0  # the least, with which no simulator boots in time, and the largest: 8 hours
+# Firmware that sleeps in WFI uses no CPU time, so wall time must bound a wait as well.
 WALL_PER_CPU_SECOND: Final = 6.0
 HANDSHAKE: Final = 30.0  # for boot and HELLO
 REQUEST: Final = 30.0  # for a request that executes no program
@@ -31,5 +31,5 @@ EXECUTORCH_BUILD: Final = 3600.0  # for one command of a build of ExecuTorch
 SHRINKING: Final = 600.0  # `hil shrink --budget`
 BISECTION_BUILD: Final = 7200.0  # for one commit; `hil bisect --build-timeout`
 BISECTION_TEST: Final = 1800.0  # for one run of the test; `hil bisect --timeout`
-NIGHTLY_SILENCE: Final = 3600.0  # in which no test ends; targets have limits of their own, tests in Python have none
+NIGHTLY_SILENCE: Final = 3600.0  # without the end of a test: tests in Python have no time limit of their own
 WORKER_ANSWER: Final = 7200.0  # two builds at their limits, and programs that hang one after the other

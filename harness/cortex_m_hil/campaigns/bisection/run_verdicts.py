@@ -1,7 +1,7 @@
-"""Verdicts of single runs: what one run of a test tells of the commit that it ran on.
+"""Verdicts of single runs: judges a commit by one run of the test.
 
-For pytest the JUnit file decides and not the exit status, which is 1 for a wrong output and for a board that is not
-there alike. Other commands are judged by their exit status as `git bisect run` does, commands of `hil` by theirs.
+For pytest the JUnit file decides and not the exit status, which is 1 both for a wrong output and for a missing board.
+Other commands are judged by their exit status as by `git bisect run`, `hil` by its own exit statuses.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host import files
 from cortex_m_hil.host.api_calls import PERMIT
 
-JUNIT_LIMIT: Final = 256 << 20  # bytes
+JUNIT_LIMIT: Final = 256 << 20  # bytes of a JUnit file at most of a JUnit file at most
 _PYTEST: Final = ("pytest", "py.test")
-# The operator at fault: as localised, else as the error names it. A Mismatch names only where the output comes from.
+# The faulty operator: as localised, else as the error names it. A Mismatch names only the operator of the output.
 _AT_FAULT: Final = (prop.AT_FAULT, prop.WRONG_LAYOUT)
 _OF_OUTPUTS: Final = "Mismatch"
 _WARNING: Final = HilWarning.__name__
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
-_ERROR: Final = re.compile(r"\berror: |^ERROR(?!: usage)|^E  ")  # in what pytest prints
+_ERROR: Final = re.compile(r"\berror: |^ERROR(?!: usage)|^E  ")  # errors in pytest's output
 _SKIP: Final = 125  # the exit status by which git bisect run knows an untestable commit
-# Errors of the commit itself: another run of it ends alike.
+# Errors that depend only on the commit: another run of it has the same error.
 _OF_THE_COMMIT: Final = (ToolchainError.__name__, BuildError.__name__)
 
 
@@ -40,17 +40,17 @@ class RunVerdict(str, Enum):
 
     PASS = "pass"
     FAIL = "fail"
-    SKIP = "skip"  # this commit cannot be tested: the command says so, or nothing of the test could be run on it
+    SKIP = "skip"  # this commit cannot be tested: the command says so, or no part of the test could be run
     BUILD = "build"  # this commit does not build, so it cannot be tested
-    ELSEWHERE = "elsewhere"  # this commit was not tested: something else was, in its place
-    INFRA = "infra"  # the run tells nothing of the commit; another run may
+    ELSEWHERE = "elsewhere"  # another tree was tested in place of this commit
+    INFRA = "infra"  # the run says nothing about the commit; another run may
 
 
 @dataclass(frozen=True)
 class Case:
-    """A test on a target, as its JUnit properties have it (docs/writing-tests.md has their meaning).
+    """A test on a target, by its JUnit properties (docs/writing-tests.md explains these).
 
-    `operators` has a name and a digest for each operator call, where the programs were stepped.
+    `operators` has a name and a digest for each operator call, if the programs were stepped.
     """
 
     test: str
@@ -70,10 +70,10 @@ class RunJudgement:
     """The result of one run.
 
     Attributes:
-        told: what it means for the commit.
+        told: the verdict on the commit.
         why: the reason; "" for a pass.
-        cases: the tests of pytest.
-        hint: the next step; "" where that is not known.
+        cases: the tests that pytest ran.
+        hint: the next step; "" where none is known.
     """
 
     told: RunVerdict
@@ -89,11 +89,12 @@ class RunJudgement:
 
 @dataclass(frozen=True)
 class Rules:
-    """The outcomes that count.
+    """The rules for which outcomes are counted.
 
     Attributes:
-        allow_fallback: a target may be replaced by its fallback.
-        raises: error classes that count as a failure; any other tells nothing. Empty: all but HilWarning count.
+        allow_fallback: whether a target may be replaced by its fallback.
+        raises: error classes that are counted as a failure; others say nothing. Empty: all except HilWarning are
+            counted.
 
     A HilWarning is an error only by the project's own warning filters: the test ended before it could have a verdict.
     """
@@ -102,7 +103,7 @@ class Rules:
     raises: tuple[str, ...] = ()
 
     def count(self, error: str) -> bool:
-        """Tell whether a failure with an error of this class counts."""
+        """Tell whether a failure with an error of this class is counted."""
         return error in self.raises if self.raises else error != _WARNING
 
 
@@ -124,12 +125,12 @@ def with_junit(command: Sequence[str], file: Path, options: Sequence[str] = ()) 
 
 
 def _runs_another(words: Sequence[str]) -> bool:
-    """Tell whether words call the command behind them: `env A=b`, `nice -n 5`, `uv run`."""
+    """Tell whether the words call the command that follows them: `env A=b`, `nice -n 5`, `uv run`."""
     return Path(words[0]).name in ("env", "nice", "timeout", "uv", "poetry", "hatch", "coverage", "xvfb-run", "setsid")
 
 
 def first_error(said: str) -> str:
-    """Return the first line with an error in what pytest printed, else the last line."""
+    """Return the first line with an error in pytest's output, else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
     return next((line for line in lines if _ERROR.search(line)), lines[-1])
 
@@ -139,9 +140,9 @@ def judge_run(command: Sequence[str], status: int | None, junit: Path | None, ru
 
     Args:
         command: the command.
-        status: its exit status; negative: the signal that ended it; None: it did not end.
-        junit: pytest's JUnit file; None: it is not pytest.
-        rules: which outcomes count.
+        status: the exit status; negative: the signal that ended the command; None: it did not end.
+        junit: pytest's JUnit file; None: the command is not pytest.
+        rules: the rules for which outcomes are counted.
 
     Raises:
         ConfigError: a fallback ran, and the rules do not allow it.
@@ -176,7 +177,7 @@ def _of_pytest(status: int, junit: Path, rules: Rules) -> RunJudgement:
 
 
 def _last_attempts(elements: Sequence[ElementTree.Element]) -> list[ElementTree.Element]:
-    """Return the elements without those of attempts that a plugin such as pytest-rerunfailures repeated.
+    """Return only the last attempts' elements of tests that a plugin such as pytest-rerunfailures repeated.
 
     The properties of such an attempt have its verdict, but pytest adds no failure or error to its element; the last
     attempt comes later under the same name. A test that fails in its body and in its teardown has two elements too.

@@ -1,4 +1,4 @@
-"""Groups of changes that belong together: those of one operator or one program are one entry, wherever they show."""
+"""Groups changes: all changes that come from one operator or one program are one entry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Order: TypeAlias = "tuple[int, tuple[str, ...], tuple[str, ...]]"
 
 @dataclass(frozen=True)
 class ChangeRow:
-    """A change of one test, on all targets where it is the same."""
+    """The same change of one test on several targets."""
 
     change: Change
     targets: tuple[str, ...]
@@ -34,7 +34,7 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class ChangeGroup:
-    """A group of changes of one kind with one cause; it has at least one."""
+    """A group of changes of one kind with one cause; it has at least one change."""
 
     changes: tuple[Change, ...]
 
@@ -45,7 +45,7 @@ class ChangeGroup:
 
     @property
     def rows(self) -> list[ChangeRow]:
-        """Return a row for each test and change; that of the example first, then those with the same change."""
+        """Return a row for each test and change; first the example's row, then rows with the same change."""
         found: dict[tuple[str, str], list[Change]] = {}
         example = self.example
         for one in sorted(self.changes, key=lambda one: (values(one) != values(example), one is not example)):
@@ -54,7 +54,7 @@ class ChangeGroup:
 
     @property
     def others(self) -> str:
-        """Return how much there is besides the first row: `2 more tests`, `3 more targets`; "" where that is all."""
+        """Return how much the group has besides the first row: `2 more tests`, `3 more targets`; "" for nothing."""
         first = self.rows[0]
         tests = {one.key.test for one in self.changes} - {first.change.key.test}
         targets = {one.key.target for one in self.changes} - {*first.targets}
@@ -63,9 +63,9 @@ class ChangeGroup:
 
     @property
     def what(self) -> str:
-        """Return the example in words: its figure, its change, and the operators that have it; "" for outputs."""
+        """Return the example in words: the figure, its change, and the operators that cause it; "" for outputs."""
         one = self.example
-        if one.kind is ChangeKind.OUTPUTS:  # digests tell nobody anything
+        if one.kind is ChangeKind.OUTPUTS:  # digests are of no use to people
             return ""
         parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
         listed = f"({', '.join(parts)}{', …' if one.parts[PARTS_SHOWN:] else ''})" if parts else ""
@@ -76,9 +76,9 @@ class ChangeGroup:
 
 
 def values(one: Change) -> str:
-    """Return the change of a value as text, for numbers with the difference, in percent too: `10 → 11: +1, +10 %`.
+    """Return the change of a value as text, for numbers with the difference, also in percent: `10 → 11: +1, +10 %`.
 
-    "" where there is no value, before or after.
+    "" where the value before or after is missing.
     """
     if one.before == one.after == "-":
         return ""
@@ -107,14 +107,14 @@ def _order(one: Change) -> _Order:
 
 
 def _cause(one: Change) -> Iterator[str]:
-    """Yield what changes of a kind and a figure have in common, if they belong to one group.
+    """Yield the values that changes of a kind and figure must have in common to be in one group.
 
-    For slower or larger ones that is the operators, whatever the program, test and target; for changed outputs and
-    tests that are gone or skipped, nothing; else the program, whatever the test and target, and the values.
+    For figures that became slower or larger these are the operators; for changed outputs, and for tests that have
+    disappeared or are skipped, nothing; for other changes the program and the values.
     """
     if one.kind in _OF_FIGURES:
         yield from sorted(part.name for part in one.parts)
-        if not is_exact(one.figure):  # each board has its own, and what all of its tests have in common
+        if not is_exact(one.figure):  # boards are grouped separately
             yield from (one.key.target, "a test" if one.key.test else "all tests")
     elif one.kind not in _TOGETHER:
         yield one.program or one.key.test

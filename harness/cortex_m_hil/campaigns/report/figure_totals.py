@@ -21,21 +21,21 @@ COUNTS: Final = (INSTRUCTIONS, CYCLES)
 
 @dataclass(frozen=True)
 class TotalsRow:
-    """A named row of numbers, one for each target and runtime; None where it has none."""
+    """A named row of numbers, one for each target and runtime; None where the number is missing."""
 
     name: str
     values: tuple[int | None, ...]
 
 
 def target_runtimes(night: Night) -> list[TargetRuntime]:
-    """Return the columns of a report: each target, by each runtime."""
+    """Return the columns of a report: each target with each runtime."""
     return sorted({key.target_runtime for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
 
 
 def totals_by_operator(night: Night) -> dict[str, list[TotalsRow]]:
-    """Return by figure a row for each operator, largest first.
+    """Return for each figure a row for each operator, largest first.
 
-    Counts are sums over all programs, bytes those of the largest runner.
+    Counts are sums over all programs; bytes are of the largest runner.
     """
     columns = [_measured(night, target_runtime) for target_runtime in target_runtimes(night)]
     figures = {**dict.fromkeys(COUNTS, _sum), ELF_BYTES: _most}
@@ -54,7 +54,7 @@ def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _
 
 
 def sizes(night: Night) -> Iterator[TotalsRow]:
-    """Yield rows of bytes: of all programs together, and of the test that needs the most."""
+    """Yield rows of bytes: the sum over all programs, and the largest need of a test."""
     columns = [_measured(night, target_runtime) for target_runtime in target_runtimes(night)]
     if any(any(PTE_BYTES in one.figures for one in results) for results in columns):
         yield TotalsRow(f"{PTE_BYTES}, all together", tuple(_sum(_values(results, PTE_BYTES)) for results in columns))

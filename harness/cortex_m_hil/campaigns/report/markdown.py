@@ -1,6 +1,6 @@
-"""A report in short as GitHub's Markdown, for a job's summary or a comment on a pull request.
+"""A short report as GitHub's Markdown, for a job's summary or a comment on a pull request.
 
-Texts from tests and targets stand in code spans, where they are no markup, link or mention.
+Texts from tests and targets are put into code spans, so that they cannot be markup, links or mentions.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 
 LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB
-_PART: Final = LIMIT // 4  # bytes for each of table, failures and changes
-_LONGEST: Final = 400  # characters of a text from a test or a target
-_ROWS: Final = 10  # lines of a group of changes
+_PART: Final = LIMIT // 4  # bytes for each of table, failures and changes at most at most
+_LONGEST: Final = 400  # characters of a text from a test or a target at most at most
+_ROWS: Final = 10  # lines of a group of changes at most at most
 
 
 def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> str:
-    """Return a short report: the verdict, a table of targets, failures with what runs them again, and what changed.
+    """Return a short report: the verdict, a table of targets, failures with the commands to rerun them, and changes.
 
     Args:
-        report: what is told.
-        all_results: the command that shows results for which there is no room here.
-        all_changes: the command that shows changes for which there is no room here.
+        report: the contents of the report.
+        all_results: the command that shows results for which there is no room.
+        all_changes: the command that shows changes for which there is no room.
     """
     bad = [one for one in report.night.tests if one.verdict.is_bad]
     blocks = [_head(report), *_fitting(_table(report), "line", all_results)]

@@ -1,4 +1,4 @@
-"""The results of one nightly, for each test, target and runtime, and what it was run with."""
+"""The results of one nightly, for each test, target and runtime, with the versions of code and tools."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORST: Final = {
     prop.CORTEX_M_MACS: min,
     prop.CORTEX_M_OPERATORS: min,
 }
-"""Figures for which the worst of a test's programs counts, not the sum; with the function that finds it."""
+"""Figures for which a test has the worst value of its programs, not the sum; with the function that finds it."""
 FIGURES: Final = frozenset(
     (
         *WORST,
@@ -40,8 +40,8 @@ FIGURES: Final = frozenset(
 )
 """The names of all figures that are numbers, and can have a limit."""
 BUILTIN: Final = "builtin"  # the runtime that is this project's own
-RUNNER: Final = "(runner)"  # in place of a test's name, where a result is of the runner's ELF
-# Fields that pytest reports to `hil nightly` besides results: the number of tests, and that one has begun.
+RUNNER: Final = "(runner)"  # stands for a test's name if a result is about the runner's ELF
+# Fields that pytest reports to `hil nightly` in addition to results: the number of tests, and the begin of a test.
 COLLECTED, BEGUN = "collected", "begun"
 
 
@@ -51,7 +51,7 @@ class Key:
 
     Attributes:
         suite: a path of tests, or `upstream`.
-        target: the one that was asked for.
+        target: the requested target.
     """
 
     suite: str
@@ -72,22 +72,22 @@ class Result:
     """The result of a test on a target, by a runtime.
 
     Attributes:
-        ran: the target that really ran; "" where none did.
-        engine: the simulator with its version, or the board; "" where none ran.
+        ran: the target that really ran; "" if none ran.
+        engine: the simulator with its version, or the board; "" if none ran.
         verdict: how the test ended.
         error: the class of the error.
         headline: the first line of the error's message.
-        seconds: by the host's clock, of setup, call and teardown.
-        cpu_seconds: those of the test's process.
-        earlier: what attempts before the last ended with.
-        figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
+        seconds: the host's time for setup, call and teardown.
+        cpu_seconds: the CPU time of the test's process.
+        earlier: the outcomes of attempts before the last.
+        figures: figures by their names in JUnit files without `hil_`; a value for each program that the test ran.
         about: facts that are no figures, by their names in JUnit files without `hil_`; a value for each program that
             the test ran. They are the runtime with its version, the runner's build id, a digest of the program, the ISA
             class, the seed, where the program came from, seconds of lowering and runs.
         parts: for some of the figures, the share of each operator or section: `{"instructions": {"aten::add": 90}}`.
         node_id: pytest's id of the test.
-        localized: where the outputs depart from the references, with `--hil-localize`.
-        bundle: the name of the file that the failure left; "" if none.
+        localized: the operators that differ from the references, with `--hil-localize`.
+        bundle: the name of the failure's bundle; "" if none.
     """
 
     key: Key
@@ -113,9 +113,9 @@ class Result:
 
     @property
     def origin(self) -> tuple[str, ...]:
-        """Return what the figures depend on besides the code: only figures of the same origin are compared.
+        """Return the environment of the figures: only figures of the same origin are compared.
 
-        That is the engine, and an installed ExecuTorch, which is no part of the code that the nightly is of.
+        It is the engine and the installed ExecuTorch, which does not belong to the code under test.
         """
         return self.engine, *(self.installed if self.key.runtime != BUILTIN else ())
 
@@ -132,16 +132,16 @@ class Result:
         return wrong and self.verdict not in PASSED
 
     def total(self, figure: str) -> float | None:
-        """Return the sum of a figure over the programs of the test; None where it has no such number."""
+        """Return the sum of a figure over the programs of the test; None where the figure is missing or no number."""
         values = _numbers(self.figures.get(figure, ()))
         return sum(values) if values else None
 
     def value(self, figure: str) -> float | None:
-        """Return a figure of all programs of the test together: the sum, or the worst where that is what counts."""
+        """Return a figure for all programs of the test: the sum, or the worst value for figures in `WORST`."""
         return combined(figure, self.figures.get(figure, ()))
 
     def parts_of(self, figure: str) -> Mapping[str, int]:
-        """Return the parts of a figure; nothing where a test that did not pass has them for some programs only."""
+        """Return the parts of a figure; empty for a failed test that has them only for some programs."""
         parts = self.parts.get(figure, {})
         return parts if self.verdict in PASSED or sum(parts.values()) == self.total(figure) else {}
 
@@ -157,10 +157,10 @@ class Result:
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, Any]) -> Result:
-        """Build a result from what `fields` returned.
+        """Build a result from the value of `fields`.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: the fields make no sense.
+            AttributeError, KeyError, TypeError, ValueError: the fields are malformed.
         """
         key = {name: fields[name] for name in ("suite", "runtime", "test", "target")}
         renamed = {"key": key, "verdict": Verdict[str(fields["verdict"])], "error": fields["error_type"]}
@@ -173,19 +173,19 @@ class Night:
     """A nightly and its results.
 
     Attributes:
-        name: its number.
-        called: the name that its user gave it; "" if none.
-        commit: of the folder it was run in; "" outside of a repository.
-        dirty: files differed from the commit.
+        name: the nightly's number.
+        called: the name that a user gave it; "" if none.
+        commit: the commit of the folder in which it was run; "" outside of a repository.
+        dirty: whether files differed from the commit.
         began: seconds since 1970.
-        tools: what figures depend on, with versions; where one changes, figures are not compared.
+        tools: the tools that figures depend on, with versions; if one changes, figures are not compared.
         complete: False while tests are left.
-        results: one for each key.
-        coverage: of the kernels; None where that was not asked for.
-        fit: patterns of the tests whose programs' least memory was asked for.
-        models: patterns of the tests that are models.
+        results: the results, one for each key.
+        coverage: the coverage of the kernels; None if it was not requested.
+        fit: patterns of the tests whose programs' least memory was requested.
+        models: patterns of the tests in the table of models.
         shard: `i/n`, the part of the tests that it has.
-        left_out: targets that were asked for and do not run there, and why.
+        left_out: requested targets that could not run, and why.
         runtime_reasons: targets that `auto` ran on `builtin`, and why.
     """
 
@@ -216,14 +216,14 @@ class Night:
 
     @property
     def by_target_runtime(self) -> dict[TargetRuntime, list[Result]]:
-        """Return the results of tests by target and runtime, in the order of their first ones."""
+        """Return the results of tests by target and runtime, in the order of their first results."""
         found: dict[TargetRuntime, list[Result]] = {}
         for one in self.tests:
             found.setdefault(one.key.target_runtime, []).append(one)
         return found
 
     def fits(self, test: str) -> bool:
-        """Tell whether the least memory of this test's programs was asked for."""
+        """Tell whether the least memory of this test's programs was requested."""
         return is_named(test, self.fit)
 
 
@@ -232,7 +232,7 @@ def _numbers(values: Figures) -> list[int | float]:
 
 
 def combined(figure: str, values: Figures) -> float | None:
-    """Return the sum of a figure's values, or the worst where that is what counts; None where there is no number."""
+    """Return the sum of a figure's values, or the worst for figures in `WORST`; None without a number."""
     numbers = _numbers(values)
     return WORST.get(figure, sum)(numbers) if numbers else None
 
@@ -240,8 +240,8 @@ def combined(figure: str, values: Figures) -> float | None:
 def comparable_values(before: Result, after: Result, figure: str) -> tuple[Figures, Figures] | None:
     """Return the values of a figure, earlier and later, that can be compared, whatever the verdicts.
 
-    A test that did not pass may have ended before it ran all of its programs; what it measured until then is compared
-    with what the same programs had. None where the earlier result does not have as many.
+    A test that did not pass may have ended before it ran all of its programs; its figures are compared with those of
+    the same programs. None where the earlier result has fewer.
     """
     was, is_now = (one.figures.get(figure, ()) for one in (before, after))
     if after.verdict in PASSED:
@@ -250,7 +250,7 @@ def comparable_values(before: Result, after: Result, figure: str) -> tuple[Figur
 
 
 def by_key(results: Iterable[Result]) -> dict[Key, Result]:
-    """Return results by their keys, in order; of two with the same key the last."""
+    """Return results by their keys, in order; of several with the same key the last."""
     found = {one.key: one for one in results}
     return {key: found[key] for key in sorted(found)}
 
@@ -262,7 +262,7 @@ def matches(test: str, target: str, test_pattern: str, target_pattern: str) -> b
 
 
 def is_named(test: str, patterns: Iterable[str]) -> bool:
-    """Tell whether one of several globs matches a test, on whatever target."""
+    """Tell whether any of several globs matches a test, on any target."""
     return any(matches(test, "", pattern, "*") for pattern in patterns)
 
 

@@ -1,4 +1,4 @@
-"""The contents of a report: a nightly, what changed since another, and the nights before it."""
+"""The contents of a report: a nightly, the changes since another nightly, and earlier nights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Night, Result
 from cortex_m_hil.host.pytest_options import pytest_options
 
 UPSTREAM: Final = "upstream"
-BUNDLES: Final = "bundles"  # the folder beside the report
+BUNDLES: Final = "bundles"  # the folder with bundles, next to the report
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class ReportContents:
 
     Attributes:
         night: the nightly that the report is about.
-        against: the nightly since which there are `changes`; None where there was nothing to compare with.
-        history: nights before it whose figures can be compared with it, oldest first.
-        options: options of pytest for the commands that run a test again.
-        bundles: names of the files that are beside the report, in `BUNDLES`.
+        against: the nightly that `changes` compares with; None without a comparison.
+        history: earlier nights whose figures can be compared, oldest first.
+        options: pytest's options in the commands that run a test again.
+        bundles: names of the bundles in the folder `BUNDLES`.
     """
 
     night: Night
@@ -40,7 +40,7 @@ class ReportContents:
         return f"{BUNDLES}/{result.bundle}" if result.bundle in self.bundles else ""
 
     def command(self, result: Result) -> str:
-        """Return the command that runs a result's test again; "" where the result is of a runner."""
+        """Return the command that runs a result's test again; "" where the result is about a runner."""
         key = result.key
         if key.test == RUNNER:
             return ""

@@ -22,6 +22,6 @@ def write_report(report: ReportContents, folder: Path) -> list[Path]:
     """
     for name, writer in _WRITERS.items():
         text = writer(report)
-        # A lone surrogate, which no target sends but an imported file may have, has no UTF-8.
+        # A lone surrogate, which an imported file may contain, cannot be encoded in UTF-8.
         write_atomically(folder / name, text.encode(errors="backslashreplace"), "another folder")
     return [folder / name for name in _WRITERS]

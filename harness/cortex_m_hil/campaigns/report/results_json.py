@@ -1,4 +1,4 @@
-"""The file results.json: all of a report for machines. `results.schema.json` beside this module is its schema.
+"""The file results.json: the whole report as JSON. Its schema is `results.schema.json` in this folder.
 
 The fields of a result are those of `night.Result`. Its `figures` and `about` are the properties that
 `pytest_plugin/records.py` records while a test runs, by the names of `campaigns/property_names.py`.
