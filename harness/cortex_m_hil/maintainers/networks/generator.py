@@ -688,7 +688,7 @@ class Drawing:
     def _norm(self) -> None:
         """Add a layer norm, unless it would be over too few elements.
 
-        Where these are all nearly equal, ExecuTorch's variance has no correct digits left (known bug 29 of
+        If few elements are all nearly equal, ExecuTorch's variance has no correct digits left (known bug 29 of
         docs/known_bugs.md).
         """
         if self.value.shape[-1] < FEWEST_NORMALISED:
