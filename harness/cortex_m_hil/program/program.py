@@ -171,7 +171,7 @@ class Program:
 
         Raises:
             ProgramRejected: the bytes are no program that is supported.
-            ConfigError: there is no such method, or `method` has to say which.
+            ConfigError: there is no such method, or there are several and `method` is "".
         """
         return cls.from_file(parse_pte(data, printable(source), method))
 
