@@ -394,7 +394,7 @@ FAMILIES = {
 def drawn(family: str, seed: int, form: Form = Form.CONTIGUOUS) -> Exported:
     """Return the export of a family's module; most tensors have 4 dimensions, or 5 if the seed is odd.
 
-    In the contiguous form they have any number.
+    In the contiguous form tensors have any number of dimensions.
     """
     torch.manual_seed(seed)
     rank = {Form.CONTIGUOUS: 0, Form.EXPORTED: 4}.get(form, 4 + seed % 2)

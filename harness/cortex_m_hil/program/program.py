@@ -253,7 +253,7 @@ class ScratchNeed:
     def on(self, isa: Isa, known_for: Isa) -> ScratchNeed:
         """Return the scratch need of the same instruction on ISA class ``isa``.
 
-        This object is for class ``known_for``.
+        This object has the need on class ``known_for``.
         """
         if isa is known_for:
             return self

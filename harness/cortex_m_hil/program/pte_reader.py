@@ -196,7 +196,7 @@ def _constant_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ..
 def _state_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
     """Return (begin, end) in the file of mutable tensors' initial values by data_buffer_idx.
 
-    Each ends there or earlier.
+    Each value ends at `end` or earlier.
     """
     held = list(program.children("mutable_data_segments", "SubsegmentOffsets"))
     if len(held) > 1:
