@@ -1,6 +1,6 @@
 """Measure each stage of the lowering, in seconds. Each repetition is a new process, which imports everything again.
 
-It is compared with a lowering by ExecuTorch's own tester (backends/cortex_m/test/tester.py).
+The seconds are compared with those of a lowering by ExecuTorch's own tester (backends/cortex_m/test/tester.py).
 """
 
 from __future__ import annotations

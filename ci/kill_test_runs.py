@@ -47,7 +47,7 @@ def test_known_answers(hil_dut):
 class Run:
     """A pytest process with a folder for temporary files of its own; `cache` is its cache folder.
 
-    None: the user's own.
+    Without a `cache` it is the user's own.
     """
 
     folder: Path

@@ -100,7 +100,7 @@ def load_program(source: Path | str | bytes, *, method: str = "") -> Program:
 
     Raises:
         ProgramRejected: the bytes are not a valid program.
-        ConfigError: the file cannot be read; there is no such method, or `method` has to say which.
+        ConfigError: the file cannot be read; there is no such method, or there are several and `method` is "".
     """
     if isinstance(source, bytes):
         return read_program(source, "program.pte", method)

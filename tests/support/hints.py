@@ -25,7 +25,7 @@ def check_hints(arguments: Sequence[object], out: str, err: str) -> None:
 
 
 def strange_options(words: Sequence[str], hint: str) -> list[str]:
-    """Return the options in a hint that their command lacks: the last one named before, else the called one."""
+    """Return the options in a hint that do not exist in their command: the one named before, else the called one."""
     found = []
     for clause in _CLAUSES.split(hint):
         program = _PROGRAM.search(clause)

@@ -52,7 +52,7 @@ class Model:
 
 
 def check(target: OpenTarget, name: str, way: Way) -> None:
-    """Run the model of MODELS and compare, or check that it ends with its obstacle."""
+    """Run the model `name` of MODELS and compare its outputs, or check that it fails with the expected error."""
     torch.manual_seed(1)
     model, known = MODELS[name], KNOWN.get((name, way), ())
     module, inputs = model.made()

@@ -126,7 +126,7 @@ class Provenance:
     def _of_installed(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
         """Yield an objection for each executed file of an installed copy that is also in the tree.
 
-        Nothing with a build.
+        If the tree was built, nothing is yielded.
         """
         for one in _installed(reports) if self._built is None else ():
             for file, name in one["files"]:

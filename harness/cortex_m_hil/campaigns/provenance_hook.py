@@ -203,7 +203,7 @@ def place_in_tree(path: str) -> str | None:
 
 
 class Seen:
-    """A record of the executed files, of the lines that had files of checkouts executed, and of the worktree's use."""
+    """A record of the executed files, of the lines that caused their execution, and of the use of the worktree."""
 
     def __init__(self) -> None:
         self.used = ""

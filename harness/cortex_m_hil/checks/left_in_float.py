@@ -71,7 +71,10 @@ def require_share(program: Program, minimum: float, target: str, *, layout: str,
 
 
 def left_in_float(program: Program, layout: str) -> str:
-    """Return a warning where operators are left in float, or multiply-accumulates on portable integers; else ""."""
+    """Return a warning if operators are left in float, or multiply-accumulates run on portable integer kernels.
+
+    Return "" otherwise.
+    """
     found = program.partition
     if not found.left_in_float and not any(one.macs for one in found.elsewhere):
         return ""

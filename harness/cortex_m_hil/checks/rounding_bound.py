@@ -32,7 +32,7 @@ def is_rounding(output: ComparedOutput) -> bool:
 
 
 def _bound(output: ComparedOutput) -> Spread:
-    """Return how much of this output's deviation from fake-quant rounding explains."""
+    """Return the deviation from fake-quant that rounding explains for this output."""
     if output.quantized is None or (undisturbed := output.in_quanta(output.quantized)) is None:
         return Spread()
     runs = map(output.in_quanta, output.disturbed)

@@ -56,10 +56,10 @@ class Probe:
     """A probe of one tool or ability.
 
     Attributes:
-        look: returns what it found, or raises.
+        look: returns the probe's finding, or raises an error.
         necessary: the default targets do not work without it.
         slow: says what takes long, while it does.
-        thorough: it imports ExecuTorch or runs a program.
+        thorough: whether the probe imports ExecuTorch or runs a program.
     """
 
     name: str
@@ -116,12 +116,12 @@ def _flatbuffers() -> str:
 
 
 def _child_processes() -> str:
-    """Check that child processes can be supervised, and return what that means.
+    """Check that child processes can be supervised, and return a text on what this ensures.
 
     A kernel or a container that lacks pidfd_open or a subreaper would let simulators outlive their test.
 
     Raises:
-        LaunchError: they cannot be.
+        LaunchError: child processes cannot be supervised.
     """
     with closing(Process(["true"])) as process:
         if process.wait(PROBE_TIMEOUT) != 0:

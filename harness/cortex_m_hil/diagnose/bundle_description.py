@@ -1,6 +1,6 @@
 """The pydantic models of bundle.json, which describes the files (members) of a bundle.
 
-Docs/failures.md lists the fields.
+The fields are listed in docs/failures.md.
 """
 
 from __future__ import annotations

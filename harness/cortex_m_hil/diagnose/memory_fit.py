@@ -26,7 +26,7 @@ from cortex_m_hil.targets.target import HardwareLauncher, Target
 def _simulator(target: Target) -> str:
     """Return an option that names a simulator of a board's CPU, if possible one other than Arm's models.
 
-    "": no simulator.
+    Return "" if there is no simulator.
     """
     same = [one for one in target.alternatives if (one.cpu, one.isa, one.fpu) == (target.cpu, target.isa, target.fpu)]
     found = sorted(

@@ -101,7 +101,7 @@ def zones_behind_banks(file: PteFile, memory: Memory, number: int) -> tuple[Zone
     found: list[Zone] = []
     for bank, (placed, room) in enumerate(zip(memory.banks, memory.bank_rooms(file.size), strict=True)):
         begin, before = _end_of_bank(file, memory, bank)
-        end = min(begin + RED_ZONE, room - (ALIGNMENT if memory.shared and bank == 0 else 0))  # it may begin later
+        end = min(begin + RED_ZONE, room - (ALIGNMENT if memory.shared and bank == 0 else 0))  # by alignment
         if begin < end:
             found.append(Zone(number + len(found), begin, end, before, (), bank, placed.region))
     return tuple(found)

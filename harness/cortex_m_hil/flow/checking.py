@@ -227,7 +227,7 @@ class ProgramLint:
 def refused_by_lint(dut: Dut, program: Program) -> str:
     """Return a line with the gravest finding of lint, for either runtime, for a program that is run without lint.
 
-    Else "".
+    Return "" otherwise.
     """
     return would_refuse(findings_everywhere(program, dut.target, None, dut.resolved.runtime))
 

@@ -25,7 +25,7 @@ def export(
 
     Args:
         module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
-            `torch.export.ExportedProgram`, which is exported anew, with its dynamic shapes.
+            `torch.export.ExportedProgram`, which is exported again, with its dynamic shapes.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
             become the program's. None: the example inputs of the exported program.
         layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous.

@@ -40,7 +40,7 @@ _BLOCK = 256
 def landlock_abi() -> int:
     """Return the ABI of Landlock to use: the kernel's, but at most the newest that this project knows.
 
-    0: no Landlock.
+    Return 0 without Landlock.
     """
     return min(confine.landlock_abi(), confine.LATEST_ABI)
 
@@ -146,7 +146,7 @@ class SyscallObserver:
     def _forbidden(self, thread: int, number: int, arguments: Sequence[int]) -> str:
         """Return a text for a firmware's call about a file outside the folder, such as `unlink /etc/passwd`.
 
-        "" for other calls.
+        Return "" for other calls.
         """
         if _group(thread) == thread:
             return ""

@@ -146,7 +146,7 @@ def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what
 
     Args:
         child: the process.
-        deadline: by time.monotonic().
+        deadline: the deadline on the clock time.monotonic().
         limit: the most bytes of both streams together.
         what: the tool's name in messages.
 

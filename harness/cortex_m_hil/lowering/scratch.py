@@ -146,7 +146,7 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
 def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
     """Return the scratch sizes that a program has, else those of `required_scratch`.
 
-    An empty tuple without the wheel.
+    Return an empty tuple without the wheel.
     """
     if program.scratch is not None:
         return program.scratch(isa)

@@ -60,7 +60,7 @@ class Snapshot:
         return [(path.attributes(), vars(value))]
 
     def changed(self) -> list[str]:
-        """Return what has changed, as Python expressions relative to the module: `cell.hidden`, `states[1]`."""
+        """Return the changes, as Python expressions relative to the module: `cell.hidden`, `states[1]`."""
         names = [name for path, value, kept in self._containers for name in _changed(path, value, kept)]
         names += [str(path) for path, tensor, _, content in self._tensors if not is_equal(tensor.detach(), content)]
         return list(dict.fromkeys(names))

@@ -148,7 +148,7 @@ class ModulePart:
     def key(self) -> object:
         """Return an object that is equal for parts with equal steps and values.
 
-        For values without a digest it is unique.
+        For values without a digest the object is unique.
         """
         try:
             return digest(self.source(), dict(self.inputs), dict(self.constants))

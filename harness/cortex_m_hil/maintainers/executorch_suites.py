@@ -361,7 +361,7 @@ class _Stages:
 
 
 class _Stage:
-    """A substitute for a stage in upstream's tester, which runs the stage, if need be, when anything of it is accessed.
+    """A substitute for a stage in ExecuTorch's tester, which runs the stage only when its result is accessed.
 
     ``key`` covers what the stage starts from, its inputs, class and configuration; where one has no content it is None,
     and ``no_key`` says what.
@@ -383,7 +383,7 @@ class _Stage:
             self.key, self.no_key = unchecked_key_or_reason(stages.takeover.test, *what)
 
     def _settings(self) -> dict[str, Any]:
-        """Return the stage's settings that differ from upstream's default.
+        """Return the stage's settings that differ from ExecuTorch's defaults.
 
         Defaults are left out because some sets in them have another order in each process. So are all settings of
         SERIALIZE: they are about giving the program to an FVP, which is not done.

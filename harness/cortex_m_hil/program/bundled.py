@@ -44,7 +44,7 @@ def read_program(data: bytes, source: str = "", method: str = "") -> Program:
 
     Raises:
         ProgramRejected: the bytes are no program that is supported, or a test case does not fit its method.
-        ConfigError: there is no such method, or `method` has to say which.
+        ConfigError: there is no such method, or there are several and `method` is "".
     """
     if not _is_bundled(data):
         return Program.from_bytes(data, source, method)

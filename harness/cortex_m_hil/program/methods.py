@@ -20,7 +20,7 @@ _SHOWN: Final = 8
 
 
 def constant_value(file: PteFile, *, is_list: bool) -> Constant | None:
-    """Return what a method returns, if it is a constant method; None where it computes.
+    """Return the value of a constant method; None for a method that computes.
 
     A constant method has neither inputs nor instructions, and the file holds all that it returns. `forward` is never
     treated as a constant method.
@@ -57,7 +57,7 @@ def choose_method(methods: Sequence[PteFile], source: str, name: str) -> PteFile
         name: the method's name, or "".
 
     Raises:
-        ConfigError: there is no such method, or `name` has to say which.
+        ConfigError: there is no such method, or there are several and `name` is "".
     """
     known = {file.method: file for file in methods}
     wanted = name or (methods[0].method if len(methods) == 1 else DEFAULT_METHOD)

@@ -73,7 +73,7 @@ def _is_float(spec: TensorSpec) -> bool:
 
 
 def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
-    """Yield the specs of what an instruction reads, constants too, its scratch, and what it writes, each value once."""
+    """Yield the specs of the tensors that an instruction reads (constants too), writes or has as scratch, each once."""
     for value in sorted({*file.dataflow.arguments[instruction.index], *file.dataflow.written[instruction.index]}):
         spec = file.values[value].spec
         if spec is not None and spec.kind is ValueKind.TENSOR:
@@ -85,7 +85,7 @@ def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
 
 @dataclass(frozen=True)
 class PartitionStep:
-    """An instruction, what runs it, and what it costs.
+    """An instruction, the kind of kernel that runs it, and its cost.
 
     Attributes:
         instruction: the number of the instruction.

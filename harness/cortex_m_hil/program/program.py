@@ -172,7 +172,7 @@ class Program:
 
         Raises:
             ProgramRejected: the bytes are no program that is supported.
-            ConfigError: there is no such method, or `method` has to say which.
+            ConfigError: there is no such method, or there are several and `method` is "".
         """
         return cls.from_file(parse_pte(data, printable(source), method))
 
@@ -254,7 +254,7 @@ class ScratchNeed:
     def on(self, isa: Isa, known_for: Isa) -> ScratchNeed:
         """Return the scratch need of the same instruction on ISA class ``isa``.
 
-        This object is for class ``known_for``.
+        This object has the need on class ``known_for``.
         """
         if isa is known_for:
             return self

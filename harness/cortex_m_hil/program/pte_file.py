@@ -89,14 +89,14 @@ class PteFile:
 
     @property
     def state_is_loaded(self) -> bool:
-        """Tell whether a load sets every state: the file has an initial value for it."""
+        """Tell whether loading the program sets every state, because the file has an initial value for each."""
         return all(self.values[value].initial is not None for value in self.states)
 
     def input_specs(self) -> tuple[TensorSpec, ...]:
         """Return the specs of the inputs.
 
         Raises:
-            ProgramRejected: one is neither a tensor nor a number, or is a constant.
+            ProgramRejected: an input is neither a tensor nor a number, or is a constant.
         """
         for index in self.inputs:
             if self.values[index].constant is not None:
@@ -107,7 +107,7 @@ class PteFile:
         """Return the specs of the outputs.
 
         Raises:
-            ProgramRejected: one is neither a tensor nor a number.
+            ProgramRejected: an output is neither a tensor nor a number.
         """
         return tuple(self._spec(index, "output") for index in self.outputs)
 
@@ -115,7 +115,7 @@ class PteFile:
         """Return the value that is the output of that number.
 
         Raises:
-            ProgramRejected: it is neither a tensor nor a number.
+            ProgramRejected: the value is neither a tensor nor a number.
         """
         self._spec(self.outputs[number], "output")
         return self.values[self.outputs[number]]

@@ -32,7 +32,7 @@ from cortex_m_hil.program.schema import (
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.program.values import Instruction, Planned, Value
 
-_LEAF: Final = '[1, {"type": null,'  # what `encoded_out_str` begins with where a method returned no container
+_LEAF: Final = '[1, {"type": null,'  # the beginning of `encoded_out_str` if a method returned no container
 
 
 class Layout(NamedTuple):
@@ -60,7 +60,7 @@ def parse_pte(data: bytes, source: str = "", method: str = "") -> PteFile:
 
     Raises:
         ProgramRejected: the bytes are no program that is supported. All methods are checked, not only the selected one.
-        ConfigError: there is no such method, or `method` has to say which.
+        ConfigError: there is no such method, or there are several and `method` is "".
     """
     return choose_method(read_methods(data, source), source, method)
 
@@ -196,7 +196,7 @@ def _constant_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ..
 def _state_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
     """Return (begin, end) in the file of mutable tensors' initial values by data_buffer_idx.
 
-    Each ends there or earlier.
+    Each value ends at `end` or earlier.
     """
     held = list(program.children("mutable_data_segments", "SubsegmentOffsets"))
     if len(held) > 1:

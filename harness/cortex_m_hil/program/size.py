@@ -27,7 +27,7 @@ from cortex_m_hil.program.values import Value
 
 
 class PteSection(str, Enum):
-    """The kinds of bytes in a `.pte`, by what they are for."""
+    """The kinds of bytes in a `.pte`, by their purpose."""
 
     HEADER = "header"  # root offset, file identifier, extended header
     TABLES = "tables"  # the program and its plan: inputs, outputs, sizes of buffers, offsets of constants

@@ -310,7 +310,7 @@ class Teller:
         return Key(suite, runtime or of_run, _shareable_id(test), target)
 
     def _rerun(self, node_id: str) -> str:
-        """Return a test's name as pytest takes it where it was called, without parameters that are local paths."""
+        """Return a test's name for a call of pytest in the same folder, without parameters that are local paths."""
         name = node_id.split("@", maxsplit=1)[0]
         name = name if _shareable_id(name) == name else name.partition("[")[0]
         return from_here(self._config, name)

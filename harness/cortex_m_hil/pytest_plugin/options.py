@@ -171,7 +171,7 @@ def targets(config: pytest.Config) -> list[Resolved]:
 
 
 def _as_in_controller(config: pytest.Config, found: list[Resolved]) -> list[Resolved]:
-    """Return what xdist's controller resolved, also in a worker: an ExecuTorch may be installed in between."""
+    """Return the targets as xdist's controller resolved them, in workers too: an ExecuTorch may be installed since."""
     chosen = [(one.name, one.runtime, one.runtime_reason, one.has_misfit) for one in found]
     if not hasattr(config, "workerinput"):
         setattr(config.option, _CHOSEN, chosen)

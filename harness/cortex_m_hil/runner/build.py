@@ -312,7 +312,7 @@ class BuildTree:
     """
 
     def __init__(self, target: Target, folder: Path, runtime: str = "builtin", *, lenient: bool = False) -> None:
-        """Configure a copy of the sources without compiling anything. Raises what `build_runner` does.
+        """Configure a copy of the sources without compiling anything. Raises the errors of `build_runner`.
 
         Args:
             target: the target that the runner is for.

@@ -99,7 +99,7 @@ def fetch_checkout(ref: str, repository: str = REPOSITORY, report: Callable[[str
 
 @dataclass(frozen=True)
 class _Fetch:
-    """The stages of a fetch into `source`; `log` takes what git prints."""
+    """The stages of a fetch into `source`; git's output is appended to `log`."""
 
     ref: str
     repository: str

@@ -55,7 +55,7 @@ def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
         counts: whether to find the prefix whose kernels count coverage.
 
     Raises:
-        ConfigError: there is no prefix, or the prefix does not fit the target.
+        ConfigError: no prefix is found, or the prefix does not fit the target.
         BuildError: the user's build command fails.
     """
     if target.cpu == "host":

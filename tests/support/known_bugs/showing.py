@@ -94,7 +94,10 @@ class Setup:
 
 
 def judge(name: str, setup: Setup, folder: Path) -> Caught | None:
-    """Return what catches the bug on the target of that name, None for nothing. ``folder`` is for changed firmware."""
+    """Return the check that catches the bug on the target `name`, None if none does.
+
+    ``folder`` is for changed firmware.
+    """
     with _compiler(setup):
         if not setup.runs:
             target = TARGETS[name]

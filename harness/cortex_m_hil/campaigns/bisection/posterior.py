@@ -1,13 +1,13 @@
 """Bayesian search for the commit that changed how often a test fails: the posterior, and the most informative next run.
 
 A line of commits has positions 0 … n: 0 is the old end, n the new one. With the culprit at `c` a run at a position
-below `c` fails with one unknown rate, at `c` and above with another. Culprits 1 … n are in the range; 0 and n + 1 mean
-that the ends do not differ: every commit is a new one, or every commit an old one.
+below `c` fails with one unknown rate, at `c` and above with another. A culprit of 1 … n is one of the commits; 0 and n
++ 1 mean that the ends do not differ: all commits have the new outcome, or all have the old one.
 
 The formula is that of git_bayesect (Shantanu Jain, https://hauntsaninja.github.io/git_bayesect.html, MIT): Beta priors
-of both rates integrated out, and the expected entropy of the posterior minimised one run ahead. Its package is not
-used: it needs scipy for a logarithm of Γ that is a sum here, gives commits that cannot be tested the probability 0, and
-knows neither a rate that is exactly 0 or 1 nor a range without a culprit.
+of both rates integrated out, and the expected entropy of the posterior minimised one run ahead. The package
+git_bayesect is not used: it needs scipy, gives commits that cannot be tested the probability 0, and supports neither a
+rate that is exactly 0 or 1 nor ends that do not differ.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Raw:
     """The meaning of numbers in files: an input is ``(number - zero_point) * scale``.
 
     Attributes:
-        dtype: of raw files; "" for files that name their dtype.
+        dtype: the dtype of raw files; "" for files that name their dtype.
         scale: the step between two numbers.
         zero_point: the number that stands for 0.
         quantizer: converts floats for an integer input, or refuses them where that was not asked for.

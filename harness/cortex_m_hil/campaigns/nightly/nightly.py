@@ -76,7 +76,7 @@ class NightlyPlan(store.Plan):
         tools: versions of compilers, C libraries and packages.
         left_out: requested targets that cannot run here, and why.
         models: patterns of the tests that are rows of the report's table of models.
-        automatic: by runtime the targets that `auto` runs on it.
+        automatic: by runtime the targets for which `auto` chooses this runtime.
         runtime_reasons: targets that `auto` runs on `builtin`, and why.
     """
 

@@ -53,7 +53,7 @@ def campaign(
     """Judge mutants of several programs in turn, and return the tally.
 
     Args:
-        fuzzers: one for each program.
+        fuzzers: a fuzzer for each program.
         total: how many mutants are judged.
         seed: the seed of the mutants.
         tell: called after each mutant.

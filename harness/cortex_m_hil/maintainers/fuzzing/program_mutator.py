@@ -25,7 +25,10 @@ FIELD_SHARE: Final = 0.75  # share of mutants that edit fields; of the rest 2/3 
 
 
 class FieldEdit(str, Enum):
-    """The kind of a mutation, by what it edits. All but the last three edit fields of the file format."""
+    """The kind of a mutation, by the edited part of the file.
+
+    All kinds except the last three edit fields of the format.
+    """
 
     HEADER = "extended-header"
     OFFSET = "offset"

@@ -349,7 +349,7 @@ class Simulation:
 def _possible_start(text: bytes) -> int:
     """Return the position in `text` where a lockup's message may begin that is not complete yet.
 
-    The length if nowhere.
+    Return the length of `text` if there is no such position.
     """
     for at in range(max(0, len(text) - max(map(len, LOCKUP))), len(text)):
         if any(mark.startswith(text[at:]) for mark in LOCKUP):

@@ -57,7 +57,7 @@ class MutationPlan(store.Plan):
 
     @property
     def asked(self) -> str:
-        """Return the tests as they are named on a command line."""
+        """Return the tests in the form of command-line arguments."""
         return " ".join([*self.tests, *(["--upstream"] if self.upstream else [])])
 
     def asks_like(self, other: MutationPlan) -> bool:

@@ -101,7 +101,7 @@ class Generator:
     discoveries: list[tuple[Choice, ...]] = field(default_factory=list)
 
     def learn(self, recipes: Sequence[Recipe], reached: Sequence[frozenset[str]]) -> None:
-        """Record what the programs of a round reached, and the choices of those that reached something new."""
+        """Record the lines that a round's programs reached, and the choices of programs that reached new lines."""
         for recipe, found in zip(recipes, reached, strict=True):
             if found - self.reached:
                 self.discoveries.append(recipe.choices)
@@ -645,7 +645,7 @@ class Drawing:
     def _channel_norm(self) -> None:
         """Add a batch norm, or on an input possibly an instance or group norm.
 
-        The latter two compute mean and variance of what they are given, inexactly where the numbers are nearly equal
+        Instance and group norm compute mean and variance of their input, inexactly where the numbers are nearly equal
         (known bug 29 in docs/known_bugs.md).
         """
         channels = self.value.shape[1]
@@ -688,7 +688,7 @@ class Drawing:
     def _norm(self) -> None:
         """Add a layer norm, unless it would be over too few elements.
 
-        Where these are all nearly equal, ExecuTorch's variance has no correct digits left (known bug 29 of
+        If few elements are all nearly equal, ExecuTorch's variance has no correct digits left (known bug 29 of
         docs/known_bugs.md).
         """
         if self.value.shape[-1] < FEWEST_NORMALISED:

@@ -106,7 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @functools.cache
 def _excluded() -> tuple[str, ...]:
-    """Return the operators that upstream's test runner lacks (its backends/cortex_m/test/build_test_runner.sh)."""
+    """Return the operators that ExecuTorch's own test runner lacks (backends/cortex_m/test/build_test_runner.sh)."""
     return portable_operators()
 
 

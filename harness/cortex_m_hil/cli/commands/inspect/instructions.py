@@ -85,7 +85,7 @@ def instructions(
 def _references(
     on: TargetOptions, resolved: Resolved, programs: Sequence[Program]
 ) -> tuple[list[kernels.Count | None], str, str]:
-    """Count what each program takes on an installed ExecuTorch.
+    """Count the instructions of each program on an installed ExecuTorch.
 
     Returns:
         The counts, ExecuTorch's version, and "". Where none is installed: None for each program, "", and why.
