@@ -15,7 +15,8 @@ import torch
 import known_bugs_table
 from cortex_m_hil import flow
 from cortex_m_hil.checks.lint import raise_findings
-from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
+from cortex_m_hil.checks.lint_rules.finding import LintFinding
+from cortex_m_hil.checks.lint_rules.hints import next_step
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.program.program import Program
 from known_bugs.bugs import BUGS, THREADS, How, KnownBug, Shown
