@@ -81,12 +81,12 @@ PLANNED = ("target_library/statistics.c", "if_loaded(hil_runtime_planned(i).size
 STACK = ("target_library/statistics.c", "usage(hil_stack_used()")
 LIES = {
     "method, too much": (*METHOD, " + 16", "method used is"),
-    "method, too little": (*METHOD, " - 16", "at the peaks .*the method pool is too small"),
+    "method, too little": (*METHOD, " - 16", "with pools of the reported peak sizes .*the method pool is too small"),
     "planned, too much": (*PLANNED, " + 16", "planned used is"),
-    "planned, too little": (*PLANNED, " - 16", "at the peaks .*the planned pool is too small"),
+    "planned, too little": (*PLANNED, " - 16", "with pools of the reported peak sizes .*the planned pool is too small"),
     "stack, too much": (
         *STACK,
-        " + (hil_stack_used() + 8 <= hil_target_used->stack.size ? 8 : 0)",
+        " + (hil_stack_used() + 8 <= hil_used_target()->stack.size ? 8 : 0)",
         "stack in .* one step below .*: it runs",
     ),
 }
@@ -121,7 +121,7 @@ def test_a_stack_whose_mark_is_too_low_is_searched() -> None:
 def test_outputs_that_depend_on_the_sizes_are_a_mismatch() -> None:
     """An output that holds the size of the method pool."""
     path, text = "target_library/requests.c", "  hil_put_bytes(reply, region.bytes.data, region.bytes.size);"
-    lie = changed(path, text, f"  region.bytes.data[0] ^= (uint8_t)(hil_target_used->method.size >> 4);\n{text}")
+    lie = changed(path, text, f"  region.bytes.data[0] ^= (uint8_t)(hil_used_target()->method.size >> 4);\n{text}")
     with Fitting(resolve("native", TARGETS), changed=lie) as fitting, pytest.raises(Mismatch, match="how much memory"):
         fitting.fit(known(Isa.SCALAR))
 
