@@ -69,7 +69,7 @@ class Bug:
 def plant(patch: Path, folder: Path) -> Path:
     """Return a copy of the firmware with a patch. Raise an error where it does not apply any more."""
     shutil.copytree(package_data("firmware"), folder / "firmware")
-    apply = ["patch", "--batch", "--silent", "-p1", "-i", str(patch)]
+    apply = ["patch", "--batch", "--silent", "--fuzz=0", "-p1", "-i", str(patch)]
     subprocess.run(apply, cwd=folder, check=True, timeout=DEADLINE)
     return folder / "firmware"
 

@@ -18,6 +18,9 @@ from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.runner.memory_files import memory_files
 from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.load import load_board, load_targets
+from known_bugs.showing import PATCHES
+from paths import REPOSITORY
+from planting import FOLDER as PLANTED
 
 FIRMWARE = package_data("firmware")
 BOARD = "${sourceDir}/boards/"
@@ -89,3 +92,13 @@ def test_a_flatc_without_headers_of_its_version_is_passed_over(tmp_path: Path, m
     monkeypatch.setenv("PATH", str(other.parent))
     with pytest.raises(AssertionError, match=r"on PATH \(seen:\s+\S+/flatc\s+\(flatc version 1"):
         configure(tmp_path / "other", "m0-qemu")
+
+
+def test_every_planted_bug_applies_to_the_firmware_as_it_is() -> None:
+    """Patches that only the nightly builds; without `--fuzz=0`, `patch` would accept context that has changed."""
+    patches = [*PLANTED.rglob("*.patch"), *PATCHES.glob("*.patch")]
+    assert len(patches) >= 22
+    for path in patches:
+        command = ["patch", "--dry-run", "--batch", "--fuzz=0", "-p1", "-i", str(path)]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, f"{path}: {done.stdout}"
