@@ -41,7 +41,9 @@ def compare_runtimes_command(
     on: MultiplierOptions,
     given: ProgramOptions,
 ) -> None:
-    """Show where hil's own runtime and ExecuTorch differ. Both step the programs, each operator on equal inputs.
+    """Show where hil's own runtime and ExecuTorch differ.
+
+    Both run each program operator by operator; each operator gets the same inputs on both.
 
     Inputs are those of --input (for one program), or those that pytest's --keep-programs left beside the program, or
     are generated, the same every time. Exit status 1 if any operator gave other bytes, or either runtime refused a

@@ -10,7 +10,7 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutcome
 
-SHOWN: Final = 3  # operators named for a place at most at most
+SHOWN: Final = 3  # operators named for a place at most
 
 
 # With --once a mutant may have runs on several targets; the run whose outcome comes first in this order is used.

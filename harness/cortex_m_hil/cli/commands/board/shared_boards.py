@@ -71,7 +71,7 @@ def board_hold(
     ),
 )
 def board_release(name: BoardPort, targets_file: Targets = None) -> None:
-    """Give a board that a person holds back to the tests."""
+    """Return a held board to the tests."""
     port = _port(name, targets_file)
     holder = leases.release_hold(port)
     write_answer(Answer(f"{name} was held by {holder.describe()}", {"board": port, "holder": holder}))
@@ -86,7 +86,7 @@ def board_release(name: BoardPort, targets_file: Targets = None) -> None:
     ),
 )
 def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
-    """Let tests use a board again that stopped answering (wedged). Its failures are forgotten."""
+    """Clear a wedged board (one that stopped answering), so that tests use it again."""
     port = _port(name, targets_file)
     leases.clear(port)
     write_answer(Answer(f"{name} is in use again", {"board": port}))
