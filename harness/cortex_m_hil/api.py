@@ -552,7 +552,7 @@ class OpenTarget:
         __tracebackhide__ = True
         self.require_judged()
         try:
-            self._set_budget(Budget.of(instructions, flash, ram, bank))
+            self._set_budget(Budget.parse(instructions, flash, ram, bank))
         except ValueError as error:
             hint = 'such as hil.budget(instructions=12_000, ram="4K")'
             raise ConfigError(f"hil.budget: {error}", hint=hint) from None

@@ -38,7 +38,7 @@ def failure(dut: Dut, task: BundleTask) -> Attempt:
             flow.run(dut, task.program, task.inputs, linted=task.linted, guards=guards)
         else:
             flow.verify(dut, task.program, tolerance=task.tolerance, linted=task.linted, observe=seen.append)
-    return Attempt.of(dut, task, raised.value, seen[0] if seen else None)
+    return Attempt.from_task(dut, task, raised.value, seen[0] if seen else None)
 
 
 def mismatch(dut: Dut) -> Bundle:

@@ -67,7 +67,7 @@ class Answer:
     status: int = OK
 
     @classmethod
-    def of(
+    def from_blocks(
         cls, blocks: Iterable[str], fields: Mapping[str, Any], *, bad: object = False, unknown: object = False
     ) -> Answer:
         """Return an answer of blocks of text; its status is NO if `bad`, else CANNOT_TELL if `unknown`."""

@@ -105,7 +105,7 @@ def programs_of(model: str, given: ModelOptions) -> Callable[[Target], tuple[Pro
 
 
 def _read_inputs(program: Program, paths: Sequence[Path], source: str, quantizer: InputQuantizer) -> ProgramInputs:
-    taken = [Taken.of(program.file, number) for number in range(len(program.file.inputs))]
+    taken = [Taken.of_input(program.file, number) for number in range(len(program.file.inputs))]
     found = _read_all(f"{program.name} takes", "input", "--input", taken, paths, quantizer)
     if quantizer.share is None:
         return ProgramInputs(found, source)

@@ -117,7 +117,7 @@ class Attempt:
     intermediates: tuple[Intermediate, ...] = ()
 
     @classmethod
-    def of(cls, dut: Dut, task: BundleTask, error: VerdictError | None, checked: flow.Checked | None) -> Attempt:
+    def from_task(cls, dut: Dut, task: BundleTask, error: VerdictError | None, checked: flow.Checked | None) -> Attempt:
         ran, seconds = dut.last_ran(), dut.seconds
         if checked is None:
             return cls(task, error, dut, ran, seconds, error.log if error is not None else "")

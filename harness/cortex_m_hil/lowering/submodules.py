@@ -109,7 +109,7 @@ class ModulePart:
     digits: int = 17
 
     @classmethod
-    def of(cls, exported: Any, inputs: tuple[Any, ...]) -> ModulePart:
+    def from_exported(cls, exported: Any, inputs: tuple[Any, ...]) -> ModulePart:
         """Return an exported program as a part; raise ConfigError if it has control flow."""
         module = exported.module(check_guards=False)
         leaves = iter(pytree.tree_leaves(inputs))

@@ -155,12 +155,12 @@ class Hil(OpenTarget):
             self._node.stash[LOCALIZED] = self._localized(checked.program)
 
     def _failed(self, task: BundleTask, error: VerdictError, checked: Checked | None) -> None:
-        failure = Attempt.of(self.dut, task, error, checked)
+        failure = Attempt.from_task(self.dut, task, error, checked)
         self._node.stash[FAILURE] = replace(failure, intermediates=self._intermediates if checked else ())
         self._tell_of_task(failure)
 
     def _passed(self, task: BundleTask, checked: Checked | None) -> None:
-        self._tell_of_task(Attempt.of(self.dut, task, None, checked))
+        self._tell_of_task(Attempt.from_task(self.dut, task, None, checked))
 
     def _tell_of_task(self, ended: Attempt) -> None:
         result, self._result = self._result, None

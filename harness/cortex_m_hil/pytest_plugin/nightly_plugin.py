@@ -279,7 +279,7 @@ class Teller:
         return Result(key, "", "", Verdict.INFRA, WORKER_CRASHED, said, node_id=rerun)
 
     def _result(self, node_id: str, phases: list[pytest.TestReport]) -> Result:
-        outcome = self._outcomes.of(node_id)
+        outcome = self._outcomes.outcome(node_id)
         properties = list(prop.recorded(phases[-1].user_properties))
         known: dict[str, Any] = dict(properties)
         verdict, error, said = (

@@ -60,7 +60,7 @@ def build_runner(
     check_runtime(runtime)
     if target.firmware is not None:
         return own_firmware(target, options or {})
-    recipe = _Recipe.of(target, runtime, firmware or package_data("firmware"), options or {})
+    recipe = _Recipe.for_target(target, runtime, firmware or package_data("firmware"), options or {})
     folder = cache_directory() / "runners" / recipe.build_id
     elf = recipe.elf(folder)
     if _is_whole(folder):
@@ -145,7 +145,7 @@ class _Recipe:
     build_id: str
 
     @classmethod
-    def of(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
+    def for_target(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
         """Return the recipe of a runner.
 
         The build id depends on the contents of an installed ExecuTorch, not on its path.
@@ -323,7 +323,7 @@ class BuildTree:
         """
         self._folder = folder
         options = {"HIL_WERROR": "OFF"} if lenient else {}
-        self._recipe = _Recipe.of(target, runtime, package_data("firmware"), options)
+        self._recipe = _Recipe.for_target(target, runtime, package_data("firmware"), options)
         self._recipe.copy(folder)
         self._changed: frozenset[str] = frozenset()
         self._configure()

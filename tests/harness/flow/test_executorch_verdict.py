@@ -148,7 +148,7 @@ def test_a_bundle_replays_with_what_was_accepted(native: hil.OpenTarget, tmp_pat
 
     class Kept(hil.OpenTarget):
         def _failed(self, task: Any, error: errors.VerdictError, checked: Any) -> None:
-            failed.append(Attempt.of(self.dut, task, error, checked))
+            failed.append(Attempt.from_task(self.dut, task, error, checked))
 
     target = Kept(native.dut)
     program = target.lower(Apply(mirrored), (torch.randn(IMAGE),), quantize=False)

@@ -94,7 +94,7 @@ class EvaluatedModel:
             if layout:
                 raise ConfigError(f"--layout {layout}: {name} is lowered", hint="a .pte has the layout it has")
             self._file = read_program(files.read(Path(name), files.PROGRAM_LIMIT), name, method)
-            inputs = [Taken.of(self._file.file, number) for number in range(len(self._file.file.inputs))]
+            inputs = [Taken.of_input(self._file.file, number) for number in range(len(self._file.file.inputs))]
         else:
             if method:
                 raise ConfigError(f"--method {method}: {name} is lowered to one method", hint="a .pte may have several")

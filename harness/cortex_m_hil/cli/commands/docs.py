@@ -78,7 +78,7 @@ def _show_section(page: str, name: str, file: Path) -> Answer:
 
 
 def _search(asked: str, files: Mapping[str, Path]) -> Answer:
-    every, query = every_section(files), Query.of(asked)
+    every, query = every_section(files), Query.parse(asked)
     found = search(query, every)
     if not found:
         meant = " or ".join(repr(word) for word in near(asked, every))

@@ -175,7 +175,7 @@ def evaluate(
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
         first = next(iter(jobs.values())).program
         task = task_of(first, samples)
-        asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
+        asked = asked.with_defaults(task, first.file.output_specs()[0].numel, samples.benchmark)
         plan = EvaluationPlan(
             model, str(given.data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
         )
@@ -259,7 +259,7 @@ def _reports(
     *,
     has_references: bool,
 ) -> list[EvaluationReport]:
-    results = {name: Results.of(name, runs, data.labels) for name in jobs}
+    results = {name: Results.from_runs(name, runs, data.labels) for name in jobs}
     [first, *_] = results
     return [
         EvaluationReport(
@@ -277,7 +277,7 @@ def _answer(report: EvaluationReport, resolved: Resolved, asked_of: Mapping[str,
     lines += [f"  cannot tell  {report.unknown}"] if report.unknown else []
     lines += [report.results.ended] if report.results.ended and not report.results.infra else []
     fields = {**fields_of_target(resolved), **asked_of, **report.fields(), "lint": lint or None}
-    return Answer.of(["\n".join([*lines, ""])], fields, bad=report.failed, unknown=report.unknown)
+    return Answer.from_blocks(["\n".join([*lines, ""])], fields, bad=report.failed, unknown=report.unknown)
 
 
 def _headline(report: EvaluationReport, resolved: Resolved) -> str:

@@ -406,7 +406,7 @@ def _answer(
         "coverage": {name: dict(zip(("lines", "branches"), shares, strict=True)) for name, shares in _shares(new)},
     }
     failed, unknown = judged(new, found.changes)
-    return Answer.of(_blocks(found, campaign, before, store_file), fields, bad=failed, unknown=unknown)
+    return Answer.from_blocks(_blocks(found, campaign, before, store_file), fields, bad=failed, unknown=unknown)
 
 
 def _blocks(

@@ -153,7 +153,7 @@ def fuzz_command(asked: Options) -> None:
             lambda one, judged: bugs.extend(_bug(one, judged, asked.corpus)),
         )
         unsuited = [{"program": one.program.name, "why": one.unsuited} for one in fuzzers if one.unsuited]
-    counts = {outcome.value: tally.of(outcome) for outcome in judge.FuzzOutcome}
+    counts = {outcome.value: tally.number(outcome) for outcome in judge.FuzzOutcome}
     fields = {"seed": asked.seed, "mutants": tally.total, "outcomes": counts, "unsuited": unsuited, "bugs": bugs}
     end(Answer(_text(tally), {**fields_of_target(resolved), **fields}, NO if bugs else OK))
 
@@ -199,7 +199,7 @@ def _text(tally: campaign.Tally) -> str:
         )
         for kind in mutate.FieldEdit
     ]
-    total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in judge.FuzzOutcome))
+    total = ("all", str(tally.total), *(str(tally.number(outcome)) for outcome in judge.FuzzOutcome))
     counts = table(("kind", "mutants", *(outcome.value for outcome in judge.FuzzOutcome)), [*rows, total])
     aware = f"{tally.field_aware:.0%} of them field-aware"
     return f"{counts}\n\n{tally.total} mutants, {aware}; {counted(len(tally.bugs), 'bug')}"

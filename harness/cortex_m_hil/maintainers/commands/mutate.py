@@ -167,7 +167,7 @@ def _campaign(kept: Store, wanted: MutationPlan | None, *, seeded: bool) -> Camp
         return before
     if before is None or before.has_ended:
         return Campaign.begin(kept, KIND, wanted.as_fields())
-    plan = MutationPlan.of(before.plan)
+    plan = MutationPlan.from_fields(before.plan)
     if not plan.asks_like(wanted) or (seeded and plan.seed != wanted.seed):
         hint = "hil dev mutate goes on with it; --reset forgets it"
         raise ConfigError(f"{UNDER_WAY}: {plan.asked}", hint=hint)
@@ -186,7 +186,7 @@ def _forget(kept: Store, *, asked: bool) -> None:
 
 def _work(campaign: Campaign, jobs: int, budget: Deadline) -> tuple[MutationPlan, int]:
     """Work on a campaign until it is complete or the budget is spent; return the plan and how many runs are left."""
-    plan = MutationPlan.of(campaign.plan)
+    plan = MutationPlan.from_fields(campaign.plan)
     if campaign.has_ended:
         return plan, 0
     kernels = plan.kernels_now()
@@ -283,15 +283,15 @@ def _answer(plan: MutationPlan, report: MutationReport, left: int) -> Answer:
         "programs_left_out": plan.left_out,
         **report.fields(),
     }
-    unknown = left or not report.judged or report.of(MutantOutcome.INFRA)
-    return Answer.of(_blocks(plan, report, left), fields, bad=report.survivors and not left, unknown=unknown)
+    unknown = left or not report.judged or report.runs_with(MutantOutcome.INFRA)
+    return Answer.from_blocks(_blocks(plan, report, left), fields, bad=report.survivors and not left, unknown=unknown)
 
 
 def _blocks(plan: MutationPlan, report: MutationReport, left: int) -> Iterator[str]:
     yield from mutation_report.survivors(report.survivors)
     yield _rates("operator", report.rates_by_operator())
     yield _rates("change", [*report.rates_by_kind(), *report.rates_by_purpose(), *report.total()])
-    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(MutantOutcome.INFRA))
+    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.runs_with(MutantOutcome.INFRA))
     if (localized := report.localized()) is not None:
         right, killed = localized
         wrong = [
@@ -309,10 +309,11 @@ def _rates(what: str, rates: Sequence[KillRate]) -> str:
 
 def _headline(plan: MutationPlan, report: MutationReport, left: int) -> str:
     apart = {
-        outcome: len(report.of(outcome))
+        outcome: len(report.runs_with(outcome))
         for outcome in (MutantOutcome.UNCHANGED, MutantOutcome.NOT_BUILT, MutantOutcome.INFRA)
     }
     counts = "; ".join(f"{outcome.value}: {number}" for outcome, number in apart.items() if number)
-    head = f"killed {len(report.of(MutantOutcome.KILLED))} of {counted(len(report.judged), 'mutant')} that were judged"
+    killed = len(report.runs_with(MutantOutcome.KILLED))
+    head = f"killed {killed} of {counted(len(report.judged), 'mutant')} that were judged"
     head += f", {len(report.survivors)} survived" + (f" ({counts})" if counts else "") + f"; seed {plan.seed}"
     return f"{head}\n{left} are left: hil dev mutate goes on" if left else head
