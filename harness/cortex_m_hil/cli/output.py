@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from cortex_m_hil.program.program import Program
     from cortex_m_hil.program.pte_file import Constant
     from cortex_m_hil.program.tensor import HostTensor
-    from cortex_m_hil.runner.results import Identity, Ran, RunResult, Statistic, Usage
+    from cortex_m_hil.runner.results import Identity, Ran, RunResult, Usage
+    from cortex_m_hil.runner.statistics import Statistic
     from cortex_m_hil.targets.resolve import Resolved
 
 _Step = TypeVar("_Step")
@@ -174,7 +175,7 @@ class Progress:
 
 
 def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:
-    from cortex_m_hil.runner.results import STATISTICS
+    from cortex_m_hil.runner.statistics import STATISTICS
 
     yield f"ran       {ran_by(result, resolved)}" + (f"; {resolved.reasons}" if resolved.reasons else "")
     for number, output in enumerate(result.outputs):
@@ -192,7 +193,7 @@ def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
 
     `ticks` and `instructions` are None where the target does not count them.
     """
-    from cortex_m_hil.runner.results import STATISTICS
+    from cortex_m_hil.runner.statistics import STATISTICS
 
     return {
         "outputs": [{"dtype": output.spec.dtype, "shape": output.spec.shape} for output in result.outputs],

@@ -57,7 +57,7 @@ from cortex_m_hil.flow.coverage.counts import Share, total
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner import launchers
-from cortex_m_hil.runner.build import compiler
+from cortex_m_hil.runner.compiler import compiler
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.runtimes import AUTO, SEVERAL, select_runtimes

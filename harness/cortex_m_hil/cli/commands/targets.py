@@ -11,7 +11,7 @@ from cortex_m_hil.cli.options import Targets
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner import launchers
-from cortex_m_hil.runner.build import compiler
+from cortex_m_hil.runner.compiler import compiler
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.memory import size_text
 from cortex_m_hil.targets.resolve import resolve
