@@ -18,9 +18,9 @@ import bench_matrix as matrix
 from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.app import App, Commands
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions, Targets
-from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.program_files import NETWORKS_HELP
 from cortex_m_hil.cli.pytest_runs import named_tests
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering.named_modules import NETWORKS, check_name

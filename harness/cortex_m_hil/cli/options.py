@@ -218,7 +218,7 @@ class ModelOptions(ProgramOptions):
 
     def io_of(self, model: str) -> Literal["float", "int8"]:
         """Return the value of --io for a module; raise ConfigError where it is given for the file of a program."""
-        from cortex_m_hil.program.bundled import SUFFIXES
+        from cortex_m_hil.program.bpte_file import SUFFIXES
 
         if self.io is IoChoice.INT8 and model.endswith(SUFFIXES):
             what = f"--io {self.io.value}: {model} is lowered"

@@ -20,7 +20,7 @@ from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import arrays
 from cortex_m_hil.lowering.named_modules import NETWORKS
-from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.bpte_file import SUFFIXES
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array, HostTensor

@@ -15,7 +15,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.checks.executorch_verdict import require_occurring
-from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
+from cortex_m_hil.diagnose.failure_bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError

@@ -26,7 +26,7 @@ from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
-from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines

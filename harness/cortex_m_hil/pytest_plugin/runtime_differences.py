@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
+from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.flow import Dut
 from cortex_m_hil.pytest_plugin import options, records

@@ -22,10 +22,10 @@ from cortex_m_hil.campaigns.evaluation.data_sets import Raw
 from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
 from cortex_m_hil.checks.input_checks import InputQuantizer, Taken, converted, dtype_advice, input_misfits, lost
 from cortex_m_hil.cli import program_files as cli_files
-from cortex_m_hil.diagnose import bundle_file
+from cortex_m_hil.diagnose import failure_bundle_file
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected
-from cortex_m_hil.program.bundled import read_program
+from cortex_m_hil.program.bpte_file import read_program
 from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization, Quantization
 from cortex_m_hil.program.io_quantization import quantized
 from cortex_m_hil.program.program import Program
@@ -100,7 +100,7 @@ def _expected(target: hil.OpenTarget, program: Program, given: Array, folder: Pa
 
 def _in_a_bundle(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Array:
     try:
-        return bundle_file._host_tensor(npy(given), "inputs/0.npy", program.file.input_specs()[0]).array()
+        return failure_bundle_file._host_tensor(npy(given), "inputs/0.npy", program.file.input_specs()[0]).array()
     except ValueError as error:  # of which a bundle's reader makes its error
         raise ConfigError(str(error)) from error
 

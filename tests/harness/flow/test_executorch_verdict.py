@@ -18,8 +18,8 @@ from command_line import NO, OK, answer, call, expect
 from cortex_m_hil import errors
 from cortex_m_hil.checks.lint import lint_elsewhere
 from cortex_m_hil.checks.lint_rules.finding import Rule
-from cortex_m_hil.diagnose.bundle import Attempt
-from cortex_m_hil.diagnose.bundle_file import read_bundle, write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Attempt
+from cortex_m_hil.diagnose.failure_bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import replay
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
 from cortex_m_hil.maintainers.networks.network_judge import Checks, attempt

@@ -28,7 +28,7 @@ from cortex_m_hil.host import files
 from cortex_m_hil.lowering import LoweringOptions, export, lower
 from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.lowering.options import DEFAULT, Io
-from cortex_m_hil.program.bundled import SUFFIXES, read_program
+from cortex_m_hil.program.bpte_file import SUFFIXES, read_program
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import dequantized, input_quantization, output_quantization
 from cortex_m_hil.program.program import Program, References

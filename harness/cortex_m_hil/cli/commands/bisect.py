@@ -32,8 +32,9 @@ from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, ope
 from cortex_m_hil.cli.error_answers import UsageError, of_usage
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, within
-from cortex_m_hil.cli.output import status, table
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files

@@ -29,6 +29,7 @@ from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
+from cortex_m_hil.cli.no_lint_option import no_lint_named, refused_by_lint
 from cortex_m_hil.cli.options import (
     EvaluatedOptions,
     Known,
@@ -39,8 +40,9 @@ from cortex_m_hil.cli.options import (
     accepted_on_command_line,
     within,
 )
-from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, refused_by_lint, table
 from cortex_m_hil.cli.program_files import ModelArgument
+from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted, shown

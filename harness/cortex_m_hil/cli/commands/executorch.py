@@ -14,7 +14,7 @@ from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.cli.options import OptionalTarget
-from cortex_m_hil.cli.output import Progress, going_on
+from cortex_m_hil.cli.progress import Progress, going_on
 from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError
 from cortex_m_hil.runner import executorch_build, executorch_checkout
 from cortex_m_hil.runner.executorch_build import BuildRequest, InstalledPrefix

@@ -13,7 +13,7 @@ from cortex_m_hil.cli.answers import CALL, Answer, json_fields
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
-from cortex_m_hil.cli.output import TARGET_FIELDS
+from cortex_m_hil.cli.run_result_output import TARGET_FIELDS
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.launching import Ended, Launch
 from cortex_m_hil.flow.launching import launch as launch_program

@@ -17,8 +17,8 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
-from cortex_m_hil.diagnose.bundle import Bundle
-from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
+from cortex_m_hil.diagnose.failure_bundle import Bundle
+from cortex_m_hil.diagnose.failure_bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.replay import boot, open_target
 from cortex_m_hil.errors import ConfigError

@@ -47,9 +47,9 @@ from cortex_m_hil.cli.options import (
     Upstream,
     folder_to_write,
 )
-from cortex_m_hil.cli.output import Progress as Display
-from cortex_m_hil.cli.output import cut
+from cortex_m_hil.cli.progress import Progress as Display
 from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, pytest_command
+from cortex_m_hil.cli.tables import cut
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import align, counted
 from cortex_m_hil.flow.coverage.counting import check

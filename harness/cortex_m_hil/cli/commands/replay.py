@@ -13,9 +13,9 @@ from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import BundleOptions
-from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target
-from cortex_m_hil.diagnose.bundle import Bundle
-from cortex_m_hil.diagnose.bundle_file import read_bundle
+from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target
+from cortex_m_hil.diagnose.failure_bundle import Bundle
+from cortex_m_hil.diagnose.failure_bundle_file import read_bundle
 from cortex_m_hil.diagnose.replay import OpenedTarget, Replay, fields, open_target, replay, require_target
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.folders import TemporaryFolder

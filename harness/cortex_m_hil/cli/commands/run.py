@@ -17,6 +17,7 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each, answer_each_case
+from cortex_m_hil.cli.no_lint_option import no_lint_named, refused_by_lint
 from cortex_m_hil.cli.options import (
     Known,
     NoLint,
@@ -26,7 +27,8 @@ from cortex_m_hil.cli.options import (
     TargetOptions,
     accepted_on_command_line,
 )
-from cortex_m_hil.cli.output import (
+from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expected, write_output
+from cortex_m_hil.cli.run_result_output import (
     CONSTANTS_HELP,
     RAN_FIELDS,
     RESULT_FIELDS,
@@ -35,10 +37,7 @@ from cortex_m_hil.cli.output import (
     fields_of_result,
     fields_of_target,
     lines_of_result,
-    no_lint_named,
-    refused_by_lint,
 )
-from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expected, write_output
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut

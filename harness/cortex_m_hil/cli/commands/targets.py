@@ -8,7 +8,7 @@ from typing import Any
 from cortex_m_hil.cli.answers import CALL, Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Targets
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.compiler import compiler

@@ -14,7 +14,8 @@ from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import StoreFile, leading
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, Method, TargetOptions, Targets, folder_to_write, within
-from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, table
+from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
@@ -24,7 +25,7 @@ from cortex_m_hil.maintainers.fuzzing import fuzz_campaign as campaign
 from cortex_m_hil.maintainers.fuzzing import mutant_judge as judge
 from cortex_m_hil.maintainers.fuzzing import program_mutator as mutate
 from cortex_m_hil.maintainers.networks import fuzz_models
-from cortex_m_hil.program.bundled import read_program
+from cortex_m_hil.program.bpte_file import read_program
 
 MUTANTS: Final = 10000
 NETWORKS: Final = 100

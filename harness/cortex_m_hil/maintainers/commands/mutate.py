@@ -17,8 +17,9 @@ from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
 from cortex_m_hil.cli.options import DAY, OptionalTarget, TargetOptions, Targets, Tests, Upstream
-from cortex_m_hil.cli.output import status, table
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses

@@ -15,7 +15,7 @@ from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign
 from cortex_m_hil.cli.options import TargetOptions
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.deadline import Deadline

@@ -11,7 +11,7 @@ from cortex_m_hil.boards import leases
 from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.commands.board.group import board
 from cortex_m_hil.cli.options import DAY, Targets, within
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import time_limits
 

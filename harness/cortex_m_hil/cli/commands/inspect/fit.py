@@ -10,12 +10,13 @@ import typer
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TargetOptions
-from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
+from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.bank_orders import BankOrder, bank_orders
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.bpte_file import SUFFIXES
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import Resolved

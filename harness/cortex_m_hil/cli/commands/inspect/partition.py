@@ -11,8 +11,9 @@ import typer
 from cortex_m_hil.cli.answers import Answer, end, json_fields, log_of_errors
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ProgramOptions, Pte, TimedOptions
-from cortex_m_hil.cli.output import fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import find_inputs
+from cortex_m_hil.cli.run_result_output import fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.instruction_counts import executed, figures
 from cortex_m_hil.errors import ConfigError, PortNotFound
 from cortex_m_hil.errors.text import percent

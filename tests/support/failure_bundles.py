@@ -9,7 +9,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Attempt, Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.flow.dut import Dut

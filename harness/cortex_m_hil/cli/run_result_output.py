@@ -1,34 +1,20 @@
-"""Output that several commands share. Modules that only runs need are imported where they are used."""
+"""Text and JSON fields of a run's result and its target. What only runs need is imported where it is used."""
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
-from rich.status import Status
-from rich.table import Table
-from rich.text import Text
-
-from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.errors.text import counted, printable
-from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
-    from cortex_m_hil.flow.dut import Dut
-    from cortex_m_hil.program.program import Program
     from cortex_m_hil.program.pte_file import Constant
     from cortex_m_hil.program.tensor import HostTensor
     from cortex_m_hil.runner.results import Identity, Ran, RunResult, Usage
     from cortex_m_hil.runner.statistics import Statistic
     from cortex_m_hil.targets.resolve import Resolved
 
-_Step = TypeVar("_Step")
-_Result = TypeVar("_Result")
 SHOWN_VALUES = 8
 _CONSTANTS: Final = 10  # constants on a line at most
 # Descriptions of the fields in `fields_of_target` and `fields_of_result`, for `json_fields`.
@@ -80,98 +66,6 @@ def constants_in_short(constants: Mapping[str, Constant]) -> str:
     shown = [f"{name} {_plain(value)}" for name, value in islice(constants.items(), _CONSTANTS)]
     more = len(constants) - len(shown)
     return printable(", ".join(shown)) + (f" and {counted(more, 'more constant')} (hil inspect size)" if more else "")
-
-
-def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
-    """Return why lint would refuse a program that was run with --no-lint; else ""."""
-    from cortex_m_hil import flow
-    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
-
-    return "" if linted else flow.refused_by_lint(dut, program).replace(UNLINTED, "--no-lint")
-
-
-@contextlib.contextmanager
-def no_lint_named() -> Iterator[None]:
-    """Replace the argument `lint=False` by the command's option in verdicts that the block raises."""
-    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
-
-    try:
-        yield
-    except VerdictError as error:
-        error.hint = error.hint.replace(UNLINTED, "--no-lint")
-        error.details = tuple((label, text.replace(UNLINTED, "--no-lint")) for label, text in error.details)
-        raise
-
-
-@contextlib.contextmanager
-def going_on(said: str) -> Iterator[None]:
-    """Print `said`, which tells how to resume, if the block is interrupted."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(said) from None
-
-
-def cut(line: str) -> str:
-    """Return a line cut to the width of a terminal; for a pipe it is not cut, so that it can be searched."""
-    width = shutil.get_terminal_size().columns
-    return line if len(line) <= width or not sys.stdout.isatty() else f"{line[: width - 1]}…"
-
-
-def status(text: str = "") -> Status:
-    """Return a context in which a terminal shows a status line about the current work on standard error."""
-    return Console(stderr=True, markup=False).status(text)
-
-
-def with_status(
-    steps: Sequence[_Step], name: Callable[[_Step], str], work: Callable[[_Step], _Result]
-) -> Iterator[_Result]:
-    """Yield the result of `work` for each step. During the work on a step, a terminal shows the step's name.
-
-    Args:
-        steps: the arguments of `work`.
-        name: returns the name of a step.
-        work: does a step.
-    """
-    for number, step in enumerate(steps, 1):
-        with status(f"{number} of {len(steps)}: {name(step)}"):
-            result = work(step)
-        yield result
-
-
-class Progress:
-    """A progress display on standard error: one line that a terminal refreshes, elsewhere a line now and then.
-
-    A text whose first word differs from the last text's is shown at once, if the work has a name.
-    """
-
-    def __init__(self, name: str = "", seconds: float = 10.0) -> None:
-        """Show `name` before each text.
-
-        Args:
-            name: the name of the work, such as the target that is built; "": no name.
-            seconds: without a terminal, the time between two lines that begin with the same word.
-        """
-        self._name, self._seconds = f"{name}: " if name else "", seconds
-        self._console = Console(stderr=True, markup=False)
-        self._status = self._console.status("")
-        self._word, self._next = "", Deadline.after(0 if name else seconds)
-
-    def __enter__(self) -> Progress:
-        self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
-
-    def __call__(self, text: str) -> None:
-        word = text.partition(" ")[0]
-        if self._console.is_terminal:
-            self._status.update(f"{self._name}{text}")
-        elif self._next.expired or (self._name and word != self._word):
-            self._next = Deadline.after(self._seconds)
-            print(f"{self._name}{text}", file=sys.stderr, flush=True)
-        self._word = word
 
 
 def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:
@@ -247,40 +141,5 @@ def _first_values(output: HostTensor) -> str:
     return shown + (" …" if values.size > SHOWN_VALUES else "")
 
 
-# --- output --------------------------------------------------------------------------------------------------
-
-
 def label_of(resolved: Resolved) -> str:
     return resolved.label + (f"; {resolved.reasons}" if resolved.reasons else "")
-
-
-def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
-    """Return a table without a frame. For a pipe lines are not wrapped, so that they can be searched."""
-    drawing = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for column in drawing.columns:
-        column.overflow = "fold"
-    for row in rows:
-        drawing.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
-    with console.capture() as drawn:
-        console.print(drawing)
-    return "\n".join(line.rstrip() for line in drawn.get().splitlines())
-
-
-def row_of(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return one line of a table that is printed row by row.
-
-    Args:
-        cells: the texts.
-        widths: the widths of the columns; the last columns may have none.
-    """
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] + list(cells[len(widths) :])
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    with console.capture() as drawn:
-        console.print(*(Text(cell, style=_STYLES.get(cell.strip(), "")) for cell in padded), sep="  ")
-    return drawn.get().rstrip()
-
-
-_STYLES = {"ok": "green", "absent": "yellow", "FAIL": "bold red"}
