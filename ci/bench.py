@@ -88,12 +88,15 @@ def _with_progress(runs: int) -> Iterable[int]:
     log=True,
     epilog=json_fields(
         {
-            "targets, runs": "what was measured, and how often",
-            "here, against": (
-                "command, cold and warm (seconds of each run), cold_seconds and warm_seconds (medians); against is "
-                "null without --against and --upstream; with --upstream its warm is its cold, one run for both"
+            "targets": "the targets that were measured",
+            "runs": "how often each was measured",
+            "here": "command, cold and warm (seconds of each run), cold_seconds and warm_seconds (medians)",
+            "against": (
+                "likewise of --against or --upstream, null without them; with --upstream its warm is its cold, one run "
+                "for both"
             ),
-            "cold_ratio, warm_ratio": "medians of here divided by against; null without them",
+            "cold_ratio": "the median cold_seconds of here divided by against; null without against",
+            "warm_ratio": "the median warm_seconds of here divided by against; null without against",
         }
     ),
 )

@@ -29,12 +29,12 @@ def json_fields(fields: Mapping[str, str], *, each: str = "") -> str:
     """Return the end of a command's help, which describes the fields of its answer with --json.
 
     Args:
-        fields: descriptions by field names; a key may have several names, separated by commas.
+        fields: descriptions by field names.
         each: the subject of each line of JSON; "": the target, or the whole call.
     """
     lines = [
-        textwrap.fill(f"{names}: {text}", 78, initial_indent="  ", subsequent_indent="    ")
-        for names, text in fields.items()
+        textwrap.fill(f"{name}: {text}", 78, initial_indent="  ", subsequent_indent="    ")
+        for name, text in fields.items()
     ]
     head = f"Fields of --json, a line for {each}:" if each else "Fields of --json:"
     return "\n".join(["\b", textwrap.fill(head, 78), *lines])

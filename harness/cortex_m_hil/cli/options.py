@@ -50,8 +50,9 @@ Inputs = Annotated[
 Method = Annotated[
     str,
     typer.Option(
-        "--method", metavar="NAME", help="The method [default: forward, or the only one that computes]",
-        show_default=False,
+        "--method", metavar="NAME", show_default=False,
+        help="The method [default: forward, or the only one that computes (methods that only return constants do not "
+        "count)]",
     ),
 ]  # fmt: skip
 QuantizeInputs = Annotated[

@@ -19,16 +19,18 @@ SHOWN_VALUES = 8
 _CONSTANTS: Final = 10  # constants on a line at most
 # Descriptions of the fields in `fields_of_target` and `fields_of_result`, for `json_fields`.
 TARGET_FIELDS: Final[Mapping[str, str]] = {
-    "target, runs_as, reason": "the target that was named, the target that is used instead, and why",
+    "target": "the target that was named",
+    "runs_as": "the target that is used",
+    "reason": "why another target is used than was named; else empty",
     "shim": "the program that emulates Arm's FVP, if one is used; else empty",
-    "runtime, executes": (
-        "builtin or executorch, and whose kernels run: this project's, or those of ExecuTorch and CMSIS-NN"
-    ),
+    "runtime": "builtin or executorch",
+    "executes": "whose kernels run: this project's, or those of ExecuTorch and CMSIS-NN",
     "runtime_reason": "why --runtime auto is builtin: no ExecuTorch is installed, or it does not fit; else empty",
 }
 RAN_FIELDS: Final[Mapping[str, str]] = {
     **TARGET_FIELDS,
-    "engine, runtime_version": "what ran it: the simulator or board, and the version of the runtime",
+    "engine": "the simulator or board that ran the program",
+    "runtime_version": "the version of the runtime",
 }
 CONSTANTS_HELP: Final = (
     "what the constant methods return, by name: a number or a text; a list; of a tensor its dtype and shape, as text"
@@ -40,7 +42,9 @@ RESULT_FIELDS: Final[Mapping[str, str]] = {
         "program keeps of the method pool), stack, temp (the most of that pool that was allocated and freed again)"
     ),
     "instructions": "CPU instructions executed, an exact count; null if the target does not count them",
-    "ticks, tick_source, tick_hz": "ticks, what counts them, and their rate; null, none and 0 if nothing counts",
+    "ticks": "the ticks of the run; null if nothing counts them",
+    "tick_source": "what counts the ticks; none if nothing does",
+    "tick_hz": "the ticks' rate per second; 0 if nothing counts them",
     "clock": (
         "the unit of ticks: instructions (of the CPU), cycles (of the core), model_ticks (of an FVP), or host_ticks "
         "(host time, which is no measure of cost)"

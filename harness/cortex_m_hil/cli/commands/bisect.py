@@ -57,12 +57,12 @@ _FIELDS: Final = json_fields(
             "it), contradiction (no single change explains the runs), under way (the budget is spent)"
         ),
         "culprit": "sha, subject, author, date, parents; null unless one commit is found",
-        "candidates, probability": (
-            "the most probable culprit with those that no run can tell from it, as a list, and their "
-            "probability together"
-        ),
+        "candidates": "the most probable culprit with those that no run can tell from it, as a list",
+        "probability": "the probability that one of the candidates is the culprit",
         "diff_stat": "of the culprit against its first parent",
-        "runs, old, new": "the number of runs, and the SHAs of OLD and NEW",
+        "runs": "the number of runs",
+        "old": "the SHA of OLD",
+        "new": "the SHA of NEW",
         "evidence": (
             "for each commit that was run position, commit, old and new (runs that looked like that side), skipped, why"
         ),
@@ -160,7 +160,9 @@ def _bisect() -> None:
     "start",
     epilog=json_fields(
         {
-            "commits, old, new": "the number of commits in the range, and the SHAs of OLD and NEW",
+            "commits": "the number of commits in the range",
+            "old": "the SHA of OLD",
+            "new": "the SHA of NEW",
         }
     ),
 )
@@ -544,7 +546,8 @@ class _Step(Command):
     cls=_Step,
     epilog=json_fields(
         {
-            "told, why": "pass, fail, skip, elsewhere or infra, and why it is not a pass",
+            "told": "pass, fail, skip, elsewhere or infra",
+            "why": "why it is not a pass",
             "tests": (
                 "of pytest a list of test, verdict, error, requested, ran, isa, at_fault, outputs, bundle, "
                 "operators (pairs of a name and a digest, in runs with details)"

@@ -31,7 +31,9 @@ SIZE_TIMEOUT = 20.0  # seconds for binutils' `size`
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "runner, build_id, config": "the ELF, the digest of all that it was built from, and cpu/isa/board",
+            "runner": "the path of the ELF",
+            "build_id": "the digest of all that the ELF was built from",
+            "config": "cpu/isa/board",
             "size": "bytes: text, data, bss; empty where binutils' size is missing. With --library "
             "there is library, its folder, instead",
         }

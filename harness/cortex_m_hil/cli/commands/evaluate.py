@@ -83,17 +83,35 @@ class SampleOptions:
     """The options that describe the data."""
 
     data: Annotated[
-        Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
+        Path,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="A folder with y_labels.csv (MLPerf Tiny's format, hil docs evaluate), or an .npz: inputs, labels",
+        ),
     ]
     limit: Annotated[
         int, typer.Option("--limit", min=0, help="Evaluate only this many samples, evenly spread; 0: all")
     ] = 0
-    raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Type of raw files: uint8, int8, float32")] = ""
+    raw: Annotated[
+        str,
+        typer.Option(
+            "--raw",
+            metavar="DTYPE",
+            help="Type of a folder's raw files (MLPerf Tiny's format, hil docs evaluate): uint8, int8, float32",
+        ),
+    ] = ""
     scale: Annotated[
         float,
-        typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
+        typer.Option(
+            "--scale",
+            callback=within(-LARGEST, LARGEST),
+            help="Scale of the data's integers: input = (integer - zero point) * scale",
+        ),
     ] = 1.0
-    zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0
+    zero_point: Annotated[
+        int, typer.Option("--zero-point", min=-(1 << 31), max=(1 << 31) - 1, help="See --scale; an int32")
+    ] = 0
     quantize: QuantizeInputs = False
 
     @property
@@ -109,31 +127,35 @@ class SampleOptions:
         {
             **TARGET_FIELDS,
             "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
-            "model, method, data": "the arguments of the call; method is empty if none was named",
+            "model": "the model, as in the call",
+            "method": "the method, as in the call; empty if none was named",
+            "data": "the data, as in the call",
             "task": "classes or anomaly",
             "input_note": "a note if integers of the data were converted to floats without a scale; else empty",
             "saturated": (
                 "with --quantize-inputs, or of a module with --io int8, the share of the quantised values that "
                 "saturated; else null"
             ),
-            "outcome, samples, left": (
-                "complete, under way, or ended early by an error; how many samples are done, and left"
+            "outcome": "complete, under way, or ended early by an error",
+            "samples": "how many samples are done",
+            "left": "how many samples are left",
+            "top1": (
+                "by source (target; of a module also dialect, quantized and eager), the share of right answers; "
+                "null for task anomaly, and if not defined"
             ),
-            "top1, auc": (
-                "by source (target; of a module also dialect, quantized and eager); null for the other task, and if "
-                "not defined (for example only one class in the data)"
+            "auc": (
+                "by source, the area under the ROC curve; null for task classes, and if not defined (for "
+                "example only one class in the data)"
             ),
-            "same_answers, max_quanta": (
-                "by reference: how many samples have the same answer, and the largest difference of outputs"
-            ),
+            "same_answers": "by reference, how many samples have the same answer",
+            "max_quanta": "by reference, the largest difference of outputs, in quanta",
             "same_outputs": (
                 "how many samples have the outputs of the target named first, bit for bit; null for that target"
             ),
             "classes": "of each label, count, right, predicted, recall, precision, as answered on the target",
-            "events, false_rejects, false_accepts": (
-                "the numbers of events, of events that were not detected, and of detections without an event; null "
-                "without --negative"
-            ),
+            "events": "the number of events; null without --negative",
+            "false_rejects": "the number of events that were not detected; null without --negative",
+            "false_accepts": "the number of detections without an event; null without --negative",
             "collapse": (
                 "for each source whose answers are nearly all one class: answer (that class), others (the number of "
                 "samples of other classes), misclassified (how many of these were given that class)"

@@ -82,7 +82,9 @@ class Sources:
     "install",
     epilog=json_fields(
         {
-            "cpu, version, directory": "the CPU, the checkout's version and commit, and the prefix",
+            "cpu": "the CPU",
+            "version": "the checkout's version and commit",
+            "directory": "the prefix: the folder of the installation",
             "coverage": "whether its kernels were built to measure coverage",
             "built": "false where it was installed already",
             "tested": "the target on which the self-test passed; null where none of that CPU runs here",
@@ -177,7 +179,10 @@ def _self_test(known: Mapping[str, Target], cpu: str) -> str:
     "list",
     epilog=json_fields(
         {
-            "cpu, version, directory, coverage": "as of hil executorch install; null where nothing is installed",
+            "cpu": "the CPU",
+            "version": "the checkout's version and commit; null where nothing is installed",
+            "directory": "the prefix; null where nothing is installed",
+            "coverage": "whether its kernels were built to measure coverage; null where nothing is installed",
         }
     ),
 )

@@ -30,7 +30,8 @@ UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "program, method": "the file, and its method",
+            "program": "the file",
+            "method": "the method that was checked",
             "fits": "whether all findings are notes",
             "not_checked": (
                 "what was not checked: method pool, stack, and operators if the runner does not list its own"

@@ -138,7 +138,9 @@ class Options:
         {
             "outcome": "complete, or under way: tests are left",
             "nightly": "its number in its folder",
-            "commit, dirty, tools": "of the current folder; whether its files differ from the commit; versions by tool",
+            "commit": "the commit of the current folder",
+            "dirty": "whether the folder's files differ from the commit",
+            "tools": "versions by tool",
             "verdicts": "how many results of each: passed, failed, infra, error, xpassed, xfailed, skipped",
             "left_out": "targets that cannot run here, and why",
             "runtime_reasons": "targets that auto runs on builtin, and why",

@@ -30,13 +30,18 @@ from cortex_m_hil.targets.resolve import Resolved
     epilog=json_fields(
         {
             **RAN_FIELDS,
-            "bundle, test": "the file, and the test that failed",
+            "bundle": "the file",
+            "test": "the test that failed",
             "reproduced": "whether verdict, operator and all bits of the outputs are the same",
-            "recorded, now": "the verdicts: type, message, operator; now is null where the program passes",
-            "differences, notices": "lists of lines: what differs in the result, and what differs in target and runner",
+            "recorded": "the recorded verdict: type, message, operator",
+            "now": "the verdict of this run, likewise; null where the program passes",
+            "differences": "a list of lines: what differs in the result",
+            "notices": "a list of lines: what differs in target and runner",
             "outputs_compared": "how many outputs were compared bit for bit; null where the bundle has none",
-            "runner, build_id": "bundled or built, and its identity",
-            "recorded_target, recorded_build_id": "the target and runner of the recorded failure",
+            "runner": "bundled or built",
+            "build_id": "the digest of all that the runner was built from",
+            "recorded_target": "the target of the recorded failure",
+            "recorded_build_id": "the build id of the runner that failed",
         }
     ),
 )

@@ -59,12 +59,14 @@ ExpectedOption = Annotated[
     typer.Option("--expect", "-e", metavar="FILE.npy", help="Expected outputs: one .npy each, in order"),
 ]
 QtolOption = Annotated[
-    int | None, typer.Option(help="Quanta by which a quantised output may differ from --expect", show_default="0")
+    int | None,
+    typer.Option(help="Quanta by which a quantised output may differ from --expect [default: 0]", show_default=False),
 ]
 AtolOption = Annotated[
     float | None,
     typer.Option(
-        help="Absolute tolerance for non-quantised outputs (numpy.allclose)", show_default=f"{_DEFAULT.atol:g}"
+        help=f"Absolute tolerance for outputs that are not quantised (numpy.allclose) [default: {_DEFAULT.atol:g}]",
+        show_default=False,
     ),
 ]
 
@@ -72,8 +74,8 @@ AtolOption = Annotated[
 RtolOption = Annotated[
     float | None,
     typer.Option(
-        help="Relative tolerance for outputs that are not quantised (numpy.allclose)",
-        show_default=f"{_DEFAULT.rtol:g}",
+        help=f"Relative tolerance for outputs that are not quantised (numpy.allclose) [default: {_DEFAULT.rtol:g}]",
+        show_default=False,
     ),
 ]
 
@@ -101,8 +103,9 @@ RtolOption = Annotated[
                 "bytes of the program's mutable state, 0 if it has none; each run starts from its initial value"
             ),
             "compared": (
-                "with --expect, and for a test case with expected outputs: outputs (of each max_quanta, or "
-                "max_abs_error if it is not quantised; for a test case sqnr_db too) and warnings; else null"
+                "with --expect, or for a test case with expected outputs: outputs, a list of max_quanta, max_abs_error "
+                "(of an output that is not quantised), sqnr_db (of a test case), each null where it does not apply; "
+                "and warnings, a list of lines. Otherwise null"
             ),
         }
     ),

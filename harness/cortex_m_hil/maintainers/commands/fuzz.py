@@ -83,7 +83,8 @@ class Options:
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "seed, mutants": "the seed, and the number of mutants that were run",
+            "seed": "the seed",
+            "mutants": "the number of mutants that were run",
             "outcomes": "the number of mutants by outcome",
             "unsuited": "programs that the target refuses unmutated: a list of program, why",
             "bugs": "a list of program, number (of the mutant), edits, detail, saved (the file, or null)",
@@ -92,8 +93,11 @@ class Options:
     + "\n\n"
     + json_fields(
         {
-            "outcome, left": "complete or under way, and the number of networks that are left",
-            "targets, runtimes, seed": "the arguments of the call",
+            "outcome": "complete or under way",
+            "left": "the number of networks that are left",
+            "targets": "the targets, as in the call",
+            "runtimes": "the runtimes, as in the call",
+            "seed": "the seed, as in the call",
             "programs": "the number of networks that were judged",
             "outcomes": "the number of networks that passed, were refused everywhere, failed, or gave an infra error",
             "runs": "the number of networks that passed, by target and runtime",
@@ -112,7 +116,8 @@ class Options:
                 "for each relation between a network and a changed one, how often it holds, fails, or was not checked: "
                 "quantised otherwise, refused, or not asked (the network cannot be changed so)"
             ),
-            "operators, classes": "for each operator, and for each attribute, the number of networks by ISA class",
+            "operators": "for each operator, the number of networks by ISA class",
+            "classes": "for each attribute, the number of networks by ISA class",
             "reached": (
                 "files: the lines that were reached and all lines, for each file of the compiler and, by ISA class, of "
                 "the kernels (DSP linear.cpp); decisions: those of checks and passes"

@@ -36,7 +36,8 @@ def _shim() -> None:
     "install",
     epilog=json_fields(
         {
-            "folder, files": "what was written, and where",
+            "folder": "the folder that was written to",
+            "files": "the files that were written",
             "commands": "for each --runner the command that runs ExecuTorch's tests on it",
         }
     ),

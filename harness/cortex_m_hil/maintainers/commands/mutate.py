@@ -61,18 +61,26 @@ ResetOption = Annotated[bool, typer.Option("--reset", help="Forget the campaign 
     log=True,
     epilog=json_fields(
         {
-            "outcome, left": (
-                "complete, or under way (the budget is spent); the number of judgements left, of each mutant on each "
-                "target"
+            "outcome": "complete, or under way (the budget is spent)",
+            "left": "the number of judgements left, of each mutant on each target",
+            "tests": "the tests, as in the call",
+            "upstream": "--upstream, as in the call",
+            "targets": "the targets, as in the call",
+            "seed": "the seed, as in the call",
+            "mutants": "--count, as in the call",
+            "programs": "by target, the number of programs from the tests",
+            "programs_left_out": (
+                "by target, the number of programs that are left out, as on a runner of these kernels alone "
+                "they do not end as in their tests"
             ),
-            "tests, upstream, targets, seed, mutants": "the arguments of the call; mutants is --count",
-            "programs, programs_left_out": (
-                "by target, the number of programs from the tests, and of those that are left out, as on a runner of "
-                "these kernels alone they do not end as in their tests"
-            ),
-            "killed, survived, unchanged, not_built, infra": "the number of mutants, each counted on each target",
+            "killed": "the number of mutants that a test found, each counted on each target (as in the next fields)",
+            "survived": "the number of mutants that no test found",
+            "unchanged": "the number of mutants that left the runner's code and data as they were",
+            "not_built": "the number of mutants that could not be built",
+            "infra": "the number of mutants that infra errors kept from being judged",
             "rates": "for each target: of (the text all), target, isa, killed, judged, rate",
-            "operators, kinds": "these by operator, and by kind of change",
+            "operators": "these numbers by operator",
+            "kinds": "these numbers by kind of change",
             "survivors": (
                 "a list of target, isa, path, line, column, function, kind, refuses, operators, diff (unified)"
             ),

@@ -39,7 +39,8 @@ def board_status() -> None:
     "hold",
     epilog=json_fields(
         {
-            "board, holder": "the port, and who holds it now",
+            "board": "the port",
+            "holder": "who holds it now",
         }
     ),
 )
@@ -66,7 +67,8 @@ def board_hold(
     "release",
     epilog=json_fields(
         {
-            "board, holder": "the port, and who held it",
+            "board": "the port",
+            "holder": "who held it",
         }
     ),
 )

@@ -37,11 +37,11 @@ from cortex_m_hil.targets.target import Target
                 "bytes that the program runs in), step (bytes), reported_peak (bytes), failure_one_step_below (the "
                 "error in size − step bytes; empty if the region cannot be smaller)"
             ),
-            "orders, tells_apart": (
-                "with --banks, where needs, temp and compiler are empty: a list of banks (in order), arenas (region, "
-                "address, nbytes of each), ticks, refused (why it does not fit; else empty); whether ticks follow the "
-                "time that memory takes"
+            "orders": (
+                "with --banks, where needs, temp and compiler are empty: a list of banks (in order), arenas "
+                "(region, address, nbytes of each), ticks, refused (why it does not fit; else empty)"
             ),
+            "tells_apart": "with --banks, whether ticks follow the time that memory takes",
             "temp": "the most bytes of the method pool that were allocated and freed again",
             "runs": "how often the program was run",
             "compiler": "what the runner was built with",

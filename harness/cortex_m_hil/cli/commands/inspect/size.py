@@ -30,8 +30,11 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
     "size",
     epilog=json_fields(
         {
-            "file, kind, bytes": "the file, pte or elf, and its size; of an ELF what it takes in memory",
-            "methods, constants": f"names of the methods that compute; {CONSTANTS_HELP}; both empty of an ELF",
+            "file": "the file",
+            "kind": "pte or elf",
+            "bytes": "the file's size; of an ELF what it takes in memory",
+            "methods": "names of the methods that compute; empty of an ELF",
+            "constants": f"{CONSTANTS_HELP}; empty of an ELF",
             "planned": (
                 "a list of method, mem_id, nbytes: planned buffers, and as mem_id 0 inputs and outputs without a plan; "
                 "empty of an ELF, whose banks are sections"
