@@ -26,6 +26,7 @@ TARGET_FIELDS: Final[Mapping[str, str]] = {
     "runtime": "builtin or executorch",
     "executes": "whose kernels run: this project's, or those of ExecuTorch and CMSIS-NN",
     "runtime_reason": "why --runtime auto is builtin: no ExecuTorch is installed, or it does not fit; else empty",
+    "runtime_lacks": "Cortex-M operators that the wheel has and the installed ExecuTorch does not, as text; else empty",
 }
 RAN_FIELDS: Final[Mapping[str, str]] = {
     **TARGET_FIELDS,
@@ -124,6 +125,7 @@ def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, An
         "runtime": resolved.runtime,
         "executes": executes(resolved.runtime, resolved.target),
         "runtime_reason": resolved.runtime_reason,
+        "runtime_lacks": resolved.lacks,
     }
     return fields if ran is None else {**fields, "runtime_version": ran.runtime_version, "engine": ran.engine}
 

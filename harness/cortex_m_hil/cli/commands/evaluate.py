@@ -29,7 +29,7 @@ from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
-from cortex_m_hil.cli.no_lint_option import no_lint_named, refused_by_lint
+from cortex_m_hil.cli.option_names import options_named, refused_by_lint
 from cortex_m_hil.cli.options import (
     EvaluatedOptions,
     Known,
@@ -251,7 +251,7 @@ def _jobs(
     resolved: Mapping[str, Resolved], on: TargetOptions, model: EvaluatedModel, data: DataSet, *, linted: bool
 ) -> dict[str, Job]:
     """Lower the model for each target, and return the jobs by the target's name."""
-    with no_lint_named():
+    with options_named():
         return jobs_of(list(resolved), lambda name: on.open(resolved[name]), model, data, linted=linted)
 
 

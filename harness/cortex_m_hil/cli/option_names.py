@@ -1,4 +1,4 @@
-"""Texts of lint in the words of the command line: `--no-lint` for the API's `lint=False`."""
+"""Texts of lint and of verdicts that name the options of a command in place of the API's arguments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cortex_m_hil.cli.answers import hint_for_commands
 from cortex_m_hil.errors import VerdictError
 
 if TYPE_CHECKING:
@@ -22,13 +23,13 @@ def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
 
 
 @contextlib.contextmanager
-def no_lint_named() -> Iterator[None]:
-    """Replace the argument `lint=False` by the command's option in verdicts that the block raises."""
+def options_named() -> Iterator[None]:
+    """Replace the arguments `lint=False` and `known=…` by the command's options in verdicts that the block raises."""
     from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     try:
         yield
     except VerdictError as error:
-        error.hint = error.hint.replace(UNLINTED, "--no-lint")
+        error.hint = hint_for_commands(error.hint.replace(UNLINTED, "--no-lint"))
         error.details = tuple((label, text.replace(UNLINTED, "--no-lint")) for label, text in error.details)
         raise
