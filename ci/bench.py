@@ -18,9 +18,9 @@ import bench_matrix as matrix
 from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.app import App, Commands
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions, Targets
-from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.program_files import NETWORKS_HELP
 from cortex_m_hil.cli.pytest_runs import named_tests
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering.named_modules import NETWORKS, check_name
@@ -88,12 +88,15 @@ def _with_progress(runs: int) -> Iterable[int]:
     log=True,
     epilog=json_fields(
         {
-            "targets, runs": "what was measured, and how often",
-            "here, against": (
-                "command, cold and warm (seconds of each run), cold_seconds and warm_seconds (medians); against is "
-                "null without --against and --upstream; with --upstream its warm is its cold, one run for both"
+            "targets": "the targets that were measured",
+            "runs": "how often each was measured",
+            "here": "command, cold and warm (seconds of each run), cold_seconds and warm_seconds (medians)",
+            "against": (
+                "likewise of --against or --upstream, null without them; with --upstream its warm is its cold, one run "
+                "for both"
             ),
-            "cold_ratio, warm_ratio": "medians of here divided by against; null without them",
+            "cold_ratio": "the median cold_seconds of here divided by against; null without against",
+            "warm_ratio": "the median warm_seconds of here divided by against; null without against",
         }
     ),
 )

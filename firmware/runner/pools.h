@@ -1,4 +1,4 @@
-// The pools of memory, sized by the build.
+// The pools of memory; their sizes come from `memory:` in board.yaml.
 #pragma once
 
 #include "target_library/hil_target.h"

@@ -10,7 +10,7 @@ typedef struct hil_usage {
   size_t size;
 } hil_usage;
 
-// A row in statistics.c, and one of this name in the host's `results.STATISTICS`.
+// A row in statistics.c, and one of this name in the host's `statistics.STATISTICS`.
 typedef struct hil_statistic {
   const char* name;
   hil_usage (*read)(void);

@@ -26,7 +26,7 @@ from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, requ
 from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
 from cortex_m_hil.diagnose.budgets import Budget, require_budget
-from cortex_m_hil.diagnose.bundle import BundleTask
+from cortex_m_hil.diagnose.failure_bundle import BundleTask
 from cortex_m_hil.diagnose.instruction_counts import operator_costs
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Departure as Departure
@@ -50,7 +50,7 @@ from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Io as Io
 from cortex_m_hil.lowering import Layout as Layout
-from cortex_m_hil.program.bundled import read_program
+from cortex_m_hil.program.bpte_file import read_program
 from cortex_m_hil.program.operator_costs import CountOperators
 from cortex_m_hil.program.operator_costs import OperatorCost as OperatorCost
 from cortex_m_hil.program.partition import Island as Island
@@ -552,7 +552,7 @@ class OpenTarget:
         __tracebackhide__ = True
         self.require_judged()
         try:
-            self._set_budget(Budget.of(instructions, flash, ram, bank))
+            self._set_budget(Budget.parse(instructions, flash, ram, bank))
         except ValueError as error:
             hint = 'such as hil.budget(instructions=12_000, ram="4K")'
             raise ConfigError(f"hil.budget: {error}", hint=hint) from None

@@ -294,7 +294,7 @@ def comment(folder: Path, github: Api, run: dict[str, Any], content: bytes) -> s
     (folder / "event.json").write_text(json.dumps(run))
     given = {"GITHUB_EVENT_PATH": str(folder / "event.json"), "GITHUB_API_URL": github.url, "GITHUB_REPOSITORY": "o/r"}
     given |= {"GITHUB_SERVER_URL": "https://github.example", "GITHUB_TOKEN": "t"}
-    call = [sys.executable, str(REPOSITORY / "ci" / "comment.py"), str(folder)]
+    call = [sys.executable, str(REPOSITORY / "ci" / "post_comment.py"), str(folder)]
     return subprocess.run(call, env=os.environ | given, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -160,7 +160,7 @@ def computing(part: ModulePart, judge: Judge) -> list[str]:
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_shrunk_to_one_operator(bug: Bug, resolved: Resolved, tmp_path: Path) -> None:
     module, inputs = network(side(planned(bug)))
-    whole = ModulePart.of(torch.export.export(module, inputs, strict=True), inputs)
+    whole = ModulePart.from_exported(torch.export.export(module, inputs, strict=True), inputs)
     guards = RedZones if planned(bug) else None
     with flow.open_dut(resolved, firmware=bug.plant(tmp_path)) as dut:
         judge = Judge(dut, dut.target.isa, LoweringOptions(redzones=planned(bug)), Tolerance(), guards=guards)

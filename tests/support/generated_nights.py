@@ -29,10 +29,10 @@ def report(cells: int, nights: int, seed: int = 1, moving: float = 0.01, failing
         began, commit = night.began + DAY, f"c0ffee{number:04}"
         night = replace(night, name=str(number), commit=commit, began=began, results=results)
         found.append(night)
-    return of(found)
+    return report_on(found)
 
 
-def of(nights: Sequence[Night]) -> ReportContents:
+def report_on(nights: Sequence[Night]) -> ReportContents:
     """Return a report on the last of the nights, compared with the one before."""
     *history, night = nights
     against = history[-1] if history else None
@@ -103,7 +103,7 @@ def hostile() -> ReportContents:
         keys = [Key(HOSTILE, HOSTILE, f"{HOSTILE}{test}", HOSTILE) for test in range(3)]
         results = [_hostile(key, number) for key in keys]
         nights.append(Night(HOSTILE, f"c{number}", False, 1.8e9, {HOSTILE: HOSTILE}, True, by_key(results)))
-    found = of(nights)
+    found = report_on(nights)
     return replace(found, options=(HOSTILE,), bundles=frozenset({HOSTILE}))
 
 

@@ -27,7 +27,7 @@ def unrolled(module: Listener, frames: Any, quantize: bool) -> Unrolled:
     """Quantised, its steps have the scales of the program with state, where calibration would give each its own."""
     if not quantize:
         return Unrolled(module.step, module)
-    stateful = ExplicitStateProgram.of(export(module, frames[0]).program, "Listener")
+    stateful = ExplicitStateProgram.from_exported(export(module, frames[0]).program, "Listener")
     prepared = prepare_pt2e(stateful.program.module(check_guards=False), CortexMQuantizer())
     state = stateful.first
     for frame in [*frames, frames[-1]]:

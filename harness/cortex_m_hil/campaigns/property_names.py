@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from cortex_m_hil.runner.results import STATISTICS
+from cortex_m_hil.runner.statistics import STATISTICS
 from cortex_m_hil.targets.target import Clock
 
 PREFIX: Final = "hil_"

@@ -110,7 +110,7 @@ class Plan:
     """The base of dataclasses with the settings of a campaign or of its workers."""
 
     @classmethod
-    def of(cls: type[_Plan], fields: Mapping[str, Any]) -> _Plan:
+    def from_fields(cls: type[_Plan], fields: Mapping[str, Any]) -> _Plan:
         """Return the plan for `fields` from `as_fields`; raise the errors of `from_fields`."""
         return from_fields(cls, fields)
 

@@ -163,7 +163,7 @@ def answer_requests(settings: type[_Settings], make: Callable[[_Settings, ExitSt
     fields, log = sys.argv[1:]
     answers = _answers_apart(log)
     with ExitStack() as stack:
-        answering = make(settings.of(json.loads(fields)), stack)
+        answering = make(settings.from_fields(json.loads(fields)), stack)
         for line in iter(partial(sys.stdin.buffer.readline), b""):
             try:
                 told = answering(json.loads(line))

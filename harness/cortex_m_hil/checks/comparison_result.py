@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cortex_m_hil.checks.advice_texts import Advice
 from cortex_m_hil.errors import Mismatch
+from cortex_m_hil.errors.text import in_decibels
 from cortex_m_hil.program.operator_costs import CountOperators, OperatorCost, counted_operators
 
 
@@ -98,7 +99,7 @@ class Figures:
         if self.max_abs_error is not None and self.fake_quant_quanta is None:
             quanta.append(f"{self.max_abs_error:.3g} from the reference")
         name = "eager" if self.authority == DIALECT else "it"
-        return ", ".join(quanta + ([f"{self.sqnr_db:.1f} dB from {name}"] if self.sqnr_db is not None else []))
+        return ", ".join(quanta + ([f"{in_decibels(self.sqnr_db)} from {name}"] if self.sqnr_db is not None else []))
 
 
 def quanta_word(number: int) -> str:

@@ -43,7 +43,7 @@ class _Transposed:
     channels: int
 
     @classmethod
-    def of(cls, call: OperatorCall) -> _Transposed | None:
+    def from_call(cls, call: OperatorCall) -> _Transposed | None:
         """Return the sizes of a call; None where CMSIS-NN computes it as a convolution, or where they are invalid."""
         stride, paddings = call.ints(3) or (), call.ints(4) or ()
         images = [call[name].shape for name in ("input", "weight", "out")]
@@ -59,7 +59,7 @@ class _Transposed:
 @of_bug(2)
 def padding_is_a_multiple_of_the_stride(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution writes all rows: vertical padding is a multiple of the stride."""
-    sizes = _Transposed.of(call)
+    sizes = _Transposed.from_call(call)
     if sizes is None or not sizes.padding % sizes.stride[0]:
         return ""
     return (
@@ -71,7 +71,7 @@ def padding_is_a_multiple_of_the_stride(call: OperatorCall) -> str:
 @of_bug(21)
 def kernel_covers_stride_and_padding(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution writes no rows beyond the output."""
-    sizes = _Transposed.of(call)
+    sizes = _Transposed.from_call(call)
     if sizes is None or (beyond := sizes.stride[0] + sizes.padding - sizes.kernel[0]) <= 0:
         return ""
     return (
@@ -86,7 +86,7 @@ def scratch_holds_the_rows(call: OperatorCall) -> str:
 
     Its size function may return too little.
     """
-    sizes, scratch = _Transposed.of(call), call.value(13)
+    sizes, scratch = _Transposed.from_call(call), call.value(13)
     if sizes is None or scratch is None or scratch.spec is None:
         return ""
     (stride_y, stride_x), (rows, kernel) = sizes.stride, sizes.kernel

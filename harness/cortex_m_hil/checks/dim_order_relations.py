@@ -100,8 +100,8 @@ def weight_in_order(call: OperatorCall) -> str:
 def known_orders(call: OperatorCall) -> str:
     """Check that input and output are in a dim order that ExecuTorch's max pool and var know.
 
-    `tensor_is_default_or_channels_last_dim_order` refuses other dim orders of the same bytes, which the exporter
-    derives for a single channel.
+    With one channel, several dim orders mean the same bytes, and the exporter may choose one that ExecuTorch refuses
+    (`tensor_is_default_or_channels_last_dim_order`).
     """
     if all(is_default(call[name]) or is_channels_last(call[name]) for name in ("self", "out")):
         return ""

@@ -50,9 +50,9 @@ def is_channels_last(spec: TensorSpec) -> bool:
 
 
 def counts_as_channels_last(spec: TensorSpec) -> bool:
-    """Tell whether ExecuTorch takes a tensor for channels-last, as it does if both layouts are the same bytes.
+    """Tell whether ExecuTorch takes a tensor for channels-last (`is_channels_last_tensor`).
 
-    ExecuTorch decides this in `is_channels_last_tensor`.
+    It does so too if contiguous and channels-last order are the same bytes (one channel, or 1x1).
     """
     if len(spec.shape) != 4:
         return False

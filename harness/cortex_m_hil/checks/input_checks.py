@@ -43,7 +43,7 @@ class Taken:
     is_bound: bool = False
 
     @classmethod
-    def of(cls, file: PteFile, number: int) -> Taken:
+    def of_input(cls, file: PteFile, number: int) -> Taken:
         """Return the spec and quantisation of an input. Raise ProgramRejected as `input_quantization` does."""
         data = file.dataflow
         known = input_quantization(file, number) or data.input_quantizations[number]
@@ -264,7 +264,7 @@ def arrange(program: Program, arrays: Sequence[Any], quantizer: InputQuantizer |
 def _quantized(quantizer: InputQuantizer, file: PteFile, number: int, given: HostTensor) -> HostTensor:
     if given.spec.kind is not ValueKind.TENSOR:
         return given
-    found = quantizer.quantize(given.array(), Taken.of(file, number), f"input {number}")
+    found = quantizer.quantize(given.array(), Taken.of_input(file, number), f"input {number}")
     return HostTensor.from_array(found, given.spec.dim_order)
 
 
@@ -317,7 +317,7 @@ def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tu
         fitting = value.spec_of(given.spec.shape)
         built_in = None if isinstance(value.scalar, str | None) else HostTensor.from_scalar(value.scalar)
         if fitting is None or not fitting.same_memory(given.spec):
-            array, taken = given.array(), Taken.of(program.file, number)
+            array, taken = given.array(), Taken.of_input(program.file, number)
             most = "at most " if taken.is_bound else ""
             shown = taken if given.spec.dtype != spec.dtype else spec
             what = f"input {number}: the program takes {most}{shown}, not {given.spec}"

@@ -14,6 +14,7 @@ from cortex_m_hil.checks.quanta import QUANTISED, distance
 from cortex_m_hil.checks.rounding_bound import rounding_explains
 from cortex_m_hil.checks.sqnr import decibels
 from cortex_m_hil.checks.tolerance import Spread
+from cortex_m_hil.errors.text import in_decibels
 from cortex_m_hil.program.tensor import Array
 
 CHOICES: Final = 2  # elements that rounding may change, even if it changed none in the disturbed runs
@@ -100,7 +101,7 @@ def _other_quanta(output: ComparedOutput) -> Iterator[Finding]:
     is_met = np.abs(deviation).max() <= output.flatness(output.eager)
     is_flat = output.eager.size == 1 or output.is_flat(output.eager)
     if sqnr < bound and not (is_met and is_flat):
-        why = f"SQNR about the mean {sqnr:.1f} dB, the bound {bound:.1f} dB"
+        why = f"SQNR about the mean {in_decibels(sqnr)}, the bound {in_decibels(bound)}"
         yield output.find(FindingKind.OTHER_CHOICES, f"{_off(deviation)} the float module ({why})")
 
 

@@ -1,4 +1,4 @@
-"""Findings about outputs of any dtype: wrong shape, elements not written or not finite, collapsed values."""
+"""Findings about outputs of any dtype: wrong shape, elements not written, collapsed values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def other_shape(output: ComparedOutput) -> Iterator[Finding]:
 
 
 def output_findings(output: ComparedOutput) -> list[Finding]:
-    return [*_never_written(output), *_not_finite(output), *_uninformative(output), *_reference_not_finite(output)]
+    return [*_never_written(output), *_uninformative(output)]
 
 
 def _never_written(output: ComparedOutput) -> Iterator[Finding]:
@@ -31,33 +31,6 @@ def _never_written(output: ComparedOutput) -> Iterator[Finding]:
     if mask is not None and mask.any():
         text = f"{int(mask.sum())} of {mask.size} elements never written, first at {list(first(mask))}"
         yield output.find(FindingKind.UNWRITTEN, text, mask)
-
-
-def _not_finite(output: ComparedOutput) -> Iterator[Finding]:
-    """Yield a finding where a float is infinite or NaN and the reference is finite, or the reverse."""
-    array = output.array
-    if array.dtype.kind != "f":
-        return
-    expected = next(iter(output.references), np.zeros_like(array))
-    same = (array == expected) | (np.isnan(array) & np.isnan(expected))
-    wrong = ~same & ~(np.isfinite(array) & np.isfinite(expected))
-    if wrong.any():
-        index = first(wrong)
-        text = f"{int(wrong.sum())} of {array.size} elements not finite, or not where the reference is not"
-        yield output.find(FindingKind.NAN, f"{text}; first {array[index]} at {list(index)}", wrong)
-
-
-def _reference_not_finite(output: ComparedOutput) -> Iterator[Finding]:
-    """Yield a warning where the module's value is infinite or NaN and the output's is finite.
-
-    A quantised output saturates at its largest value.
-    """
-    if output.eager is None or output.is_expected or output.array.dtype.kind != "f":
-        return
-    wrong = np.isfinite(output.array) & ~np.isfinite(output.eager)
-    if wrong.any():
-        text = f"{int(wrong.sum())} of {wrong.size} elements of the float module are not finite, the output's are"
-        yield output.find(FindingKind.REFERENCE_NOT_FINITE, f"{text}: they are left out of the SQNR", wrong)
 
 
 def _uninformative(output: ComparedOutput) -> Iterator[Finding]:
@@ -85,7 +58,7 @@ def collapsed(output: ComparedOutput) -> Iterator[Finding]:
     if output.integers is not None and output.expected is not None:
         have, want = len(np.unique(output.integers)), len(np.unique(output.expected))
         if 2 * have < want:
-            text = f"{have} distinct values of {reference.size}; the reference has {want}"
+            text = f"the {reference.size} elements have only {have} different values, the reference's have {want}"
             yield output.find(FindingKind.COLLAPSE, text)
             return
     got, wide = float(np.ptp(output.finite_values)), value_range(reference)

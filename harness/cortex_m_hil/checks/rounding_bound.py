@@ -42,4 +42,4 @@ def _bound(output: ComparedOutput) -> Spread:
 def _is_within(output: ComparedOutput, deviation: Array, bound: Spread) -> bool:
     """Tell whether a deviation from fake-quant is within a bound, less the `qtol` allowed from the dialect."""
     less = np.maximum(np.abs(deviation) - output.tolerance.qtol, 0)
-    return Spread.of(np.sign(deviation) * less).within(bound)
+    return Spread.of_deviation(np.sign(deviation) * less).within(bound)

@@ -9,6 +9,7 @@ import numpy as np
 
 from cortex_m_hil.checks.compared_output import ComparedOutput
 from cortex_m_hil.checks.comparison_result import Finding, FindingKind
+from cortex_m_hil.errors.text import in_decibels
 from cortex_m_hil.program.tensor import Array
 
 
@@ -39,10 +40,10 @@ def against_eager(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
     if sqnr == math.inf or (worst <= output.flatness(eager) and output.is_flat(eager)):
         return sqnr, []
     bound, name = output.tolerance.eager_sqnr, output.authority if output.is_expected else "the float module"
-    text = f"SQNR against {name} is {sqnr:.1f} dB"
+    text = f"SQNR against {name} is {in_decibels(sqnr)}"
     if sqnr >= bound:
         return sqnr, list(_offset(output, expected, noise, text))
-    return sqnr, [output.find(FindingKind.EAGER, f"{text}, the bound {bound:.1f} dB")]
+    return sqnr, [output.find(FindingKind.EAGER, f"{text}, the bound {in_decibels(bound)}")]
 
 
 def _offset(output: ComparedOutput, expected: Array, noise: Array, text: str) -> Iterator[Finding]:
@@ -54,5 +55,5 @@ def _offset(output: ComparedOutput, expected: Array, noise: Array, text: str) ->
     about_mean, bound = decibels(expected - expected.mean(), noise), output.tolerance.eager_sqnr
     is_near = float(np.abs(noise).max()) <= output.flatness(expected) / 2
     if about_mean < bound and expected.size > 1 and not is_near:
-        text += f" with the offset that all elements share, {about_mean:.1f} dB about their mean"
-        yield output.find(FindingKind.OFFSET, f"{text} (the bound {bound:.1f} dB)")
+        text += f" with the offset that all elements share, {in_decibels(about_mean)} about their mean"
+        yield output.find(FindingKind.OFFSET, f"{text} (the bound {in_decibels(bound)})")

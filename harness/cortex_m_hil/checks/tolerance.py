@@ -91,7 +91,7 @@ class Spread:
     energy: float = 0
 
     @classmethod
-    def of(cls, deviation: Array) -> Spread:
+    def of_deviation(cls, deviation: Array) -> Spread:
         return cls(
             float(np.abs(deviation).max(initial=0)),
             float((deviation != 0).sum()),
@@ -108,7 +108,7 @@ class Spread:
         """
         if not runs:
             return cls()
-        worst, elements, drift, energy = map(max, zip(*(astuple(cls.of(run)) for run in runs), strict=True))
+        worst, elements, drift, energy = map(max, zip(*(astuple(cls.of_deviation(run)) for run in runs), strict=True))
         more = max(ROUNDING_MARGIN, 1 + 1 / math.sqrt(elements)) if elements else 1.0
         drift = max(ROUNDING_MARGIN * drift, 2 * math.sqrt(energy))
         return cls(WORST_MARGIN * worst, more * elements, drift, more * energy)

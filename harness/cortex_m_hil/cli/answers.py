@@ -29,12 +29,12 @@ def json_fields(fields: Mapping[str, str], *, each: str = "") -> str:
     """Return the end of a command's help, which describes the fields of its answer with --json.
 
     Args:
-        fields: descriptions by field names; a key may have several names, separated by commas.
+        fields: descriptions by field names.
         each: the subject of each line of JSON; "": the target, or the whole call.
     """
     lines = [
-        textwrap.fill(f"{names}: {text}", 78, initial_indent="  ", subsequent_indent="    ")
-        for names, text in fields.items()
+        textwrap.fill(f"{name}: {text}", 78, initial_indent="  ", subsequent_indent="    ")
+        for name, text in fields.items()
     ]
     head = f"Fields of --json, a line for {each}:" if each else "Fields of --json:"
     return "\n".join(["\b", textwrap.fill(head, 78), *lines])
@@ -67,7 +67,7 @@ class Answer:
     status: int = OK
 
     @classmethod
-    def of(
+    def from_blocks(
         cls, blocks: Iterable[str], fields: Mapping[str, Any], *, bad: object = False, unknown: object = False
     ) -> Answer:
         """Return an answer of blocks of text; its status is NO if `bad`, else CANNOT_TELL if `unknown`."""

@@ -17,7 +17,7 @@ from cortex_m_hil.campaigns import planner, store
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import say
 from cortex_m_hil.cli.options import YEAR, within
-from cortex_m_hil.cli.output import going_on, status
+from cortex_m_hil.cli.progress import going_on, status
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder

@@ -10,7 +10,7 @@ from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, val
 from cortex_m_hil.campaigns.report.changes import Change
 from cortex_m_hil.campaigns.store import StoredCampaign
 from cortex_m_hil.cli.campaigns import in_store
-from cortex_m_hil.cli.output import cut
+from cortex_m_hil.cli.tables import cut
 from cortex_m_hil.errors.text import counted
 
 SHOWN: Final = 6  # entries that are shown if another command shows the rest

@@ -50,8 +50,9 @@ Inputs = Annotated[
 Method = Annotated[
     str,
     typer.Option(
-        "--method", metavar="NAME", help="The method [default: forward, or the only one that computes]",
-        show_default=False,
+        "--method", metavar="NAME", show_default=False,
+        help="The method [default: forward, or the only one that computes (methods that only return constants do not "
+        "count)]",
     ),
 ]  # fmt: skip
 QuantizeInputs = Annotated[
@@ -218,7 +219,7 @@ class ModelOptions(ProgramOptions):
 
     def io_of(self, model: str) -> Literal["float", "int8"]:
         """Return the value of --io for a module; raise ConfigError where it is given for the file of a program."""
-        from cortex_m_hil.program.bundled import SUFFIXES
+        from cortex_m_hil.program.bpte_file import SUFFIXES
 
         if self.io is IoChoice.INT8 and model.endswith(SUFFIXES):
             what = f"--io {self.io.value}: {model} is lowered"

@@ -92,7 +92,7 @@ class Query:
     patterns: tuple[re.Pattern[str], ...]
 
     @classmethod
-    def of(cls, text: str) -> Query:
+    def parse(cls, text: str) -> Query:
         """Make a query from a user's words; articles and the like are ignored unless there are no other words."""
         words = dict.fromkeys(re.findall(r"\w(?:[\w.-]*\w)?", _folded(text)))
         telling = [word for word in words if not _FILLER.fullmatch(word)]

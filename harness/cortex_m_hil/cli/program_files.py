@@ -20,7 +20,7 @@ from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import arrays
 from cortex_m_hil.lowering.named_modules import NETWORKS
-from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.bpte_file import SUFFIXES
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -105,7 +105,7 @@ def programs_of(model: str, given: ModelOptions) -> Callable[[Target], tuple[Pro
 
 
 def _read_inputs(program: Program, paths: Sequence[Path], source: str, quantizer: InputQuantizer) -> ProgramInputs:
-    taken = [Taken.of(program.file, number) for number in range(len(program.file.inputs))]
+    taken = [Taken.of_input(program.file, number) for number in range(len(program.file.inputs))]
     found = _read_all(f"{program.name} takes", "input", "--input", taken, paths, quantizer)
     if quantizer.share is None:
         return ProgramInputs(found, source)

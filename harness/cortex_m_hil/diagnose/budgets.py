@@ -50,7 +50,7 @@ class Budget:
     bank: Mapping[str, int] | None = None
 
     @classmethod
-    def of(cls, instructions: Any = None, flash: Any = None, ram: Any = None, bank: Any = None) -> Budget:
+    def parse(cls, instructions: Any = None, flash: Any = None, ram: Any = None, bank: Any = None) -> Budget:
         """Make a budget from a user's values: numbers of 1 or more, sizes also as `"256K"`.
 
         Raises:

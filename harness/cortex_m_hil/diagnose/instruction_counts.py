@@ -11,7 +11,7 @@ from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.lowering import Io, LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import check_name, load_named_module
-from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.bpte_file import SUFFIXES
 from cortex_m_hil.program.operator_costs import OperatorCost
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor

@@ -25,7 +25,7 @@ def check_lifetimes(dut: Device, session: Session, program: Program, inputs: Seq
     The program is loaded, and run twice, step by step. Elements that an operator does not write differ between the two
     runs too; this check does not report them.
     """
-    passes = _Passes(dut, program, inputs)
+    passes = _PoisonedRuns(dut, program, inputs)
     first, second = (passes.run(_fill(poison)) for poison in (POISON, COUNTER_POISON))
     reader = next((at for at, (one, other) in enumerate(zip(first, second, strict=True)) if one != other), None)
     if reader is None or passes.only_leaves_out(reader):
@@ -57,7 +57,7 @@ def _fill(poison: int, others: Sequence[Extent] = (), pattern: int = 0) -> Fill:
     return fill
 
 
-class _Passes:
+class _PoisonedRuns:
     """Runs of one program by steps, with poison where no tensor is live."""
 
     def __init__(self, dut: Device, program: Program, inputs: Sequence[HostTensor]) -> None:
@@ -67,7 +67,7 @@ class _Passes:
     def run(self, fill: Fill) -> list[tuple[int, ...]]:
         """Run once, and return for each instruction the digests of the tensors that it writes.
 
-        None if a jump skips it.
+        An instruction that a jump skips has no digests: ().
         """
         found: list[tuple[int, ...]] = []
         begin = partial(self._fill_at_first, fill)

@@ -23,7 +23,7 @@ from cortex_m_hil.checks.argument_layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.errors.text import align
+from cortex_m_hil.errors.text import align, in_decibels
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.dataflow import Memory
@@ -225,7 +225,7 @@ def _bars(row: Row) -> Iterator[str]:
     yield "█" * (math.ceil(math.log2(min(distance, 1 << 32) + 1)) if distance > 0 else 0)
     yield f"{distance:g}" if row.known else "-"
     yield _noise(row)
-    yield "-" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB"
+    yield "-" if row.sqnr_db is None else in_decibels(row.sqnr_db)
 
 
 def _short(row: Row) -> str:
@@ -276,7 +276,7 @@ def _cells(row: Row) -> Iterator[str]:
         fault = f", {wrong}" if row.at_fault is not None else ""
         yield f"{one.distance:g} in {one.elements} of {one.numel}{fault}"
     yield "-" if row.graph_quanta is None else str(row.graph_quanta)
-    yield "-" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB"
+    yield "-" if row.sqnr_db is None else in_decibels(row.sqnr_db)
     yield _noise(row)
     yield str(row.distinct) if row.known else "-"
 
@@ -617,7 +617,7 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
         most = max(losses, key=lambda one: one[0])[-1]
         yield (
             f"{right}; no operator is known to lose much to quantisation, and all together leave as little as "
-            f"{least:.1f} dB: {most.place} loses most, and has {_left(most)}{_advice(most)}"
+            f"{in_decibels(least)}: {most.place} loses most, and has {_left(most)}{_advice(most)}"
         )
     else:
         yield f"{right}, and no operator loses much to quantisation"
@@ -625,8 +625,8 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
 
 def _left(row: Row) -> str:
     assert row.dialect_db is not None and row.inputs_db is not None
-    before = "exact" if math.isinf(row.inputs_db) else f"{row.inputs_db:.1f} dB"
-    return f"{row.dialect_db:.1f} dB against the float module, its inputs {before}"
+    before = "exact" if math.isinf(row.inputs_db) else in_decibels(row.inputs_db)
+    return f"{in_decibels(row.dialect_db)} against the float module, its inputs {before}"
 
 
 def _advice(row: Row) -> str:

@@ -16,7 +16,8 @@ from cortex_m_hil.errors import BuildError, ConfigError, Mismatch, OutOfTargetMe
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.runner.build import BuildTree, compiler
+from cortex_m_hil.runner.build import BuildTree
+from cortex_m_hil.runner.compiler import compiler
 from cortex_m_hil.runner.results import Ran, RunResult
 from cortex_m_hil.targets.memory import ALIGNMENT, STACK_ALIGNMENT, Memory, aligned
 from cortex_m_hil.targets.resolve import Resolved

@@ -85,6 +85,11 @@ def percent(share: float) -> str:
     return "100 %" if share == 1 else f"{min(100 * share, 99.99):.4g} %"
 
 
+def in_decibels(ratio: float) -> str:
+    """Return a ratio such as `12.3 dB`; one that rounds to zero is `0.0 dB`, never `-0.0 dB`."""
+    return f"{round(ratio, 1) + 0.0:.1f} dB"
+
+
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each row, its cells in columns that are as wide as their widest cell."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

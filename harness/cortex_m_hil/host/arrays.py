@@ -15,7 +15,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import opened
 
 _HEADER_LIMIT: Final = 1 << 16  # bytes of a .npy before its data
-_SHOWN: Final = 200  # characters of numpy's message that are shown at most of numpy's message that are shown at most
+_SHOWN: Final = 200  # characters of numpy's message that are shown at most
 _HEADERS: Final[dict[tuple[int, int], Callable[..., Any]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,

@@ -50,7 +50,7 @@ _OPTIONAL = {
     "arm-none-eabi-gcov": "apt-get install gcc-arm-none-eabi",
     "gcov": "apt-get install gcc",
 }
-VERSION_TIMEOUT = 20.0  # seconds for --version for --version
+VERSION_TIMEOUT = 20.0  # seconds for --version
 OUTPUT_LIMIT = 16 << 20  # bytes: an FVP lists thousands of parameters
 _SHOWN = 200  # characters of a line, in messages and names
 RP2040JS = "1.4.1"  # this version exactly, as harness/cortex_m_hil/boards/virtual/pico.cjs replaces parts of it

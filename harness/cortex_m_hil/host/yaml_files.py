@@ -20,7 +20,7 @@ from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import files
 
 # Reading a file at one of the limits takes about a second. A farm of a hundred boards needs a tenth of each limit.
-YAML_LIMIT = 128 << 10  # bytes of a file at most at most
+YAML_LIMIT = 128 << 10  # bytes of a file at most
 NODE_LIMIT = 5000  # values in a file at most, with aliases expanded
 DEPTH_LIMIT = 20
 

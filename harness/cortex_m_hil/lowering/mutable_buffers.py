@@ -42,7 +42,7 @@ class ExplicitStateProgram:
     outputs: Any
 
     @classmethod
-    def of(cls, exported: Any, title: str) -> ExplicitStateProgram:
+    def from_exported(cls, exported: Any, title: str) -> ExplicitStateProgram:
         """Make the state of an exported program explicit; raise LoweringError where forward also changes an input."""
         # Writes to buffers, and to views of buffers, become values that the program returns.
         program = copy.deepcopy(exported).run_decompositions({})

@@ -296,7 +296,7 @@ def _origin(source: _Source) -> Any:
 
     options = replace(source.options, calibration=None, io=DEFAULT.io)
     calibrated = source.options.calibration is not None
-    part = ModulePart.of(source.exported.program, source.inputs)
+    part = ModulePart.from_exported(source.exported.program, source.inputs)
     return Origin(part, options, calibrated, source.options.io != DEFAULT.io)
 
 
@@ -434,7 +434,7 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
         module, float_reasons = _quantize(source, None, exported, hint)
         return module, run_stage(title, what, hint, lambda: flat_export(module, source.inputs, shapes)), float_reasons
     stateful: ExplicitStateProgram = run_stage(
-        title, "state as inputs", hint, lambda: ExplicitStateProgram.of(exported, title)
+        title, "state as inputs", hint, lambda: ExplicitStateProgram.from_exported(exported, title)
     )
     module, float_reasons = _quantize(source, stateful, stateful.program, hint)
     shapes = None if shapes is None else (*(None for _ in stateful.first), *shapes)

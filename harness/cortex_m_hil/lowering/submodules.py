@@ -109,7 +109,7 @@ class ModulePart:
     digits: int = 17
 
     @classmethod
-    def of(cls, exported: Any, inputs: tuple[Any, ...]) -> ModulePart:
+    def from_exported(cls, exported: Any, inputs: tuple[Any, ...]) -> ModulePart:
         """Return an exported program as a part; raise ConfigError if it has control flow."""
         module = exported.module(check_guards=False)
         leaves = iter(pytree.tree_leaves(inputs))
@@ -191,7 +191,7 @@ class ModulePart:
     def step_range(self, first: int, last: int) -> ModulePart | None:
         """Return the part of the steps `first` to `last` - 1; results of earlier steps that are read become inputs.
 
-        None if the steps cannot be a part (`_of_steps`).
+        None for no steps, for an input that is neither tensor nor number, or for an output that is no tensor.
         """
         return self._of_steps(self.steps[first:last])
 
@@ -200,10 +200,7 @@ class ModulePart:
         return self._of_steps((*self.steps[:number], *self.steps[number + 1 :]))
 
     def _of_steps(self, steps: Sequence[ModuleStep]) -> ModulePart | None:
-        """Return the part that consists of some steps, or None if these steps cannot be a part.
-
-        A part has at least one step, its inputs are tensors or numbers, and its outputs are tensors.
-        """
+        """Return the part that consists of some steps; None as for `step_range`."""
         made = {step.name for step in steps}
         read = dict.fromkeys(name for step in steps for name in step.reads)
         given = {name: self.values[name] for name in read if name not in made and name not in self.constants}

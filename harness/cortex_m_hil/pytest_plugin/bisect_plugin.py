@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.operator_outputs import operator_outputs
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.pytest_plugin import records

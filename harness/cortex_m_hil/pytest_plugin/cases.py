@@ -14,7 +14,7 @@ from cortex_m_hil.api import CASES
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
-from cortex_m_hil.program.bundled import read_cases
+from cortex_m_hil.program.bpte_file import read_cases
 from cortex_m_hil.program.program import Program
 
 

@@ -20,10 +20,10 @@ from cortex_m_hil.targets.resolve import Resolved
 SCHEMA_VERSION: Final = 1
 _WORKER_OUTPUT: Final = "hil_coverage"
 _SHOWN: Final = 10  # lost counts that the summary names at most; the report file names all
-_RUN: pytest.StashKey[_Run] = pytest.StashKey()
+_RUN: pytest.StashKey[_CoverageOfRun] = pytest.StashKey()
 
 
-class _Run:
+class _CoverageOfRun:
     """The coverage counts of this process; in xdist's controller, of its workers."""
 
     def __init__(self, file: Path) -> None:
@@ -48,7 +48,7 @@ def prepare(config: pytest.Config, targets: list[Resolved]) -> None:
     if file.is_dir() or not file.absolute().parent.is_dir():
         why = "a folder" if file.is_dir() else "in no folder that is there"
         raise ConfigError(f"--hil-coverage={file} is {why}", hint="name a file, which is written at the end")
-    config.stash[_RUN] = _Run(file)
+    config.stash[_RUN] = _CoverageOfRun(file)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Report(config.stash[_RUN], config.get_verbosity() > 0), "hil-coverage")
 
@@ -59,7 +59,7 @@ def build_options(config: pytest.Config) -> Mapping[str, str] | None:
 
 
 def count(item: pytest.Item, dut: Dut) -> None:
-    """Count coverage on a target from now on; note the name of a test whose own runner does not count."""
+    """Count coverage on a target from now on; note a test that uses another runner, built without counters."""
     if _RUN not in item.config.stash:
         return
     run = item.config.stash[_RUN]
@@ -97,7 +97,7 @@ def finish(config: pytest.Config) -> None:
 class _Report:
     """A plugin of the only process, or of xdist's controller, that collects all counts and writes the report."""
 
-    def __init__(self, run: _Run, verbose: bool) -> None:
+    def __init__(self, run: _CoverageOfRun, verbose: bool) -> None:
         self._run = run
         self._verbose = verbose
 

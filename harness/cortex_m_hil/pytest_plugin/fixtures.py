@@ -16,7 +16,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.checks.executorch_verdict import require_occurring
 from cortex_m_hil.checks.lint import missing_elsewhere
-from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
+from cortex_m_hil.diagnose.failure_bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
@@ -160,12 +160,12 @@ class Hil(OpenTarget):
             self._node.stash[LOCALIZED] = self._localized(checked.program)
 
     def _failed(self, task: BundleTask, error: VerdictError, checked: Checked | None) -> None:
-        failure = Attempt.of(self.dut, task, error, checked)
+        failure = Attempt.from_task(self.dut, task, error, checked)
         self._node.stash[FAILURE] = replace(failure, intermediates=self._intermediates if checked else ())
         self._tell_of_task(failure)
 
     def _passed(self, task: BundleTask, checked: Checked | None) -> None:
-        self._tell_of_task(Attempt.of(self.dut, task, None, checked))
+        self._tell_of_task(Attempt.from_task(self.dut, task, None, checked))
 
     def _tell_of_task(self, ended: Attempt) -> None:
         result, self._result = self._result, None

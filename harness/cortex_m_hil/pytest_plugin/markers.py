@@ -217,7 +217,7 @@ def hil_budget(
         TypeError: `pattern` is no text.
         ValueError: a limit makes no sense, or there is none.
     """
-    limits, matches = Budget.of(instructions, flash, ram, bank), _matching(pattern)
+    limits, matches = Budget.parse(instructions, flash, ram, bank), _matching(pattern)
 
     def limited(resolved: Resolved) -> Budget | None:
         known = [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from cortex_m_hil.campaigns.report.nightly_results import is_named
-from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.memory_fit import Fitting
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.program.program import Program

@@ -26,7 +26,7 @@ from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
-from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
@@ -41,7 +41,7 @@ from cortex_m_hil.runner.elf_size import measure_elf
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.target import Clock
 
-LOG_LIMIT: Final = 16 << 10  # characters of a log that are kept that are kept
+LOG_LIMIT: Final = 16 << 10  # characters of a log that are kept
 TELLING: Final = 8  # characters; shorter values of environment variables are not replaced in texts
 SHARED: Final = "(shared)"  # stands for the bytes of a runner that several operators share
 _BEGAN, _MEASURED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
@@ -205,7 +205,7 @@ class Teller:
         self._told = False
         self._runners: set[Key] = set()
         self._crashed: dict[str, Result] = {}  # results of crashed tests that will be run again, by node id
-        self._begun: set[str] = set()  # node ids of tests that have begun of tests that have begun
+        self._begun: set[str] = set()  # node ids of tests that have begun
 
     def _tell(self, fields: Mapping[str, Any]) -> None:
         """Write a line to the pipe and flush it, so that the reader gets whole lines."""
@@ -279,7 +279,7 @@ class Teller:
         return Result(key, "", "", Verdict.INFRA, WORKER_CRASHED, said, node_id=rerun)
 
     def _result(self, node_id: str, phases: list[pytest.TestReport]) -> Result:
-        outcome = self._outcomes.of(node_id)
+        outcome = self._outcomes.outcome(node_id)
         properties = list(prop.recorded(phases[-1].user_properties))
         known: dict[str, Any] = dict(properties)
         verdict, error, said = (

@@ -87,9 +87,9 @@ class Outcomes:
 
     def all(self) -> list[TargetOutcome]:
         """Return all outcomes in the order in which the tests began to end, with durations and earlier attempts."""
-        return [one for node_id in self._found if (one := self.of(node_id)) is not None]
+        return [one for node_id in self._found if (one := self.outcome(node_id)) is not None]
 
-    def of(self, node_id: str) -> TargetOutcome | None:
+    def outcome(self, node_id: str) -> TargetOutcome | None:
         """Return the outcome of a test; None if it used no target."""
         found = self._found.get(node_id)
         if found is None:

@@ -32,9 +32,9 @@ from cortex_m_hil.host.garbage_collection import garbage_collection_paused
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import (
-    bundles,
     cases,
     coverage,
+    failure_bundles,
     markers,
     option_names,
     options,
@@ -299,7 +299,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     __tracebackhide__ = True
     records.forget_attempt(item)
-    bundles.forget(item)
+    failure_bundles.forget(item)
     runtime_differences.forget_attempt(item, item.stash.get(TEST_ID, ""), resolved_of(item))
     if BAD_TEST in item.stash:
         raise item.stash[BAD_TEST].with_traceback(None)
@@ -354,9 +354,9 @@ def pytest_runtest_makereport(
         records.record_verdict(item, report, verdict, name, error.operator if isinstance(error, HarnessError) else "")
     if report.failed:
         report.sections += list(_sections(item, error))
-        report.sections += list(bundles.sections(item, report, _of_harness(error)))
+        report.sections += list(failure_bundles.sections(item, report, _of_harness(error)))
     if call.when == "teardown":
-        bundles.forget(item)
+        failure_bundles.forget(item)
     return report
 
 

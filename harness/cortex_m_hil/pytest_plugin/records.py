@@ -18,7 +18,8 @@ from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
 from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.runner.results import STATISTICS, OperatorOutput, RunResult, Verdict
+from cortex_m_hil.runner.results import OperatorOutput, RunResult, Verdict
+from cortex_m_hil.runner.statistics import STATISTICS
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock

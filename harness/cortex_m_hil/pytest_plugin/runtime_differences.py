@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
+from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.flow import Dut
 from cortex_m_hil.pytest_plugin import options, records
@@ -20,8 +20,8 @@ from cortex_m_hil.targets.target import HardwareLauncher
 
 
 @dataclass(frozen=True)
-class _Run:
-    """A program that ran: digests of it with its inputs, and of its outputs ("" where there are none)."""
+class _RunDigests:
+    """A run of a program, as digests: of program and inputs, and of the outputs ("" if there are none)."""
 
     dut: Dut
     program: str
@@ -32,7 +32,7 @@ class RuntimeDifferences:
     """The programs of each test and target that ran in this process, by runtime, in order."""
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[str, str], dict[str, list[_Run]]] = {}
+        self._runs: dict[tuple[str, str], dict[str, list[_RunDigests]]] = {}
 
     def begin(self, test: str, target: str, runtime: str) -> None:
         """Forget the programs that an earlier attempt of a test ran."""
@@ -50,7 +50,7 @@ class RuntimeDifferences:
         resolved = ended.dut.resolved
         by_runtime = self._runs.setdefault((test, resolved.name), {})
         own = by_runtime.setdefault(resolved.runtime, [])
-        own.append(_Run(ended.dut, _digest_of_task(ended), _digest_of_outputs(result)))
+        own.append(_RunDigests(ended.dut, _digest_of_task(ended), _digest_of_outputs(result)))
         if isinstance(ended.dut.target.launcher, HardwareLauncher):  # the board is leased, for one runner
             return
         of_others = (runs for name, runs in by_runtime.items() if name != resolved.runtime)
@@ -68,7 +68,7 @@ def _digest_of_outputs(result: RunResult | None) -> str:
     return "" if result is None else hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()
 
 
-def _departs(one: _Run, other: _Run) -> bool:
+def _departs(one: _RunDigests, other: _RunDigests) -> bool:
     return one.program == other.program and bool(one.outputs and other.outputs) and one.outputs != other.outputs
 
 

@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
+from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import file_trees, files, subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, region_overflow
+from cortex_m_hil.runner.compiler import check_counting, compiler
 from cortex_m_hil.runner.memory_files import memory_files, write_memory_files
 from cortex_m_hil.runner.own_firmware import needs_runner, own_firmware
 from cortex_m_hil.targets.connection import NOTES, Elf
-from cortex_m_hil.targets.cpu import HOST, cpus
+from cortex_m_hil.targets.cpu import HOST
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.runtimes import check_runtime
 from cortex_m_hil.targets.target import Target
@@ -32,7 +33,6 @@ COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}
 WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
 """CMake definitions of a runner without the portable operators that ExecuTorch's own test runner lacks."""
 _MEMORY: Final = "memory"  # the folder in a build that has the files of `memory_files`
-_COUNTING_GCC = 11  # the first version with -fprofile-info-section
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
 LOCK_TIMEOUT = 2 * time_limits.RUNNER_BUILD + 60.0
 _CAUSE = re.compile(r"error:|undefined reference|CMake Error")
@@ -60,7 +60,7 @@ def build_runner(
     check_runtime(runtime)
     if target.firmware is not None:
         return own_firmware(target, options or {})
-    recipe = _Recipe.of(target, runtime, firmware or package_data("firmware"), options or {})
+    recipe = _Recipe.for_target(target, runtime, firmware or package_data("firmware"), options or {})
     folder = cache_directory() / "runners" / recipe.build_id
     elf = recipe.elf(folder)
     if _is_whole(folder):
@@ -104,30 +104,6 @@ def _digest(folder: Path) -> bytes:
     return digest.hexdigest().encode()
 
 
-def compiler(target: Target) -> toolchain.Tool:
-    """Return the compiler for the target's CPU. Raises ToolchainError where it is too old to know the CPU."""
-    if target.cpu == HOST.name:
-        return toolchain.find("g++")
-    found, cpu = toolchain.find("arm-none-eabi-g++"), cpus()[target.cpu]
-    if int(found.version.partition(".")[0]) < cpu.gcc:
-        raise ToolchainError(
-            f"{found.path} is GCC {found.version}, which does not know {cpu.name}",
-            target=target.name,
-            hint=f"put an arm-none-eabi-g++ of GCC {cpu.gcc} or newer on PATH (Arm's GNU toolchain)",
-        )
-    return found
-
-
-def _check_counting(target: Target) -> None:
-    found = compiler(target)
-    if int(found.version.partition(".")[0]) < _COUNTING_GCC:
-        raise ToolchainError(
-            f"{found.path} is GCC {found.version}, whose programs count for a file system only",
-            target=target.name,
-            hint=f"put one of GCC {_COUNTING_GCC} or newer on PATH",
-        )
-
-
 @dataclass(frozen=True)
 class _Recipe:
     """The inputs of a runner's build, and the build id that they determine.
@@ -145,7 +121,7 @@ class _Recipe:
     build_id: str
 
     @classmethod
-    def of(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
+    def for_target(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
         """Return the recipe of a runner.
 
         The build id depends on the contents of an installed ExecuTorch, not on its path.
@@ -154,7 +130,7 @@ class _Recipe:
             raise needs_runner(target, "built with other sources or sizes of memory")
         counts = COUNTING.items() <= options.items()
         if counts:
-            _check_counting(target)
+            check_counting(target)
         definitions, places, installed = _definitions(target, runtime) | dict(options), {}, ""
         if runtime == "executorch":
             found = executorch_install.find_prefix(target, cache_directory(), counts)
@@ -323,7 +299,7 @@ class BuildTree:
         """
         self._folder = folder
         options = {"HIL_WERROR": "OFF"} if lenient else {}
-        self._recipe = _Recipe.of(target, runtime, package_data("firmware"), options)
+        self._recipe = _Recipe.for_target(target, runtime, package_data("firmware"), options)
         self._recipe.copy(folder)
         self._changed: frozenset[str] = frozenset()
         self._configure()

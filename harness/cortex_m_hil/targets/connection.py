@@ -108,14 +108,14 @@ class RunningProcess(Connection, Protocol):
 
     @property
     def pid(self) -> int:
-        """Return the pid of the process that owns the program and everything that it started."""
+        """Return the pid of the supervisor of the child process and its descendants."""
 
     @property
     def refused(self) -> str:
         """Return the forbidden file or system call for which the sandbox ended the program; "" if it did not."""
 
     def cpu_seconds(self) -> float:
-        """Return the user and system time so far, in seconds, of the program and all processes that it started."""
+        """Return the user and system time so far, in seconds, of the child process and its descendants."""
 
     def end_input(self) -> None:
         """Close the program's standard input."""

@@ -107,7 +107,7 @@ def resolve(
     check_choice(runtime)
     requested = target = _named(name, targets)
     missing: dict[str, str] = {}
-    while problem := _problem(target, live):
+    while problem := _why_it_cannot_run(target, live):
         missing[target.name] = problem.message
         why = "; ".join(dict.fromkeys(missing.values()))
         if require_fvp:
@@ -181,7 +181,7 @@ def _unknown(name: str, targets: Mapping[str, Target]) -> ConfigError:
     return ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
 
 
-def _problem(target: Target, live: bool) -> HarnessError | None:
+def _why_it_cannot_run(target: Target, live: bool) -> HarnessError | None:
     """Return the error of `require` if the target's launcher cannot run here, else None.
 
     Only optional launchers, and targets with a fallback, are checked.

@@ -26,7 +26,7 @@ SERVERS = ["-c", "gdb_port disabled; tcl_port disabled; telnet_port disabled"]
 Words = dict[str, Any]
 
 
-def of(command: str, **more: Any) -> Any:
+def flash_tool(command: str, **more: Any) -> Any:
     """A Python program as a flash tool."""
     return parse_procedure(
         RawProcedure(command=["{python}", "-c", command, "{elf}"], **more), "flash", "targets.yaml:1: b"
@@ -130,7 +130,7 @@ def test_a_tool_that_is_not_configured_is_a_config_error() -> None:
 
 def test_a_tool_gets_its_words_as_they_are_and_never_a_shell(tmp_path: Path) -> None:
     elf = tmp_path / "a b; touch pwned $(touch pwned).elf"
-    output = CommandTools(of("import sys; print(sys.argv[1:])")).flash(elf)
+    output = CommandTools(flash_tool("import sys; print(sys.argv[1:])")).flash(elf)
     assert output.strip() == repr([str(elf)])
 
 
@@ -147,7 +147,7 @@ def test_a_missing_tool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 def failing(command: str, **more: Any) -> FlashError:
     with pytest.raises(FlashError) as caught:
-        CommandTools(of(command, **more), target="nucleo").flash(Path("/r.elf"))
+        CommandTools(flash_tool(command, **more), target="nucleo").flash(Path("/r.elf"))
     return caught.value
 
 

@@ -126,7 +126,7 @@ def test_a_dropped_bias_collapses() -> None:
     with pytest.raises(errors.Mismatch) as caught:
         found.raise_for_verdict("m4-fvp")
     text = str(caught.value)
-    for part in ("collapse", "2 distinct values of 8; the reference has 8", "m4-fvp"):
+    for part in ("collapse", "the 8 elements have only 2 different values, the reference's have 8", "m4-fvp"):
         assert part in text.splitlines()[0]
     assert re.search(r"^  first: +\[0, 0\]: expected ", text, re.MULTILINE)
     assert re.search(r"^  worst: +\[0, \d\]: expected ", text, re.MULTILINE)

@@ -22,10 +22,10 @@ from cortex_m_hil.campaigns.evaluation.data_sets import Raw
 from cortex_m_hil.campaigns.evaluation.evaluation import EvaluatedModel
 from cortex_m_hil.checks.input_checks import InputQuantizer, Taken, converted, dtype_advice, input_misfits, lost
 from cortex_m_hil.cli import program_files as cli_files
-from cortex_m_hil.diagnose import bundle_file
+from cortex_m_hil.diagnose import failure_bundle_file
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected
-from cortex_m_hil.program.bundled import read_program
+from cortex_m_hil.program.bpte_file import read_program
 from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization, Quantization
 from cortex_m_hil.program.io_quantization import quantized
 from cortex_m_hil.program.program import Program
@@ -100,7 +100,7 @@ def _expected(target: hil.OpenTarget, program: Program, given: Array, folder: Pa
 
 def _in_a_bundle(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Array:
     try:
-        return bundle_file._host_tensor(npy(given), "inputs/0.npy", program.file.input_specs()[0]).array()
+        return failure_bundle_file._host_tensor(npy(given), "inputs/0.npy", program.file.input_specs()[0]).array()
     except ValueError as error:  # of which a bundle's reader makes its error
         raise ConfigError(str(error)) from error
 
@@ -118,7 +118,7 @@ STRICT: dict[str, Way] = {
 
 
 def _read(path: Path, program: Program) -> data_sets.DataSet:
-    return data_sets.read_data_set(path, Taken.of(program.file, 0), Raw())
+    return data_sets.read_data_set(path, Taken.of_input(program.file, 0), Raw())
 
 
 def _samples(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Array:
@@ -304,7 +304,7 @@ def _asked_archive(target: hil.OpenTarget, program: Program, given: Array, folde
 
 
 def _asked_data(target: hil.OpenTarget, program: Program, data: Path, raw: Raw) -> Asked:
-    read = data_sets.read_data_set(data, Taken.of(program.file, 0), raw)
+    read = data_sets.read_data_set(data, Taken.of_input(program.file, 0), raw)
     assert raw.quantizer is not None
     return _ran(target, program, (read.samples[0].windows[0],)), raw.quantizer.share
 
@@ -540,7 +540,7 @@ def test_quanta_for_a_float_input_are_to_be_dequantised_and_the_formula_does_it(
     """A cast alone would put -128 to 127 in, and nothing would tell."""
     program = Program.from_bytes((SEEDS / "linear.pte").read_bytes(), "linear.pte")
     quantize, dequantize = program.file.instructions[0], program.file.instructions[-1]
-    given = program.file.input_specs()[0].shape, quantize.args, Taken.of(program.file, 0)
+    given = program.file.input_specs()[0].shape, quantize.args, Taken.of_input(program.file, 0)
     wanted = program.file.output_specs()[0].shape, dequantize.args, Taken.of_output(program.file, 0)
     for shape, args, taken in (given, wanted):
         scale, zero_point = (program.file.values[value].scalar for value in args[1:3])
@@ -552,7 +552,9 @@ def test_quanta_for_a_float_input_are_to_be_dequantised_and_the_formula_does_it(
             assert made.dtype == np.float32
             assert made == pytest.approx((100 - zero_point) * scale)  # type: ignore[operator]
             assert cast.endswith('array.astype("float32")')
-    assert "which changes none" in dtype_advice(Taken.of(program.file, 0), np.full((2, 9), 100))  # no dtype of quanta
+    assert "which changes none" in dtype_advice(
+        Taken.of_input(program.file, 0), np.full((2, 9), 100)
+    )  # no dtype of quanta
 
 
 def test_quanta_are_dequantised_at_each_way_in(native: hil.OpenTarget, tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview, renamed
 from cortex_m_hil.cli.commands.targets import _for_people
-from cortex_m_hil.cli.output import Progress, options_named
+from cortex_m_hil.cli.option_names import options_named
+from cortex_m_hil.cli.progress import Progress
 from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.schema import ValueKind

@@ -50,7 +50,7 @@ Quantised lions; lions.
 
 
 def found(text: str) -> list[str]:
-    return [section.name for section in search(Query.of(text), list(sections("cats", PAGE)))]
+    return [section.name for section in search(Query.parse(text), list(sections("cats", PAGE)))]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -88,9 +88,9 @@ def test_headings_come_first_then_all_words_then_any() -> None:
 
 def test_the_excerpt_has_the_words() -> None:
     long = Section("cats", "Lions", (), ("| eat | " + "grass " * 100 + "and zebras" + " daily" * 100 + " |",), ())
-    shown = excerpt(Query.of("zebra"), long)
+    shown = excerpt(Query.parse("zebra"), long)
     assert "and zebras daily" in shown and shown.startswith("…") and shown.endswith("…") and len(shown) == 162
-    assert excerpt(Query.of("lions"), next(sections("cats", PAGE))) == "All about cats."
+    assert excerpt(Query.parse("lions"), next(sections("cats", PAGE))) == "All about cats."
 
 
 def test_a_search_shows_page_heading_text_and_the_command(hil: Hil) -> None:

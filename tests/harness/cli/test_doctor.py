@@ -13,7 +13,7 @@ import pytest
 
 from command_line import answer
 from cortex_m_hil.cli.doctor_probes import MVE_SOURCE, Check, Probe, State, probes
-from cortex_m_hil.cli.output import row_of, table
+from cortex_m_hil.cli.tables import row_of, table
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import sandbox, supervisor
 from cortex_m_hil.host.toolchain import PACKAGES

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from bundles import TEST, failure
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.bundle_file import write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from failure_bundles import TEST, failure
 from planting import BUGS, network
 from reruns import WITH_TEARDOWN
 

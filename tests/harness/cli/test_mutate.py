@@ -44,7 +44,7 @@ def test_add(hil):
 
 def seed_of_deletions(operators: Sequence[str] = OPERATORS) -> int:
     """That draws statements which compute, in files that are compiled quickly: such a mutant is killed."""
-    kernels = Kernels.of(package_data("firmware"))
+    kernels = Kernels.read(package_data("firmware"))
     found = kernels.mutants_of(operators)
 
     def suits(one: SourceMutant) -> bool:

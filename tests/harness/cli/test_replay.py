@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from bundles import TEST, failure, mismatch
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.bundle_description import TargetEntry
-from cortex_m_hil.diagnose.bundle_file import write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle_description import TargetEntry
+from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
 from cortex_m_hil.diagnose.replay import open_target
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import References
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from failure_bundles import TEST, failure, mismatch
 from planting import BUGS, network
 
 

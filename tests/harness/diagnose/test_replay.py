@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from bundles import TEST, failure
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.bundle_file import read_bundle, write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import Replay, open_target, replay
 from cortex_m_hil.errors import ConfigError, IdentityError, LaunchError
 from cortex_m_hil.flow.dut import Dut
@@ -24,6 +23,7 @@ from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from failure_bundles import TEST, failure
 from misbehaving import BUSY, OPTIONS, UNMAPPED, bad, ones, with_redzones
 from misbehaving import program as program_of
 

@@ -38,7 +38,7 @@ Judge = Callable[[Any], tuple[Symptom, ...]]
 def chain(kinds: list[type[nn.Module]]) -> ModulePart:
     inputs = (torch.rand(2, 4),)
     module = nn.Sequential(*(kind() for kind in kinds)).eval()
-    return ModulePart.of(torch.export.export(module, inputs, strict=True), inputs)
+    return ModulePart.from_exported(torch.export.export(module, inputs, strict=True), inputs)
 
 
 def search(part: ModulePart, judge: Judge, budget: float = 60.0, parts: int = PARTS) -> tuple[Shrunk, list[str]]:
@@ -150,7 +150,7 @@ def test_what_was_refused_is_tried_again_after_another_cut_succeeded() -> None:
 
     inputs = (torch.rand(1, 4, 16, 16),)
     module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(4)).eval()
-    found, _ = search(ModulePart.of(torch.export.export(module, inputs, strict=True), inputs), judge)
+    found, _ = search(ModulePart.from_exported(torch.export.export(module, inputs, strict=True), inputs), judge)
     assert names(found.part) == ["aten::relu"] and found.part.elements == 1 and found.ended
 
 
@@ -169,7 +169,7 @@ def test_what_did_not_fit_the_target_is_tried_again_once_tensors_are_smaller(tmp
     module = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4)).eval()
     inputs = (torch.rand(1, 2, 8, 8) * 2 - 0.7,)
     needed = lower(module, inputs, isa=Isa.SCALAR, options=LoweringOptions()).file.planned_bytes
-    whole = ModulePart.of(torch.export.export(module, inputs, strict=True), inputs)
+    whole = ModulePart.from_exported(torch.export.export(module, inputs, strict=True), inputs)
     with flow.open_dut(with_planned_pool(needed), firmware=BUGS["bias_dropped"].plant(tmp_path)) as dut:
         judge = TargetJudge(dut, dut.target.isa, LoweringOptions(), Tolerance())
         without_pool = whole.without_step(2)
@@ -198,7 +198,7 @@ class CoarseInFront(nn.Module):
 def test_the_operator_that_is_followed_is_the_one_that_localize_names() -> None:
     """Also where no kernel is wrong: the outputs are made by another layer than the one that loses their precision."""
     inputs = (torch.rand(1, 3, 2, 2, generator=torch.Generator().manual_seed(1)),)
-    whole = ModulePart.of(torch.export.export(CoarseInFront().eval(), inputs, strict=True), inputs)
+    whole = ModulePart.from_exported(torch.export.export(CoarseInFront().eval(), inputs, strict=True), inputs)
     with flow.open_dut(resolve("native", load_targets())) as dut:
         program = lower(whole.module(), inputs, isa=dut.target.isa, options=LoweringOptions())
         (cause, row), *_ = localize(dut, program).causes

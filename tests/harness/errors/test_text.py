@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import xml.etree.ElementTree as xml
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.errors.text import printable, printable_lines, shown
+from cortex_m_hil.errors.text import in_decibels, printable, printable_lines, shown
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
@@ -72,6 +73,13 @@ def hostile_program() -> bytes:
     program = known_answer(Isa.SCALAR).program
     assert name in program
     return program.replace(name, HOSTILE.encode()[: len(name)].ljust(len(name), b"x"))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(-0.04, "0.0 dB"), (-0.06, "-0.1 dB"), (12.34, "12.3 dB"), (math.inf, "inf dB")]
+)
+def test_a_ratio_that_rounds_to_zero_has_no_sign(ratio: float, text: str) -> None:
+    assert in_decibels(ratio) == text
 
 
 def test_the_names_in_a_program_are_escaped() -> None:

@@ -19,8 +19,8 @@ from cortex_m_hil import errors
 from cortex_m_hil.checks.lint import lint_elsewhere
 from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
-from cortex_m_hil.diagnose.bundle_file import read_bundle, write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Attempt, BundleTask
+from cortex_m_hil.diagnose.failure_bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import replay
 from cortex_m_hil.diagnose.shrink import Judge, Symptom, own_check
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
@@ -158,7 +158,7 @@ def test_a_bundle_replays_with_what_was_accepted(native: hil.OpenTarget, tmp_pat
 
     class Kept(hil.OpenTarget):
         def _failed(self, task: Any, error: errors.VerdictError, checked: Any) -> None:
-            failed.append(Attempt.of(self.dut, task, error, checked))
+            failed.append(Attempt.from_task(self.dut, task, error, checked))
 
     target = Kept(native.dut)
     program = target.lower(Apply(mirrored), (torch.randn(IMAGE),), quantize=False)
@@ -224,7 +224,7 @@ def test_each_command_that_runs_a_program_has_the_verdict(
     else:
         file, words = tmp_path / "mirrored.hil.zip", []
         task = BundleTask(program, program.inputs, Tolerance(eager_sqnr=-1000.0), known=known, expected=known)
-        failed = Attempt.of(native.dut, task, errors.WouldFailOnExecuTorch("it"), None)
+        failed = Attempt.from_task(native.dut, task, errors.WouldFailOnExecuTorch("it"), None)
         assert program.intermediates is not None
         write_bundle(replace(failed, intermediates=program.intermediates(program.inputs)).bundle("test"), file)
     done = call(capsys, door, file, "-t", "native", *words)
@@ -236,7 +236,7 @@ def test_each_command_that_runs_a_program_has_the_verdict(
 def test_shrinking_follows_what_executorch_fails_on_unless_it_is_accepted(native: hil.OpenTarget) -> None:
     """What the parts' tests accept is what occurs in them."""
     module, inputs = Apply(mirrored).eval(), (torch.randn(IMAGE),)
-    part = ModulePart.of(torch.export.export(module, inputs), inputs)
+    part = ModulePart.from_exported(torch.export.export(module, inputs), inputs)
     options, tolerance = LoweringOptions(quantize=False), Tolerance(eager_sqnr=-1000.0)
     judge = Judge(native.dut, native.isa, options, tolerance)
     assert judge(part) == (Symptom("WouldFailOnExecuTorch", "aten::flip.out"),) and judge.occurring(part) == ()
@@ -248,7 +248,7 @@ def test_shrinking_follows_what_executorch_fails_on_unless_it_is_accepted(native
 @pytest.mark.slow
 def test_a_part_that_lint_refuses_for_what_is_accepted_neither_fails_nor_passes(native: hil.OpenTarget) -> None:
     rows, network = (torch.randn(3, 8),), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()).eval()
-    part = ModulePart.of(torch.export.export(network, rows), rows)
+    part = ModulePart.from_exported(torch.export.export(network, rows), rows)
     judge = Judge(native.dut, native.isa, LoweringOptions(), Tolerance())
     assert [one.verdict for one in judge(part)] == ["LintError"]
     with pytest.raises(errors.ConfigError, match="known bug 16"):

@@ -11,7 +11,7 @@ import torch
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.flow import Dut
-from cortex_m_hil.program.bundled import read_program
+from cortex_m_hil.program.bpte_file import read_program
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion

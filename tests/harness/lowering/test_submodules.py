@@ -31,7 +31,7 @@ class Net(nn.Module):
 def whole() -> ModulePart:
     torch.manual_seed(0)
     inputs = (torch.rand(1, 3, 8, 8), torch.rand(5))
-    return ModulePart.of(torch.export.export(Net().eval(), inputs, strict=True), inputs)
+    return ModulePart.from_exported(torch.export.export(Net().eval(), inputs, strict=True), inputs)
 
 
 def test_every_part_gives_what_the_whole_has_there(whole: ModulePart) -> None:
@@ -103,7 +103,7 @@ def test_a_written_test_has_numbers_that_are_not_finite(tmp_path: Path) -> None:
             return torch.masked_fill(x, x == math.inf, -math.inf)
 
     inputs = (torch.tensor([1.0, math.inf, -math.inf, math.nan]),)
-    part = ModulePart.of(torch.export.export(Masked(), inputs), inputs)
+    part = ModulePart.from_exported(torch.export.export(Masked(), inputs), inputs)
     write_test(part, tmp_path / "test_it.py", "It is read back.", [], "hil.check({module}, {inputs})")
     space = runpy.run_path(str(tmp_path / "test_it.py"))
     torch.testing.assert_close(space["INPUTS"], inputs, rtol=0, atol=0, equal_nan=True)

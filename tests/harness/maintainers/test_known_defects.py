@@ -16,7 +16,7 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Layout, LoweringOptions
-from cortex_m_hil.maintainers.networks.known_defects import KNOWN, known_bug_of
+from cortex_m_hil.maintainers.networks.known_defects import KNOWN, known_defect_of
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -122,14 +122,14 @@ def test_a_bias_that_is_cut_off_makes_sums_leave_int32(native: Dut, isa: Isa) ->
 
 def test_what_fails_otherwise_or_elsewhere_is_new() -> None:
     quantize = "cortex_m::quantize_per_tensor.out"
-    assert known_bug_of("Mismatch quanta", quantize, "executorch", Isa.MVE).endswith("(known bug 3 of ExecuTorch)")
+    assert known_defect_of("Mismatch quanta", quantize, "executorch", Isa.MVE).endswith("(known bug 3 of ExecuTorch)")
     for kind, operator, runtime, isa in (
         ("TargetFault", quantize, "executorch", Isa.MVE),
         ("Mismatch quanta", "cortex_m::quantized_mul.out", "executorch", Isa.MVE),
         ("Mismatch quanta", quantize, "builtin", Isa.MVE),
         ("Mismatch quanta", quantize, "executorch", Isa.DSP),
     ):
-        assert known_bug_of(kind, operator, runtime, isa) == ""
+        assert known_defect_of(kind, operator, runtime, isa) == ""
 
 
 def test_known_bugs_have_a_number_of_the_documents() -> None:

@@ -12,9 +12,9 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.worker_processes import Worker
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
-from cortex_m_hil.diagnose.bundle_description import PASSED
-from cortex_m_hil.diagnose.bundle_file import write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Attempt, BundleTask
+from cortex_m_hil.diagnose.failure_bundle_description import PASSED
+from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
@@ -31,7 +31,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 
 OPERATORS = "dequantize_per_tensor", "quantize_per_tensor", "quantized_linear"
-KERNELS = Kernels.of(package_data("firmware"))
+KERNELS = Kernels.read(package_data("firmware"))
 RESOLVED = resolve("native", load_targets())
 
 
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         task = BundleTask(program, program.inputs, Tolerance(qtol=0))
         seen: list[flow.Checked] = []
         flow.verify(dut, program, tolerance=Tolerance(qtol=0), observe=seen.append)
-        ended = Attempt.of(dut, task, None, seen[0])
+        ended = Attempt.from_task(dut, task, None, seen[0])
         write_bundle(ended.bundle("test_it.py::test_it", with_runner=False), path / "native" / "known.hil.zip")
     return path
 

@@ -62,7 +62,7 @@ def drawn(seed: int, count: int) -> list[Recipe]:
 
 def part(module: nn.Module, *inputs: torch.Tensor) -> ModulePart:
     exported = lowering.export(module, inputs, "explicit")  # so that its constants are contiguous
-    return ModulePart.of(exported.program, exported.inputs)
+    return ModulePart.from_exported(exported.program, exported.inputs)
 
 
 # --- drawing -------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_a_seed_makes_the_same_programs_and_another_makes_others() -> None:
 
 def test_a_recipe_survives_json() -> None:
     for recipe in drawn(SEED, 60):
-        again = Recipe.of(json.loads(json.dumps(dataclasses.asdict(recipe))))
+        again = Recipe.from_fields(json.loads(json.dumps(dataclasses.asdict(recipe))))
         assert json.dumps(dataclasses.asdict(again)) == json.dumps(dataclasses.asdict(recipe))
         assert all(
             torch.equal(*pair) for pair in zip(part_of(again).arguments(), part_of(recipe).arguments(), strict=True)

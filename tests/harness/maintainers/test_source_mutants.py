@@ -16,7 +16,7 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
 from cortex_m_hil.maintainers.mutation.source_mutants import CPP, SourceEdit, SourceMutant, drawn, mutants_of
 
-KERNELS = Kernels.of(package_data("firmware"))
+KERNELS = Kernels.read(package_data("firmware"))
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.DOTALL | re.MULTILINE)
 
 mutants = st.deferred(lambda: st.sampled_from(KERNELS.mutants))

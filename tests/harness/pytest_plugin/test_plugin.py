@@ -18,7 +18,7 @@ import pytest
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.pytest_plugin.scheduling import without_target
-from cortex_m_hil.runner.results import STATISTICS
+from cortex_m_hil.runner.statistics import STATISTICS
 from cortex_m_hil.targets.cpu import Isa
 from paths import IMPORT_ROOT
 

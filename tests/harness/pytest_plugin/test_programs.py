@@ -10,7 +10,7 @@ import pytest
 
 from bundling import bundle
 from cortex_m_hil import flow
-from cortex_m_hil.diagnose.bundle_file import read_bundle
+from cortex_m_hil.diagnose.failure_bundle_file import read_bundle
 from cortex_m_hil.diagnose.replay import replay
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.program.known_answer import known_answer

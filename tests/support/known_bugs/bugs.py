@@ -976,7 +976,7 @@ FOUND_HERE: Final = (
         *numbered(23),
         "inputs of a `.bpte` are written contiguous, and the runtime copies their bytes into channels-last inputs",
         (),
-        ("tests/harness/program/test_bundled.py::test_an_input_is_laid_out_as_the_program_takes_it",),
+        ("tests/harness/program/test_bpte_file.py::test_an_input_is_laid_out_as_the_program_takes_it",),
     ),
 )  # fmt: skip
 

@@ -385,11 +385,16 @@ def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
 
 _ACTIONS = """\
 without an action   run the board until interrupted
-flash ELF           and start it
-reset
-power on|off|cycle
-fault [NAME=NUMBER…]  set corrupt, drop, duplicate (shares of bytes), delay, vanish (seconds), hang (1), reset_after
-                    (bytes), power_loss (flashes to come); what is not named is mended
+flash ELF           write an ELF to the board, and start it
+reset               reset the board
+power on|off|cycle  switch the board's power
+fault [NAME=NUMBER…]  inject faults; faults not named are switched off:
+                    corrupt, drop, duplicate: the share of bytes that this happens to
+                    delay: bytes are late by N seconds
+                    vanish: the port is gone for N seconds
+                    hang=1: the core hangs until a reset
+                    reset_after: the board resets after N bytes from the host
+                    power_loss: the next N flashes lose power
 run COMMAND…        run the board while the command runs
 """
 
@@ -400,16 +405,16 @@ def main(arguments: Sequence[str]) -> int:
         "hil board virtual", description="A simulator behind a serial port, vboard:NAME in targets.yaml.",
         epilog=_ACTIONS, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("machine", metavar="BOARD", help=" or ".join(MACHINES))
-    parser.add_argument("--name", help="where there are several of a kind (default: BOARD)")
+    parser.add_argument("machine", metavar="BOARD", help=f"Kind of the board: {', '.join(MACHINES)}")
+    parser.add_argument("--name", help="Name of the board, if there are several of a kind (default: BOARD)")
     parser.add_argument(
         "--baud",
         type=ranged_number(int, 300, 12_000_000),
         default=BAUD,
-        help="of the board's UART (default: %(default)s)",
+        help="Baud rate of the board's UART (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of its faults (default: %(default)s)")
-    parser.add_argument("action", nargs=argparse.REMAINDER)
+    parser.add_argument("--seed", type=int, default=0, help="Seed of the injected faults (default: %(default)s)")
+    parser.add_argument("action", nargs=argparse.REMAINDER, help="An action of the list below")
     chosen = parser.parse_args(arguments)
     name = chosen.name or chosen.machine
     match chosen.action:

@@ -177,7 +177,7 @@ class CommitLine:
         self._rates = beliefs.DETERMINISTIC if plan.deterministic else beliefs.FLAKY
 
     @classmethod
-    def of(cls, plan: BisectionPlan) -> CommitLine:
+    def from_plan(cls, plan: BisectionPlan) -> CommitLine:
         """Return the commits of a plan. Raises ConfigError where one end is no first-parent ancestor of the other."""
         repository = Repository(Path(plan.source.path))
         named = repository.touching(plan.old, plan.new, plan.likely)

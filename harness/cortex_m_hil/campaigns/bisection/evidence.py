@@ -199,7 +199,7 @@ def read_log(text: str) -> tuple[BisectionPlan, list[Run]]:
             continue
         try:
             if word == "start":
-                plan = BisectionPlan.of(json.loads(rest))
+                plan = BisectionPlan.from_fields(json.loads(rest))
             else:
                 runs.append(_run(json.loads(rest.partition(" ")[2])))
         except (KeyError, TypeError, ValueError) as error:

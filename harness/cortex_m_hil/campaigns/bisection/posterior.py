@@ -154,9 +154,9 @@ def _below(counts: Counts) -> Counts:
 
 
 def most_informative(found: Posterior, chances: Array) -> int | None:
-    """Return the position whose run is expected to give most information; of equal ones the middle one.
+    """Return the commit whose test tells most about the culprit; on a tie the middle one; None if none may be tested.
 
-    None if none may run. `chances` has for each position the probability that a run gives a verdict at all; 0 where
+    `chances` has for each position the probability that a run gives a verdict at all; 0 where
     none may be run.
     """
     gains = chances * (found.entropy() - found.expected_entropy())

@@ -22,7 +22,7 @@ from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host import files
 from cortex_m_hil.host.api_calls import PERMIT
 
-JUNIT_LIMIT: Final = 256 << 20  # bytes of a JUnit file at most of a JUnit file at most
+JUNIT_LIMIT: Final = 256 << 20  # bytes of a JUnit file at most
 _PYTEST: Final = ("pytest", "py.test")
 # The faulty operator: as localised, else as the error names it. A Mismatch names only the operator of the output.
 _AT_FAULT: Final = (prop.AT_FAULT, prop.WRONG_LAYOUT)

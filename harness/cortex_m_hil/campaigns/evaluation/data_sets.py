@@ -24,7 +24,9 @@ from cortex_m_hil.program.tensor import Array, TensorSpec
 LABELS: Final = "y_labels.csv"
 RAW: Final = ("uint8", "int8", "float32")
 MEMBERS: Final = ("inputs", "labels", "calibration")  # arrays of an .npz; the last one may be missing
-CALIBRATION: Final = 100  # samples that are used for calibration at most, if the data has no calibration inputs
+MOST_CALIBRATION_SAMPLES: Final = (
+    100  # samples that are used for calibration at most, if the data has no calibration inputs
+)
 CLASSES: Final = 100_000
 _LABELS_LIMIT: Final = 16 << 20  # bytes
 _FILE_LIMIT: Final = 64 << 20
@@ -157,7 +159,7 @@ def read_data_set(path: Path, taken: Taken, raw: Raw, limit: int = 0, *, in_orde
     data = found(path, taken, raw, lambda number: _chosen(number, limit, in_order=in_order))
     if data.calibration:
         return data
-    few = [data.samples[number] for number in _chosen(len(data.samples), CALIBRATION, in_order=False)]
+    few = [data.samples[number] for number in _chosen(len(data.samples), MOST_CALIBRATION_SAMPLES, in_order=False)]
     own = tuple(sample.windows[number % len(sample.windows)] for number, sample in enumerate(few))
     return replace(data, calibration=own, own_calibration=False)
 

@@ -28,7 +28,7 @@ from cortex_m_hil.host import files
 from cortex_m_hil.lowering import LoweringOptions, export, lower
 from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.lowering.options import DEFAULT, Io
-from cortex_m_hil.program.bundled import SUFFIXES, read_program
+from cortex_m_hil.program.bpte_file import SUFFIXES, read_program
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import dequantized, input_quantization, output_quantization
 from cortex_m_hil.program.program import Program, References
@@ -94,7 +94,7 @@ class EvaluatedModel:
             if layout:
                 raise ConfigError(f"--layout {layout}: {name} is lowered", hint="a .pte has the layout it has")
             self._file = read_program(files.read(Path(name), files.PROGRAM_LIMIT), name, method)
-            inputs = [Taken.of(self._file.file, number) for number in range(len(self._file.file.inputs))]
+            inputs = [Taken.of_input(self._file.file, number) for number in range(len(self._file.file.inputs))]
         else:
             if method:
                 raise ConfigError(f"--method {method}: {name} is lowered to one method", hint="a .pte may have several")

@@ -39,7 +39,7 @@ class Thresholds:
     negative: tuple[int, ...] = ()
     stream: bool = False
 
-    def of(self, task: ModelTask, classes: int, benchmark: Benchmark | None) -> Thresholds:
+    def with_defaults(self, task: ModelTask, classes: int, benchmark: Benchmark | None) -> Thresholds:
         """Return the thresholds with defaults added: the benchmark's.
 
         And if there are two classes, class 0 is negative.
@@ -109,7 +109,7 @@ class Results:
     infra: bool
 
     @classmethod
-    def of(cls, target: str, runs: Sequence[Run], labels: Sequence[int]) -> Results:
+    def from_runs(cls, target: str, runs: Sequence[Run], labels: Sequence[int]) -> Results:
         mine = [run for run in runs if target_of(run) == target]
         parts = sorted((run.figures for run in mine if run.verdict == DONE), key=lambda one: int(one["first"]))
         digests = tuple(digest for one in parts for digest in one["digests"])

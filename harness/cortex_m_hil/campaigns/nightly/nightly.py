@@ -104,13 +104,13 @@ class NightlyPlan(store.Plan):
         return self.tests, self.upstream, self.targets, self.runtimes, self.options, self.shard
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> NightlyPlan:
+    def from_fields(cls, fields: Mapping[str, Any]) -> NightlyPlan:
         """Return the plan for `fields` from `as_fields`, even of an earlier version."""
         counting = fields.get("coverage", {})
         of_runtimes = counting if isinstance(counting, Mapping) else {BUILTIN: counting}
         coverage = {runtime: names for runtime, names in of_runtimes.items() if names}
         more = {"coverage": coverage, "fit": patterns(fields.get("fit", ())), "limits": fields.get("limits", ())}
-        return super().of({**fields, **more})
+        return super().from_fields({**fields, **more})
 
     def as_fields(self) -> dict[str, Any]:
         limits = [one.model_dump(exclude_none=True) for one in self.limits]
@@ -154,7 +154,7 @@ class NightlyPlan(store.Plan):
 def nightly_plan(campaign: StoredCampaign) -> NightlyPlan:
     """Return the plan of a campaign; raise ConfigError where the plan in the store is malformed."""
     try:
-        return NightlyPlan.of(campaign.plan)
+        return NightlyPlan.from_fields(campaign.plan)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _senseless(f"the plan of nightly {campaign.ordinal}", error) from error
 

@@ -244,7 +244,7 @@ def _head(fields: dict[str, Any], file: Path) -> ExportedNightly:
     ended = None if fields["ended"] is None else float(fields["ended"])
     number = int(fields.get("number", 0))  # absent in files of earlier versions
     return ExportedNightly(
-        NightlyPlan.of(fields["plan"]), float(fields["began"]), ended, str(fields["name"]), (), number
+        NightlyPlan.from_fields(fields["plan"]), float(fields["began"]), ended, str(fields["name"]), (), number
     )
 
 

@@ -14,7 +14,7 @@ from cortex_m_hil.campaigns.report.trend_encoding import Value, trends
 
 LOGS: Final = 450_000  # characters of all logs together
 LEAST: Final = 200  # characters of each log at least
-HEADLINE: Final = 300  # characters of a headline at most of a headline at most
+HEADLINE: Final = 300  # characters of a headline at most
 TRENDS: Final = 800_000  # characters of all trends together
 
 

@@ -25,7 +25,7 @@ ALPHA: Final = 1e-3  # probability of a false alarm per night, for the common se
 TESTS_ALPHA: Final = 2e-4  # the same for single tests: their noise is known well, so a small alpha costs little
 PART_ALPHA: Final = 0.01  # probability that a reported shift names an operator that did not move
 SHORTEST: Final = 3  # nights of a level at least, so that its end can be detected
-LONGEST: Final = 100  # nights that are looked at at most at most
+LONGEST: Final = 100  # nights that are considered at most
 FEWEST: Final = 3  # tests of a board at least, for a common shift
 ALL_PARTS: Final = "all operators"
 _WHOLE: Final = 0.5  # cycles: a smaller step of an operator is ignored
@@ -121,7 +121,7 @@ def _shift(logs: Array, begins: Sequence[int], at: int) -> Shift:
 
 
 def _stayed(one: Shift, step: float) -> bool:
-    """Tell whether the others moved and not this test: it moved by less than half of its relative step."""
+    """Tell whether a test itself moved by less than half of its step relative to the board's others: they moved."""
     return float(np.log(one.after / one.before)) / step < 1 / 2
 
 

@@ -18,9 +18,9 @@ from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 
 LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB
-_PART: Final = LIMIT // 4  # bytes for each of table, failures and changes at most at most
-_LONGEST: Final = 400  # characters of a text from a test or a target at most at most
-_ROWS: Final = 10  # lines of a group of changes at most at most
+_PART: Final = LIMIT // 4  # bytes for each of table, failures and changes at most
+_LONGEST: Final = 400  # characters of a text from a test or a target at most
+_ROWS: Final = 10  # lines of a group of changes at most
 
 
 def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> str:

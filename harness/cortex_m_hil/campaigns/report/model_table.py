@@ -14,7 +14,7 @@ from cortex_m_hil import errors
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.nightly_results import PASSED, Night, Result, is_named
 from cortex_m_hil.checks.comparison_result import FindingKind
-from cortex_m_hil.errors.text import percent
+from cortex_m_hil.errors.text import in_decibels, percent
 
 _KERNEL: Final = "kernel"
 # Components responsible for a LoweringError, by words of the message that tell the stage of the lowering.
@@ -91,7 +91,7 @@ def _row(one: Result) -> ModelRow:
         _NONE if operators is None else percent(operators),
         _NONE if macs is None else percent(macs),
         _NONE if quanta is None else f"{quanta:g}",
-        _NONE if sqnr is None else f"{sqnr:.1f} dB",
+        _NONE if sqnr is None else in_decibels(sqnr),
         _NONE if planned is None else f"{planned:,.0f}",
         _NONE if instructions is None else f"{instructions:,.0f}",
         "" if one.verdict in PASSED else _obstacle(one),

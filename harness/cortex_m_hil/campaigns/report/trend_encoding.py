@@ -12,7 +12,7 @@ from cortex_m_hil.targets.target import Clock
 
 Value: TypeAlias = "int | float | None"
 _TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # cycles and model ticks, which are no exact counts
-_DIGITS: Final = 4  # digits of measured figures that are kept that are kept
+_DIGITS: Final = 4  # digits of measured figures that are kept
 
 
 def encoded(values: Sequence[Value]) -> list[Value]:

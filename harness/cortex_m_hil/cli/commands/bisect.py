@@ -32,8 +32,9 @@ from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, ope
 from cortex_m_hil.cli.error_answers import UsageError, of_usage
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, within
-from cortex_m_hil.cli.output import status, table
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
@@ -56,12 +57,12 @@ _FIELDS: Final = json_fields(
             "it), contradiction (no single change explains the runs), under way (the budget is spent)"
         ),
         "culprit": "sha, subject, author, date, parents; null unless one commit is found",
-        "candidates, probability": (
-            "the most probable culprit with those that no run can tell from it, as a list, and their "
-            "probability together"
-        ),
+        "candidates": "the most probable culprit with those that no run can tell from it, as a list",
+        "probability": "the probability that one of the candidates is the culprit",
         "diff_stat": "of the culprit against its first parent",
-        "runs, old, new": "the number of runs, and the SHAs of OLD and NEW",
+        "runs": "the number of runs",
+        "old": "the SHA of OLD",
+        "new": "the SHA of NEW",
         "evidence": (
             "for each commit that was run position, commit, old and new (runs that looked like that side), skipped, why"
         ),
@@ -159,7 +160,9 @@ def _bisect() -> None:
     "start",
     epilog=json_fields(
         {
-            "commits, old, new": "the number of commits in the range, and the SHAs of OLD and NEW",
+            "commits": "the number of commits in the range",
+            "old": "the SHA of OLD",
+            "new": "the SHA of NEW",
         }
     ),
 )
@@ -185,7 +188,7 @@ def start(
             search.term_old or terms[0], search.term_new or terms[1], reuse=search.reuse,
         )
     )  # fmt: skip
-    line = CommitLine.of(plan)
+    line = CommitLine.from_plan(plan)
     with opened(store_file) as kept:
         _begin(kept, plan)
     text = f"{counted(line.last, 'commit')} to choose from; now: hil bisect run -- COMMAND"
@@ -205,7 +208,7 @@ def reset(store_file: StoreFile = None) -> None:
     with opened(store_file) as kept:
         campaign = _current(kept)
         with campaign.folder() as folder:
-            Bisection.clean_up(BisectionPlan.of(campaign.plan), folder)
+            Bisection.clean_up(BisectionPlan.from_fields(campaign.plan), folder)
             for one in [one for one in kept.campaigns(KIND) if one.folder == campaign.record.folder]:
                 shutil.rmtree(_bundles(Campaign(kept, one)), ignore_errors=True)
                 kept.forget(one)
@@ -231,7 +234,7 @@ def run(
     with led.store() as kept:
         campaign = _current(kept)
         plan = _with_test(campaign, test, build_timeout)
-        line = CommitLine.of(plan)
+        line = CommitLine.from_plan(plan)
         with campaign.folder() as folder:
             if plan.reuse and not campaign.runs:
                 _take_over(campaign, line)
@@ -252,7 +255,7 @@ def _with_test(campaign: Campaign, test: TestOptions, build_timeout: float) -> B
     Raises:
         ConfigError: no test is named, or another test than in earlier runs.
     """
-    plan, command = BisectionPlan.of(campaign.plan), test.command
+    plan, command = BisectionPlan.from_fields(campaign.plan), test.command
     if not (command or plan.command):
         raise ConfigError("no test is named", hint="hil bisect run -- pytest --target=m4-qemu FILE::TEST")
     if not command:
@@ -273,7 +276,7 @@ def _take_over(campaign: Campaign, line: CommitLine) -> None:
     found: dict[tuple[str, float], Run] = {}  # an earlier search may have taken over the same runs
     kept, record = campaign.kept, campaign.record
     for earlier in kept.campaigns(KIND):
-        plan = BisectionPlan.of(earlier.plan)
+        plan = BisectionPlan.from_fields(earlier.plan)
         same = (plan.source, plan.command, plan.rules) == (line.plan.source, line.plan.command, line.plan.rules)
         if same and earlier.folder == record.folder and earlier.number != record.number:
             runs = [one for one in kept.runs(earlier) if one.key in line.position and RunVerdict(one.verdict) in tells]
@@ -363,7 +366,7 @@ def log(store_file: StoreFile = None) -> None:
     """
     with opened(store_file) as kept:
         campaign = _current(kept)
-        line, runs = CommitLine.of(BisectionPlan.of(campaign.plan)), campaign.runs
+        line, runs = CommitLine.from_plan(BisectionPlan.from_fields(campaign.plan)), campaign.runs
     end(Answer("\n".join(findings.log_lines(line, runs)), {"plan": campaign.plan, "runs": runs}))
 
 
@@ -377,7 +380,7 @@ def replay(
     plan, runs = findings.read_log(files.read(file, LOG_LIMIT).decode(errors="replace"))
     if source is not None:
         plan = replace(plan, source=replace(plan.source, path=str(source)))
-    line = CommitLine.of(checked(plan))
+    line = CommitLine.from_plan(checked(plan))
     if strange := [one.key for one in runs if one.key not in line.position]:
         raise ConfigError(f"the log has runs of {strange[0][:10]}, which is not in the range", hint="another log?")
     with opened(store_file) as kept:
@@ -408,7 +411,7 @@ def _answer(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> Ans
     }
     blocks = [_headline(line, state, runs), stat, _evidence(line, seen), _changes(changed)]
     unlike = state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID)
-    return Answer.of(blocks, fields, bad=unlike, unknown=not found)
+    return Answer.from_blocks(blocks, fields, bad=unlike, unknown=not found)
 
 
 def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> str:
@@ -543,7 +546,8 @@ class _Step(Command):
     cls=_Step,
     epilog=json_fields(
         {
-            "told, why": "pass, fail, skip, elsewhere or infra, and why it is not a pass",
+            "told": "pass, fail, skip, elsewhere or infra",
+            "why": "why it is not a pass",
             "tests": (
                 "of pytest a list of test, verdict, error, requested, ran, isa, at_fault, outputs, bundle, "
                 "operators (pairs of a name and a digest, in runs with details)"

@@ -13,7 +13,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.cli.answers import Answer, end, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import OptionalTarget, RuntimeOptions, folder_to_write
-from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of
+from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
 from cortex_m_hil.runner.build import build_runner
@@ -31,7 +31,9 @@ SIZE_TIMEOUT = 20.0  # seconds for binutils' `size`
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "runner, build_id, config": "the ELF, the digest of all that it was built from, and cpu/isa/board",
+            "runner": "the path of the ELF",
+            "build_id": "the digest of all that the ELF was built from",
+            "config": "cpu/isa/board",
             "size": "bytes: text, data, bss; empty where binutils' size is missing. With --library "
             "there is library, its folder, instead",
         }

@@ -13,8 +13,8 @@ from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import MultiplierOptions, OneTarget, ProgramOptions
-from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.cli.program_files import ProgramInputs, find_inputs
+from cortex_m_hil.cli.run_result_output import fields_of_target
 from cortex_m_hil.diagnose.compare_runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted
@@ -41,7 +41,9 @@ def compare_runtimes_command(
     on: MultiplierOptions,
     given: ProgramOptions,
 ) -> None:
-    """Show where hil's own runtime and ExecuTorch differ. Both step the programs, each operator on equal inputs.
+    """Show where hil's own runtime and ExecuTorch differ.
+
+    Both run each program operator by operator; each operator gets the same inputs on both.
 
     Inputs are those of --input (for one program), or those that pytest's --keep-programs left beside the program, or
     are generated, the same every time. Exit status 1 if any operator gave other bytes, or either runtime refused a

@@ -11,8 +11,8 @@ import typer
 from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import NO
-from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.pages import Query, Section, every_section, excerpt, near, pages, search, sections, title
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.errors.text import counted
 
@@ -78,7 +78,7 @@ def _show_section(page: str, name: str, file: Path) -> Answer:
 
 
 def _search(asked: str, files: Mapping[str, Path]) -> Answer:
-    every, query = every_section(files), Query.of(asked)
+    every, query = every_section(files), Query.parse(asked)
     found = search(query, every)
     if not found:
         meant = " or ".join(repr(word) for word in near(asked, every))

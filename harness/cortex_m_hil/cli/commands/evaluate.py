@@ -29,6 +29,7 @@ from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
+from cortex_m_hil.cli.option_names import options_named, refused_by_lint
 from cortex_m_hil.cli.options import (
     EvaluatedOptions,
     Known,
@@ -39,8 +40,9 @@ from cortex_m_hil.cli.options import (
     accepted_on_command_line,
     within,
 )
-from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, options_named, refused_by_lint, table
 from cortex_m_hil.cli.program_files import ModelArgument
+from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted, shown
@@ -81,17 +83,35 @@ class SampleOptions:
     """The options that describe the data."""
 
     data: Annotated[
-        Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
+        Path,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="A folder with y_labels.csv (MLPerf Tiny's format, hil docs evaluate), or an .npz: inputs, labels",
+        ),
     ]
     limit: Annotated[
         int, typer.Option("--limit", min=0, help="Evaluate only this many samples, evenly spread; 0: all")
     ] = 0
-    raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Type of raw files: uint8, int8, float32")] = ""
+    raw: Annotated[
+        str,
+        typer.Option(
+            "--raw",
+            metavar="DTYPE",
+            help="Type of a folder's raw files (MLPerf Tiny's format, hil docs evaluate): uint8, int8, float32",
+        ),
+    ] = ""
     scale: Annotated[
         float,
-        typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
+        typer.Option(
+            "--scale",
+            callback=within(-LARGEST, LARGEST),
+            help="Scale of the data's integers: input = (integer - zero point) * scale",
+        ),
     ] = 1.0
-    zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0
+    zero_point: Annotated[
+        int, typer.Option("--zero-point", min=-(1 << 31), max=(1 << 31) - 1, help="See --scale; an int32")
+    ] = 0
     quantize: QuantizeInputs = False
 
     @property
@@ -107,31 +127,35 @@ class SampleOptions:
         {
             **TARGET_FIELDS,
             "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
-            "model, method, data": "the arguments of the call; method is empty if none was named",
+            "model": "the model, as in the call",
+            "method": "the method, as in the call; empty if none was named",
+            "data": "the data, as in the call",
             "task": "classes or anomaly",
             "input_note": "a note if integers of the data were converted to floats without a scale; else empty",
             "saturated": (
                 "with --quantize-inputs, or of a module with --io int8, the share of the quantised values that "
                 "saturated; else null"
             ),
-            "outcome, samples, left": (
-                "complete, under way, or ended early by an error; how many samples are done, and left"
+            "outcome": "complete, under way, or ended early by an error",
+            "samples": "how many samples are done",
+            "left": "how many samples are left",
+            "top1": (
+                "by source (target; of a module also dialect, quantized and eager), the share of right answers; "
+                "null for task anomaly, and if not defined"
             ),
-            "top1, auc": (
-                "by source (target; of a module also dialect, quantized and eager); null for the other task, and if "
-                "not defined (for example only one class in the data)"
+            "auc": (
+                "by source, the area under the ROC curve; null for task classes, and if not defined (for "
+                "example only one class in the data)"
             ),
-            "same_answers, max_quanta": (
-                "by reference: how many samples have the same answer, and the largest difference of outputs"
-            ),
+            "same_answers": "by reference, how many samples have the same answer",
+            "max_quanta": "by reference, the largest difference of outputs, in quanta",
             "same_outputs": (
                 "how many samples have the outputs of the target named first, bit for bit; null for that target"
             ),
             "classes": "of each label, count, right, predicted, recall, precision, as answered on the target",
-            "events, false_rejects, false_accepts": (
-                "the numbers of events, of events that were not detected, and of detections without an event; null "
-                "without --negative"
-            ),
+            "events": "the number of events; null without --negative",
+            "false_rejects": "the number of events that were not detected; null without --negative",
+            "false_accepts": "the number of detections without an event; null without --negative",
             "collapse": (
                 "for each source whose answers are nearly all one class: answer (that class), others (the number of "
                 "samples of other classes), misclassified (how many of these were given that class)"
@@ -175,7 +199,7 @@ def evaluate(
         jobs = _jobs(resolved, on, found, samples, linted=not no_lint)
         first = next(iter(jobs.values())).program
         task = task_of(first, samples)
-        asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
+        asked = asked.with_defaults(task, first.file.output_specs()[0].numel, samples.benchmark)
         plan = EvaluationPlan(
             model, str(given.data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs}
         )
@@ -259,7 +283,7 @@ def _reports(
     *,
     has_references: bool,
 ) -> list[EvaluationReport]:
-    results = {name: Results.of(name, runs, data.labels) for name in jobs}
+    results = {name: Results.from_runs(name, runs, data.labels) for name in jobs}
     [first, *_] = results
     return [
         EvaluationReport(
@@ -277,7 +301,7 @@ def _answer(report: EvaluationReport, resolved: Resolved, asked_of: Mapping[str,
     lines += [f"  cannot tell  {report.unknown}"] if report.unknown else []
     lines += [report.results.ended] if report.results.ended and not report.results.infra else []
     fields = {**fields_of_target(resolved), **asked_of, **report.fields(), "lint": lint or None}
-    return Answer.of(["\n".join([*lines, ""])], fields, bad=report.failed, unknown=report.unknown)
+    return Answer.from_blocks(["\n".join([*lines, ""])], fields, bad=report.failed, unknown=report.unknown)
 
 
 def _headline(report: EvaluationReport, resolved: Resolved) -> str:

@@ -14,7 +14,7 @@ from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.cli.options import OptionalTarget
-from cortex_m_hil.cli.output import Progress, going_on
+from cortex_m_hil.cli.progress import Progress, going_on
 from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError
 from cortex_m_hil.runner import executorch_build, executorch_checkout
 from cortex_m_hil.runner.executorch_build import BuildRequest, InstalledPrefix
@@ -82,7 +82,9 @@ class Sources:
     "install",
     epilog=json_fields(
         {
-            "cpu, version, directory": "the CPU, the checkout's version and commit, and the prefix",
+            "cpu": "the CPU",
+            "version": "the checkout's version and commit",
+            "directory": "the prefix: the folder of the installation",
             "coverage": "whether its kernels were built to measure coverage",
             "built": "false where it was installed already",
             "tested": "the target on which the self-test passed; null where none of that CPU runs here",
@@ -177,7 +179,10 @@ def _self_test(known: Mapping[str, Target], cpu: str) -> str:
     "list",
     epilog=json_fields(
         {
-            "cpu, version, directory, coverage": "as of hil executorch install; null where nothing is installed",
+            "cpu": "the CPU",
+            "version": "the checkout's version and commit; null where nothing is installed",
+            "directory": "the prefix; null where nothing is installed",
+            "coverage": "whether its kernels were built to measure coverage; null where nothing is installed",
         }
     ),
 )

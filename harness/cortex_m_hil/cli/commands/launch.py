@@ -13,7 +13,7 @@ from cortex_m_hil.cli.answers import CALL, Answer, json_fields
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
-from cortex_m_hil.cli.output import TARGET_FIELDS
+from cortex_m_hil.cli.run_result_output import RAN_FIELDS, TARGET_FIELDS
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.launching import Ended, Launch
 from cortex_m_hil.flow.launching import launch as launch_program
@@ -26,8 +26,11 @@ from cortex_m_hil.targets.resolve import Resolved
     log=True,
     epilog=json_fields(
         {
-            "target, runs_as, reason": TARGET_FIELDS["target, runs_as, reason"],
-            "shim, engine": f"{TARGET_FIELDS['shim']}; the simulator or board",
+            "target": TARGET_FIELDS["target"],
+            "runs_as": TARGET_FIELDS["runs_as"],
+            "reason": TARGET_FIELDS["reason"],
+            "shim": TARGET_FIELDS["shim"],
+            "engine": RAN_FIELDS["engine"],
             "elf": "the file",
             "ended_by": "exit, eot or until",
             "seconds": "how long it took",

@@ -13,7 +13,7 @@ from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import Known, MethodOption, Pte, RuntimeOptions, SeveralTargets, accepted_on_command_line
-from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target
+from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
@@ -30,7 +30,8 @@ UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "program, method": "the file, and its method",
+            "program": "the file",
+            "method": "the method that was checked",
             "fits": "whether all findings are notes; null where all others are of the rule release",
             "not_checked": (
                 "what was not checked: method pool, stack, and operators if the runner does not list its own"

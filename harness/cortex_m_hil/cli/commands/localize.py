@@ -17,8 +17,9 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
-from cortex_m_hil.diagnose.bundle import Bundle
-from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
+from cortex_m_hil.cli.run_result_output import RAN_FIELDS
+from cortex_m_hil.diagnose.failure_bundle import Bundle
+from cortex_m_hil.diagnose.failure_bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.replay import boot, open_target
 from cortex_m_hil.errors import ConfigError, HarnessError
@@ -37,9 +38,13 @@ _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engi
     log=True,
     epilog=json_fields(
         {
-            "test, program": "the id of the test, and the name of the program",
-            "target, runs_as": "the target that was named, and the one that ran",
-            "runtime, runtime_version, engine": "the runtime, its version, and the simulator or board",
+            "test": "the id of the test",
+            "program": "the name of the program",
+            "target": RAN_FIELDS["target"],
+            "runs_as": "the target that ran",
+            "runtime": "builtin or executorch",
+            "runtime_version": RAN_FIELDS["runtime_version"],
+            "engine": RAN_FIELDS["engine"],
             "conclusions": "a list of sentences, the most serious first",
             "causes": "the operators that the conclusions name: a list of cause, instruction, operator",
             "cause": (
@@ -48,8 +53,10 @@ _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engi
                 "the graph may be wrong)"
             ),
             "rows": "a list with an item for each value that an instruction writes, of the following fields",
-            "instruction, operator": "the instruction's number in the program, and its operator",
-            "node, module": "its node in the exported graph, and the path of the module that this is from",
+            "instruction": "the instruction's number in the program",
+            "operator": "the instruction's operator",
+            "node": "the instruction's node in the exported graph",
+            "module": "the path of the module that the node is from",
             "source": "the line of the user's code, as file:line",
             "value": "dtype and shape of the value",
             "known": "whether the dialect has this value; if not, distance, elements and distinct are null",

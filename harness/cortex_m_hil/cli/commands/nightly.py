@@ -47,9 +47,9 @@ from cortex_m_hil.cli.options import (
     Upstream,
     folder_to_write,
 )
-from cortex_m_hil.cli.output import Progress as Display
-from cortex_m_hil.cli.output import cut
+from cortex_m_hil.cli.progress import Progress as Display
 from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, pytest_command
+from cortex_m_hil.cli.tables import cut
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import align, counted
 from cortex_m_hil.flow.coverage.counting import check
@@ -57,7 +57,7 @@ from cortex_m_hil.flow.coverage.counts import Share, total
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner import launchers
-from cortex_m_hil.runner.build import compiler
+from cortex_m_hil.runner.compiler import compiler
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.runtimes import AUTO, SEVERAL, select_runtimes
@@ -138,7 +138,9 @@ class Options:
         {
             "outcome": "complete, or under way: tests are left",
             "nightly": "its number in its folder",
-            "commit, dirty, tools": "of the current folder; whether its files differ from the commit; versions by tool",
+            "commit": "the commit of the current folder",
+            "dirty": "whether the folder's files differ from the commit",
+            "tools": "versions by tool",
             "verdicts": "how many results of each: passed, failed, infra, error, xpassed, xfailed, skipped",
             "left_out": "targets that cannot run here, and why",
             "runtime_reasons": "targets that auto runs on builtin, and why",
@@ -406,7 +408,7 @@ def _answer(
         "coverage": {name: dict(zip(("lines", "branches"), shares, strict=True)) for name, shares in _shares(new)},
     }
     failed, unknown = judged(new, found.changes)
-    return Answer.of(_blocks(found, campaign, before, store_file), fields, bad=failed, unknown=unknown)
+    return Answer.from_blocks(_blocks(found, campaign, before, store_file), fields, bad=failed, unknown=unknown)
 
 
 def _blocks(

@@ -13,9 +13,9 @@ from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import BundleOptions
-from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target
-from cortex_m_hil.diagnose.bundle import Bundle
-from cortex_m_hil.diagnose.bundle_file import read_bundle
+from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target
+from cortex_m_hil.diagnose.failure_bundle import Bundle
+from cortex_m_hil.diagnose.failure_bundle_file import read_bundle
 from cortex_m_hil.diagnose.replay import OpenedTarget, Replay, fields, open_target, replay, require_target
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.folders import TemporaryFolder
@@ -30,13 +30,18 @@ from cortex_m_hil.targets.resolve import Resolved
     epilog=json_fields(
         {
             **RAN_FIELDS,
-            "bundle, test": "the file, and the test that failed",
+            "bundle": "the file",
+            "test": "the test that failed",
             "reproduced": "whether verdict, operator and all bits of the outputs are the same",
-            "recorded, now": "the verdicts: type, message, operator; now is null where the program passes",
-            "differences, notices": "lists of lines: what differs in the result, and what differs in target and runner",
+            "recorded": "the recorded verdict: type, message, operator",
+            "now": "the verdict of this run, likewise; null where the program passes",
+            "differences": "a list of lines: what differs in the result",
+            "notices": "a list of lines: what differs in target and runner",
             "outputs_compared": "how many outputs were compared bit for bit; null where the bundle has none",
-            "runner, build_id": "bundled or built, and its identity",
-            "recorded_target, recorded_build_id": "the target and runner of the recorded failure",
+            "runner": "bundled or built",
+            "build_id": "the digest of all that the runner was built from",
+            "recorded_target": "the target of the recorded failure",
+            "recorded_build_id": "the build id of the runner that failed",
         }
     ),
 )

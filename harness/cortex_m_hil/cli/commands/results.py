@@ -28,7 +28,7 @@ from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, YEAR, folder_to_write, within
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
@@ -63,10 +63,17 @@ def _found(kept: Store, word: str) -> StoredCampaign:
     "list",
     epilog=json_fields(
         {
-            "nightly, name, began": 'its number, its name or "", and when it began (UTC)',
-            "commit, dirty, tools, verdicts": "as of hil nightly",
+            "nightly": "its number",
+            "name": 'its name or ""',
+            "began": "when it began (UTC)",
+            "commit": "as of hil nightly",
+            "dirty": "as of hil nightly",
+            "tools": "as of hil nightly",
+            "verdicts": "as of hil nightly",
             "folder": "the folder that it was started in",
-            "shard, targets, complete": "1/1 where it is no shard; which targets; false while tests are left",
+            "shard": "the shard, such as 2/3; 1/1 where it is none",
+            "targets": "the names of its targets",
+            "complete": "false while tests are left",
         },
         each="each nightly",
     ),
@@ -117,14 +124,19 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
     "show",
     epilog=json_fields(
         {
-            "suite, runtime, test, target": "the test; target is the one that was named",
-            "ran, engine": "the target that ran, and the simulator with its version",
-            "verdict, error_type, headline, log": (
-                "passed, failed, infra, error, xpassed, xfailed or skipped; the error's class, its first line, and "
-                "its log"
-            ),
+            "suite": "the suite of the test",
+            "runtime": "builtin or executorch",
+            "test": "the test, without its target",
+            "target": "the target that was named",
+            "ran": "the target that ran",
+            "engine": "the simulator with its version, or the board",
+            "verdict": "passed, failed, infra, error, xpassed, xfailed or skipped",
+            "error_type": "the error's class",
+            "headline": "the error's first line",
+            "log": "the test's log",
             "earlier": "the outcomes of earlier attempts",
-            "seconds, cpu_seconds": "of the test",
+            "seconds": "how long the test took",
+            "cpu_seconds": "the CPU time of the test, in seconds",
             "figures": "by name: a list, a value for each program of the test",
             "about": "non-numeric facts by name, each a list: runtime, build_id, program, isa, lowering, …",
             "parts": (
@@ -132,10 +144,8 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
                 "8-15 and so on)"
             ),
             "node_id": "pytest's id of the test",
-            "localized, bundle": (
-                "with --pytest=--hil-localize, where the outputs differ from the references; with --bundles, the name "
-                "of the failure's file"
-            ),
+            "localized": "with --pytest=--hil-localize, where the outputs differ from the references",
+            "bundle": "with --bundles, the name of the failure's file",
         },
         each="each result (with --markdown one, of nightly and markdown)",
     ),
@@ -171,7 +181,8 @@ def _row(one: Result) -> tuple[str, ...]:
     "compare",
     epilog=json_fields(
         {
-            "old, new": "the numbers of the two nightlies",
+            "old": "the number of the older nightly",
+            "new": "the number of the newer nightly",
             "changes": "as of hil nightly",
             "markdown": "with --markdown, the text",
         }
@@ -209,7 +220,8 @@ def _summary(kept: Store, before: StoredCampaign | None, campaign: StoredCampaig
     "report",
     epilog=json_fields(
         {
-            "nightly, compared_with": "its number, and that of the one that it is compared with; null if there is none",
+            "nightly": "its number",
+            "compared_with": "the number of the nightly that it is compared with; null if there is none",
             "files": "what was written",
         }
     ),
@@ -239,7 +251,8 @@ def report(
     "name",
     epilog=json_fields(
         {
-            "nightly, name": "its number, and its name now",
+            "nightly": "its number",
+            "name": "its name now",
             "was": "the number of the nightly that had the name before; null: none had it",
         }
     ),
@@ -270,7 +283,8 @@ def name(
     "export",
     epilog=json_fields(
         {
-            "nightly, file": "its number, and what was written",
+            "nightly": "its number",
+            "file": "the file that was written",
         }
     ),
 )
@@ -313,7 +327,8 @@ def _cell(value: object) -> object:
     "import",
     epilog=json_fields(
         {
-            "nightlies, known": "the numbers of those imported; how many were in the store already",
+            "nightlies": "the numbers of those imported",
+            "known": "how many were in the store already",
         }
     ),
 )
@@ -334,7 +349,8 @@ def import_(
     "merge",
     epilog=json_fields(
         {
-            "nightly, complete": "its number; false where a shard is missing, or has tests left",
+            "nightly": "its number",
+            "complete": "false where a shard is missing, or has tests left",
         }
     ),
 )
@@ -357,7 +373,8 @@ def merge(
     "prune",
     epilog=json_fields(
         {
-            "removed, kept": "numbers of those removed; how many are left",
+            "removed": "the numbers of those removed",
+            "kept": "how many are left",
         }
     ),
 )

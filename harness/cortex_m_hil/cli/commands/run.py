@@ -18,6 +18,7 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each, answer_each_case
+from cortex_m_hil.cli.option_names import options_named, refused_by_lint
 from cortex_m_hil.cli.options import (
     Known,
     NoLint,
@@ -27,7 +28,8 @@ from cortex_m_hil.cli.options import (
     TargetOptions,
     accepted_on_command_line,
 )
-from cortex_m_hil.cli.output import (
+from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expected, write_output
+from cortex_m_hil.cli.run_result_output import (
     CONSTANTS_HELP,
     RAN_FIELDS,
     RESULT_FIELDS,
@@ -36,10 +38,7 @@ from cortex_m_hil.cli.output import (
     fields_of_result,
     fields_of_target,
     lines_of_result,
-    options_named,
-    refused_by_lint,
 )
-from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expected, write_output
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
@@ -62,12 +61,14 @@ ExpectedOption = Annotated[
     typer.Option("--expect", "-e", metavar="FILE.npy", help="Expected outputs: one .npy each, in order"),
 ]
 QtolOption = Annotated[
-    int | None, typer.Option(help="Quanta by which a quantised output may differ from --expect", show_default="0")
+    int | None,
+    typer.Option(help="Quanta by which a quantised output may differ from --expect [default: 0]", show_default=False),
 ]
 AtolOption = Annotated[
     float | None,
     typer.Option(
-        help="Absolute tolerance for non-quantised outputs (numpy.allclose)", show_default=f"{_DEFAULT.atol:g}"
+        help=f"Absolute tolerance for outputs that are not quantised (numpy.allclose) [default: {_DEFAULT.atol:g}]",
+        show_default=False,
     ),
 ]
 
@@ -75,8 +76,8 @@ AtolOption = Annotated[
 RtolOption = Annotated[
     float | None,
     typer.Option(
-        help="Relative tolerance for outputs that are not quantised (numpy.allclose)",
-        show_default=f"{_DEFAULT.rtol:g}",
+        help=f"Relative tolerance for outputs that are not quantised (numpy.allclose) [default: {_DEFAULT.rtol:g}]",
+        show_default=False,
     ),
 ]
 
@@ -105,8 +106,9 @@ RtolOption = Annotated[
                 "bytes of the program's mutable state, 0 if it has none; each run starts from its initial value"
             ),
             "compared": (
-                "with --expect, and for a test case with expected outputs: outputs (of each max_quanta, or "
-                "max_abs_error if it is not quantised; for a test case sqnr_db too) and warnings; else null"
+                "with --expect, or for a test case with expected outputs: outputs, a list of max_quanta, max_abs_error "
+                "(of an output that is not quantised), sqnr_db (of a test case), each null where it does not apply; "
+                "and warnings, a list of lines. Otherwise null"
             ),
         }
     ),

@@ -42,18 +42,19 @@ class Format(str, Enum):
     log=True,
     epilog=json_fields(
         {
-            "test, target": "the test that was shrunk, and the target that it failed on",
-            "fails, passes": "files: the part that fails, and the largest that passes (null: none was found)",
-            "verdict, operator, cause": (
-                "what both the test and the part fail by, the operator, and the first cause that hil localize "
-                "tells (null: none)"
-            ),
-            "operators, elements": (
-                "of the part: how many operators of the float module, and elements of inputs and weights"
-            ),
-            "tried, ended": "how many parts were run; false where --budget was spent first",
+            "test": "the test that was shrunk",
+            "target": "the target that the test failed on",
+            "fails": "the file of the part that fails",
+            "passes": "the file of the largest part that passes (null: none was found)",
+            "verdict": "what both the test and the part fail by",
+            "operator": "the operator that fails",
+            "cause": "the first cause that hil localize tells (null: none)",
+            "operators": "how many operators of the float module the part has",
+            "elements": "how many elements the part's inputs and weights have",
+            "tried": "how many parts were run",
+            "ended": "whether the search came to its end; false where --budget was spent first",
         },
-        each="each test that was shrunk, one of nulls where nothing fails",
+        each="each test that was shrunk; if nothing fails, one line with null in every field",
     ),
 )
 def shrink_command(

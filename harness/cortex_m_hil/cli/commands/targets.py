@@ -8,10 +8,10 @@ from typing import Any
 from cortex_m_hil.cli.answers import CALL, Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Targets
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner import launchers
-from cortex_m_hil.runner.build import compiler
+from cortex_m_hil.runner.compiler import compiler
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.memory import size_text
 from cortex_m_hil.targets.resolve import resolve
@@ -22,22 +22,22 @@ from cortex_m_hil.targets.target import Target
     "targets",
     epilog=json_fields(
         {
-            "target, cpu, isa, board, launcher, origin": (
-                "the entry, and the file and line that it is from: cortex_m_hil/targets.yaml is this package's own"
-            ),
+            "target": "the target's name",
+            "cpu": "its CPU",
+            "isa": "its ISA class",
+            "board": "its board",
+            "launcher": "what starts it: a simulator, or the board's port",
+            "origin": "the file and line of its entry: cortex_m_hil/targets.yaml is this package's own",
             "runnable": (
                 "whether all that it needs is installed or connected: simulator, compiler, a port of the board. A port "
                 "of another machine is not asked"
             ),
-            "runs_as, engine": (
-                "the target that runs (itself, or its fallback), and the simulator or board that executes it; empty "
-                "if nothing can run"
-            ),
+            "runs_as": "the target that runs (itself, or its fallback); empty if nothing can run",
+            "engine": "the simulator or board that executes it; empty if nothing can run",
             "reason": "why it is not runnable, or why another target is used instead; else empty",
-            "runtime, runtime_reason, runtime_misfit": (
-                "what --runtime auto is there; why that is not executorch, else empty; whether one is there that does "
-                "not fit"
-            ),
+            "runtime": "what --runtime auto is there",
+            "runtime_reason": "why --runtime auto is not executorch there; else empty",
+            "runtime_misfit": "whether an ExecuTorch is installed that does not fit",
             "hardware": "whether it is a board rather than a simulator",
             "memory": (
                 "bytes for a program, for planned tensors by each bank's region, and for the method; temp: for what "

@@ -134,4 +134,4 @@ class Counting:
         for boot in self._ended:
             coverage.add_boot(self._target, self._runtime, merged(boot.files))
         for test, executed in self._tests.items():
-            coverage.of(self._target, self._runtime).add_test(test, executed)
+            coverage.class_coverage(self._target, self._runtime).add_test(test, executed)

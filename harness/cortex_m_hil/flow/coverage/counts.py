@@ -19,7 +19,7 @@ class Share:
     all: int
 
     @classmethod
-    def of(cls, counts: Iterable[int]) -> Share:
+    def of_counts(cls, counts: Iterable[int]) -> Share:
         every = list(counts)
         return cls(sum(count > 0 for count in every), len(every))
 
@@ -59,11 +59,11 @@ class Counts:
 
     @property
     def share_of_lines(self) -> Share:
-        return Share.of(self.lines.values())
+        return Share.of_counts(self.lines.values())
 
     @property
     def share_of_branches(self) -> Share:
-        return Share.of(count for line in self.branches.values() for count in line)
+        return Share.of_counts(count for line in self.branches.values() for count in line)
 
     @property
     def uncovered(self) -> str:
@@ -117,7 +117,7 @@ def total(files: Mapping[str, Counts]) -> tuple[Share, Share]:
     """Return the shares of lines and of branches that were executed, over all files."""
     lines = [count for one in files.values() for count in one.lines.values()]
     branches = [count for one in files.values() for line in one.branches.values() for count in line]
-    return Share.of(lines), Share.of(branches)
+    return Share.of_counts(lines), Share.of_counts(branches)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Coverage:
     lost: list[LostCounts] = field(default_factory=list)
     uncounted: list[str] = field(default_factory=list)
 
-    def of(self, target: Target, runtime: str) -> ClassCoverage:
+    def class_coverage(self, target: Target, runtime: str) -> ClassCoverage:
         """Return the coverage of the target's ISA class; add it if it is missing."""
         return self.classes.setdefault(class_of(target, runtime), ClassCoverage())
 
@@ -207,7 +207,7 @@ class Coverage:
 
     def add_boot(self, target: Target, runtime: str, files: Mapping[str, Counts]) -> None:
         """Add the counts of a target from one boot to its end."""
-        found = self.of(target, runtime)
+        found = self.class_coverage(target, runtime)
         found.targets.add(target.name)
         found.boots += 1
         add_files(found.files, files)

@@ -14,7 +14,8 @@ from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import StoreFile, leading
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, Method, TargetOptions, Targets, folder_to_write, within
-from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, table
+from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
@@ -24,7 +25,7 @@ from cortex_m_hil.maintainers.fuzzing import fuzz_campaign as campaign
 from cortex_m_hil.maintainers.fuzzing import mutant_judge as judge
 from cortex_m_hil.maintainers.fuzzing import program_mutator as mutate
 from cortex_m_hil.maintainers.networks import fuzz_models
-from cortex_m_hil.program.bundled import read_program
+from cortex_m_hil.program.bpte_file import read_program
 
 MUTANTS: Final = 10000
 NETWORKS: Final = 100
@@ -82,7 +83,8 @@ class Options:
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "seed, mutants": "the seed, and the number of mutants that were run",
+            "seed": "the seed",
+            "mutants": "the number of mutants that were run",
             "outcomes": "the number of mutants by outcome",
             "unsuited": "programs that the target refuses unmutated: a list of program, why",
             "bugs": "a list of program, number (of the mutant), edits, detail, saved (the file, or null)",
@@ -91,8 +93,11 @@ class Options:
     + "\n\n"
     + json_fields(
         {
-            "outcome, left": "complete or under way, and the number of networks that are left",
-            "targets, runtimes, seed": "the arguments of the call",
+            "outcome": "complete or under way",
+            "left": "the number of networks that are left",
+            "targets": "the targets, as in the call",
+            "runtimes": "the runtimes, as in the call",
+            "seed": "the seed, as in the call",
             "programs": "the number of networks that were judged",
             "outcomes": "the number of networks that passed, were refused everywhere, failed, or gave an infra error",
             "runs": "the number of networks that passed, by target and runtime",
@@ -111,7 +116,8 @@ class Options:
                 "for each relation between a network and a changed one, how often it holds, fails, or was not checked: "
                 "quantised otherwise, refused, or not asked (the network cannot be changed so)"
             ),
-            "operators, classes": "for each operator, and for each attribute, the number of networks by ISA class",
+            "operators": "for each operator, the number of networks by ISA class",
+            "classes": "for each attribute, the number of networks by ISA class",
             "reached": (
                 "files: the lines that were reached and all lines, for each file of the compiler and, by ISA class, of "
                 "the kernels (DSP linear.cpp); decisions: those of checks and passes"
@@ -153,7 +159,7 @@ def fuzz_command(asked: Options) -> None:
             lambda one, judged: bugs.extend(_bug(one, judged, asked.corpus)),
         )
         unsuited = [{"program": one.program.name, "why": one.unsuited} for one in fuzzers if one.unsuited]
-    counts = {outcome.value: tally.of(outcome) for outcome in judge.FuzzOutcome}
+    counts = {outcome.value: tally.number(outcome) for outcome in judge.FuzzOutcome}
     fields = {"seed": asked.seed, "mutants": tally.total, "outcomes": counts, "unsuited": unsuited, "bugs": bugs}
     end(Answer(_text(tally), {**fields_of_target(resolved), **fields}, NO if bugs else OK))
 
@@ -199,7 +205,7 @@ def _text(tally: campaign.Tally) -> str:
         )
         for kind in mutate.FieldEdit
     ]
-    total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in judge.FuzzOutcome))
+    total = ("all", str(tally.total), *(str(tally.number(outcome)) for outcome in judge.FuzzOutcome))
     counts = table(("kind", "mutants", *(outcome.value for outcome in judge.FuzzOutcome)), [*rows, total])
     aware = f"{tally.field_aware:.0%} of them field-aware"
     return f"{counts}\n\n{tally.total} mutants, {aware}; {counted(len(tally.bugs), 'bug')}"

@@ -12,7 +12,7 @@ import typer
 from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import group
 from cortex_m_hil.cli.options import RuntimeOptions
-from cortex_m_hil.cli.output import label_of
+from cortex_m_hil.cli.run_result_output import label_of
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.maintainers.commands.group import dev
 from cortex_m_hil.maintainers.executorch_suites import find_suite
@@ -36,7 +36,8 @@ def _shim() -> None:
     "install",
     epilog=json_fields(
         {
-            "folder, files": "what was written, and where",
+            "folder": "the folder that was written to",
+            "files": "the files that were written",
             "commands": "for each --runner the command that runs ExecuTorch's tests on it",
         }
     ),

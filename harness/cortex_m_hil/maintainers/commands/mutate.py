@@ -17,8 +17,9 @@ from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
 from cortex_m_hil.cli.options import DAY, OptionalTarget, TargetOptions, Targets, Tests, Upstream
-from cortex_m_hil.cli.output import status, table
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses
@@ -60,18 +61,26 @@ ResetOption = Annotated[bool, typer.Option("--reset", help="Forget the campaign 
     log=True,
     epilog=json_fields(
         {
-            "outcome, left": (
-                "complete, or under way (the budget is spent); the number of judgements left, of each mutant on each "
-                "target"
+            "outcome": "complete, or under way (the budget is spent)",
+            "left": "the number of judgements left, of each mutant on each target",
+            "tests": "the tests, as in the call",
+            "upstream": "--upstream, as in the call",
+            "targets": "the targets, as in the call",
+            "seed": "the seed, as in the call",
+            "mutants": "--count, as in the call",
+            "programs": "by target, the number of programs from the tests",
+            "programs_left_out": (
+                "by target, the number of programs that are left out, as on a runner of these kernels alone "
+                "they do not end as in their tests"
             ),
-            "tests, upstream, targets, seed, mutants": "the arguments of the call; mutants is --count",
-            "programs, programs_left_out": (
-                "by target, the number of programs from the tests, and of those that are left out, as on a runner of "
-                "these kernels alone they do not end as in their tests"
-            ),
-            "killed, survived, unchanged, not_built, infra": "the number of mutants, each counted on each target",
+            "killed": "the number of mutants that a test found, each counted on each target (as in the next fields)",
+            "survived": "the number of mutants that no test found",
+            "unchanged": "the number of mutants that left the runner's code and data as they were",
+            "not_built": "the number of mutants that could not be built",
+            "infra": "the number of mutants that infra errors kept from being judged",
             "rates": "for each target: of (the text all), target, isa, killed, judged, rate",
-            "operators, kinds": "these by operator, and by kind of change",
+            "operators": "these numbers by operator",
+            "kinds": "these numbers by kind of change",
             "survivors": (
                 "a list of target, isa, path, line, column, function, kind, refuses, operators, diff (unified)"
             ),
@@ -167,7 +176,7 @@ def _campaign(kept: Store, wanted: MutationPlan | None, *, seeded: bool) -> Camp
         return before
     if before is None or before.has_ended:
         return Campaign.begin(kept, KIND, wanted.as_fields())
-    plan = MutationPlan.of(before.plan)
+    plan = MutationPlan.from_fields(before.plan)
     if not plan.asks_like(wanted) or (seeded and plan.seed != wanted.seed):
         hint = "hil dev mutate goes on with it; --reset forgets it"
         raise ConfigError(f"{UNDER_WAY}: {plan.asked}", hint=hint)
@@ -186,7 +195,7 @@ def _forget(kept: Store, *, asked: bool) -> None:
 
 def _work(campaign: Campaign, jobs: int, budget: Deadline) -> tuple[MutationPlan, int]:
     """Work on a campaign until it is complete or the budget is spent; return the plan and how many runs are left."""
-    plan = MutationPlan.of(campaign.plan)
+    plan = MutationPlan.from_fields(campaign.plan)
     if campaign.has_ended:
         return plan, 0
     kernels = plan.kernels_now()
@@ -283,15 +292,15 @@ def _answer(plan: MutationPlan, report: MutationReport, left: int) -> Answer:
         "programs_left_out": plan.left_out,
         **report.fields(),
     }
-    unknown = left or not report.judged or report.of(MutantOutcome.INFRA)
-    return Answer.of(_blocks(plan, report, left), fields, bad=report.survivors and not left, unknown=unknown)
+    unknown = left or not report.judged or report.runs_with(MutantOutcome.INFRA)
+    return Answer.from_blocks(_blocks(plan, report, left), fields, bad=report.survivors and not left, unknown=unknown)
 
 
 def _blocks(plan: MutationPlan, report: MutationReport, left: int) -> Iterator[str]:
     yield from mutation_report.survivors(report.survivors)
     yield _rates("operator", report.rates_by_operator())
     yield _rates("change", [*report.rates_by_kind(), *report.rates_by_purpose(), *report.total()])
-    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(MutantOutcome.INFRA))
+    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.runs_with(MutantOutcome.INFRA))
     if (localized := report.localized()) is not None:
         right, killed = localized
         wrong = [
@@ -309,10 +318,11 @@ def _rates(what: str, rates: Sequence[KillRate]) -> str:
 
 def _headline(plan: MutationPlan, report: MutationReport, left: int) -> str:
     apart = {
-        outcome: len(report.of(outcome))
+        outcome: len(report.runs_with(outcome))
         for outcome in (MutantOutcome.UNCHANGED, MutantOutcome.NOT_BUILT, MutantOutcome.INFRA)
     }
     counts = "; ".join(f"{outcome.value}: {number}" for outcome, number in apart.items() if number)
-    head = f"killed {len(report.of(MutantOutcome.KILLED))} of {counted(len(report.judged), 'mutant')} that were judged"
+    killed = len(report.runs_with(MutantOutcome.KILLED))
+    head = f"killed {killed} of {counted(len(report.judged), 'mutant')} that were judged"
     head += f", {len(report.survivors)} survived" + (f" ({counts})" if counts else "") + f"; seed {plan.seed}"
     return f"{head}\n{left} are left: hil dev mutate goes on" if left else head

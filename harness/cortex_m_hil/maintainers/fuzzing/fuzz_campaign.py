@@ -40,7 +40,7 @@ class Tally:
         aware = sum(number for (kind, _), number in self.counts.items() if kind not in BLIND)
         return aware / self.total if self.total else 0.0
 
-    def of(self, outcome: FuzzOutcome) -> int:
+    def number(self, outcome: FuzzOutcome) -> int:
         return sum(number for (_, found), number in self.counts.items() if found is outcome)
 
     def of_kind(self, kind: FieldEdit) -> int:

@@ -15,7 +15,7 @@ from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import Target
 
-_OLD: Final = 60 * 10**9  # ns by which times of files are set back by which times of files are set back
+_OLD: Final = 60 * 10**9  # ns by which times of files are set back
 
 
 class SourceTree:

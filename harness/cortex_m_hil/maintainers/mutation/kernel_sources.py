@@ -35,7 +35,7 @@ class Kernels:
     top: str = "firmware"
 
     @classmethod
-    def of(cls, firmware: Path) -> Kernels:
+    def read(cls, firmware: Path) -> Kernels:
         folder = firmware / FOLDER / "kernels"
         tests = {"testing.cpp", "testing_blocks.cpp"}  # kernels that only runners for tests have
         files = sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".h") and path.name not in tests)

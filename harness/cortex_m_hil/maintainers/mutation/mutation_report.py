@@ -10,7 +10,7 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutcome
 
-SHOWN: Final = 3  # operators named for a place at most at most
+SHOWN: Final = 3  # operators named for a place at most
 
 
 # With --once a mutant may have runs on several targets; the run whose outcome comes first in this order is used.
@@ -61,7 +61,7 @@ class MutationReport:
     runs: tuple[Run, ...]
     operators: frozenset[str]
 
-    def of(self, outcome: MutantOutcome) -> list[Run]:
+    def runs_with(self, outcome: MutantOutcome) -> list[Run]:
         return [run for run in self.runs if run.verdict == outcome.value]
 
     @property
@@ -71,7 +71,7 @@ class MutationReport:
 
     @property
     def survivors(self) -> list[Run]:
-        return self.of(MutantOutcome.SURVIVED)
+        return self.runs_with(MutantOutcome.SURVIVED)
 
     def rates_by_operator(self) -> list[KillRate]:
         """Return the rates by operator; a mutant in code that several operators share is counted for each of them."""
@@ -101,22 +101,24 @@ class MutationReport:
 
         None if no mutant was localised.
         """
-        looked = [run.figures["localized"] for run in self.of(MutantOutcome.KILLED) if "localized" in run.figures]
+        looked = [
+            run.figures["localized"] for run in self.runs_with(MutantOutcome.KILLED) if "localized" in run.figures
+        ]
         return (sum(looked), len(looked)) if looked else None
 
     def mislocalized(self) -> list[Run]:
-        return [run for run in self.of(MutantOutcome.KILLED) if not run.figures.get("localized", True)]
+        return [run for run in self.runs_with(MutantOutcome.KILLED) if not run.figures.get("localized", True)]
 
     def fields(self) -> dict[str, Any]:
         """Return the results for the JSON answer."""
         localized = self.localized()
         return {
-            **{outcome.name.lower(): len(self.of(outcome)) for outcome in MutantOutcome},
+            **{outcome.name.lower(): len(self.runs_with(outcome)) for outcome in MutantOutcome},
             "rates": [_fields_of(rate) for rate in self.total()],
             "operators": [_fields_of(rate) for rate in self.rates_by_operator()],
             "kinds": [_fields_of(rate) for rate in (*self.rates_by_kind(), *self.rates_by_purpose())],
             "survivors": [_survivor(run) for run in self.survivors],
-            "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(MutantOutcome.INFRA)],
+            "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.runs_with(MutantOutcome.INFRA)],
             "localized": None if localized is None else {"right": localized[0], "of": localized[1]},
             "mislocalized": [
                 {"mutant": run.key, "error": run.error, "named": run.figures["named"]} for run in self.mislocalized()

@@ -62,7 +62,7 @@ def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
         ConfigError: a target has no source, or the targets have different sources.
     """
     if not folders:
-        return Kernels.of(package_data("firmware"))
+        return Kernels.read(package_data("firmware"))
     sources = {executorch_install.build_settings(one.target).source for one in resolved}
     if len(sources) != 1:
         raise ConfigError("its targets are built from several ExecuTorch sources", hint="one campaign for each")

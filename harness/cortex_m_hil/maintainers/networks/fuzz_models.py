@@ -15,7 +15,7 @@ from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign
 from cortex_m_hil.cli.options import TargetOptions
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.deadline import Deadline
@@ -61,7 +61,7 @@ def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
     before = Campaign.last(kept, KIND)
     if before is None or before.has_ended:
         return Campaign.begin(kept, KIND, plan.as_fields())
-    other = NetworkPlan.of(before.plan)
+    other = NetworkPlan.from_fields(before.plan)
     if updated := other != plan and replace(other, generator=plan.generator) == plan:
         say("begun anew: this hil draws other programs than the one that began here")
     if reset or updated:
@@ -76,7 +76,7 @@ def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
 
 def run(campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
     """Judge programs until `count` is reached or the budget is spent; shrink failing ones, and return the answer."""
-    plan = NetworkPlan.of(campaign.plan)
+    plan = NetworkPlan.from_fields(campaign.plan)
     say(f"{', '.join(plan.targets)} on {' and '.join(plan.runtimes)}: begins with building and booting the runners")
     with campaign.folder() as folder:
         with NetworkWorkers(plan, folder) as workers:
@@ -169,7 +169,7 @@ def campaign_answer(
     }
     new = [one for one in found if not one.known]
     unknown = left or outcomes[NetworkOutcome.INFRA.value] or not outcomes[NetworkOutcome.PASSED.value]
-    return Answer.of(_blocks(plan, fields), fields, bad=new, unknown=unknown)
+    return Answer.from_blocks(_blocks(plan, fields), fields, bad=new, unknown=unknown)
 
 
 def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:

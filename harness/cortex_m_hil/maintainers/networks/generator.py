@@ -29,7 +29,7 @@ from cortex_m_hil.maintainers.networks.recipe import Recipe, RecipeStep, Shape, 
 ROUND: Final = 25  # programs in a round, after which the generator uses their results
 REPEATED: Final = 0.25  # share of the programs that repeat the choices of a program that reached something new
 KEPT: Final = 0.85  # share of that program's choices that are repeated
-MOST_ELEMENTS: Final = 6000  # elements of a value at most at most
+MOST_ELEMENTS: Final = 6000  # elements of a value at most
 SEEDS: Final = 1 << 32
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from cortex_m_hil.targets.cpu import Isa
 
 
 @dataclass(frozen=True)
-class KnownBug:
+class KnownDefect:
     """A known bug of ExecuTorch, by the failure that shows it.
 
     Attributes:
@@ -29,15 +29,15 @@ class KnownBug:
 
 
 KNOWN: Final = (
-    KnownBug(
+    KnownDefect(
         3, "its MVE form multiplies and adds in one rounding", "cortex_m::quantize_per_tensor.out",
         ("Mismatch quanta", "runtimes differ"), "executorch", Isa.MVE,
     ),
 )  # fmt: skip
 
 
-def known_bug_of(kind: str, operator: str, runtime: str, isa: Isa) -> str:
-    """Return a text on the known bug that explains a failure, with its number; "" for a new bug."""
+def known_defect_of(kind: str, operator: str, runtime: str, isa: Isa) -> str:
+    """Return a text on the known bug that explains a failure, with its number; "" if none does."""
     for bug in KNOWN:
         if (bug.operator, bug.runtime, bug.isa) == (operator, runtime, isa) and kind in bug.kinds:
             return f"{bug.meaning} ({known_bug(bug.number)})"

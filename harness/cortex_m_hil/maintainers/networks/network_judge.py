@@ -35,7 +35,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Exported, Layout, LoweringOptions
 from cortex_m_hil.maintainers.networks.kernel_lines import RUNTIME, KernelLines
-from cortex_m_hil.maintainers.networks.known_defects import known_bug_of
+from cortex_m_hil.maintainers.networks.known_defects import known_defect_of
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import Array
@@ -294,7 +294,7 @@ def _failure(dut: Dut, program: Program, tried: NetworkAttempt) -> Disagreement:
 
 def _told(failure: Disagreement, dut: Dut) -> Disagreement:
     """Return the failure with the known bug that explains it added, if there is one."""
-    known = known_bug_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
+    known = known_defect_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
     return replace(failure, known=known)
 
 

@@ -75,7 +75,7 @@ class _Server:
         self._kernels = counting(resolved, stack)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        recipe = Recipe.of(request["recipe"])
+        recipe = Recipe.from_fields(request["recipe"])
         return {"run": asdict(self._shrunk(recipe, request) if "failure" in request else self._judged(recipe))}
 
     def _judged(self, recipe: Recipe) -> Run:

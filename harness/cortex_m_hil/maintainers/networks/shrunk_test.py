@@ -108,6 +108,6 @@ def require_agreement(module: Any, inputs: Any, places: Sequence[tuple[str, str]
     known = load_user_targets(None)
     with ExitStack() as stack:
         duts = [stack.enter_context(flow.open_dut(resolve(name, known, runtime=runtime))) for name, runtime in places]
-        judged = ModelJudge(duts).judge(ModulePart.of(exported.program, exported.inputs), checks)
+        judged = ModelJudge(duts).judge(ModulePart.from_exported(exported.program, exported.inputs), checks)
     for one in judged.failures:
         raise Mismatch(f"{one.kind}: {one.message}", target=", ".join(one.places), operator=one.operator)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import Attempt
-from cortex_m_hil.diagnose.bundle_file import SUFFIX, write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Attempt
+from cortex_m_hil.diagnose.failure_bundle_file import SUFFIX, write_bundle
 from cortex_m_hil.host import files
 from cortex_m_hil.pytest_plugin.fixtures import TASKS
 

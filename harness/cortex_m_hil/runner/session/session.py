@@ -39,9 +39,10 @@ from cortex_m_hil.runner.links.protocol import (
     ResponseStatus,
     Stepped,
 )
-from cortex_m_hil.runner.results import STATISTICS, Arena, Identity, Usage
+from cortex_m_hil.runner.results import Arena, Identity, Usage
 from cortex_m_hil.runner.session.events import Events, parse_all
 from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
+from cortex_m_hil.runner.statistics import STATISTICS
 from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.target import Clock, Target
 

@@ -533,7 +533,7 @@ def test_commits_that_touch_files_of_the_operator_at_fault_are_more_probable(tmp
     plan = BisectionPlan(Source(str(made.path)), made.commits[0], made.commits[8])
     case = {"test": "t", "verdict": "FAIL", "at_fault": "cortex_m::quantized_linear.out (node), instruction 1"}
     runs = [Run(made.commits[8], "fail", "", 1, 1, {"cases": [case]}), Run(made.commits[0], "pass")]
-    after = CommitLine.of(plan).state(runs).posterior
+    after = CommitLine.from_plan(plan).state(runs).posterior
     assert after[3] == max(after[1:9]) > 2 * after[4] and after[4] == pytest.approx(after[5])
     silent = [Run(made.commits[8], "fail"), runs[1]]
     for same, seen in (
@@ -541,7 +541,7 @@ def test_commits_that_touch_files_of_the_operator_at_fault_are_more_probable(tmp
         (replace(plan, deterministic=True), runs),
         (replace(plan, likely=("README",)), runs),
     ):
-        found = CommitLine.of(same).state(seen).posterior
+        found = CommitLine.from_plan(same).state(seen).posterior
         assert found[3] <= found[4] * 1.001
 
 

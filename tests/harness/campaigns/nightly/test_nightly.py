@@ -772,7 +772,7 @@ def test_auto_is_a_part_for_each_runtime_that_it_chooses() -> None:
     )
     assert one.places == {"builtin": ("m4-qemu", "m0-qemu"), "executorch": ("m4-qemu",)}
     assert [part.runtime for part in one.parts if not part.counts] == ["builtin", "executorch"]
-    assert NightlyPlan.of(json.loads(json.dumps(one.as_fields()))) == one
+    assert NightlyPlan.from_fields(json.loads(json.dumps(one.as_fields()))) == one
     assert not one.is_same_work(replace(one, automatic={"builtin": one.targets}))
     assert one.is_same_work(replace(one, runtime_reasons={"m0-qemu": "told otherwise"}))
     parts = [
@@ -830,7 +830,9 @@ def test_a_branch_or_a_tag_is_the_nightly_of_its_commit_or_of_the_nearest_before
             kept_night(kept, began, ("a",), commit=made.commits[number])
         found = {word: nights.find(kept, word).began for word in ("v1", "side", "HEAD", "HEAD~2", made.commits[2][:8])}
         assert found == {"v1": 1.0, "side": 3.0, "HEAD": 4.0, "HEAD~2": 3.0, made.commits[2][:8]: 3.0}
-        changed = replace(NightlyPlan.of(nights.find(kept, "side").plan), difference="d1")  # beside the same commit
+        changed = replace(
+            NightlyPlan.from_fields(nights.find(kept, "side").plan), difference="d1"
+        )  # beside the same commit
         nights.add_nightly(kept, "here", ExportedNightly(changed, 5.0, 6.0, "", ()))
         assert nights.find(kept, "side").began == 3.0
         for word in ("v0", "no-such", "--all"):

@@ -380,14 +380,14 @@ def test_a_result_comes_back_from_json(one: Result) -> None:
 def test_a_slower_board_is_told_from_its_course() -> None:
     random = np.random.default_rng(0)
 
-    def of(number: int, by: float) -> Night:
+    def night_of_board(number: int, by: float) -> Night:
         cycles = [round(float(10_000 * (test + 1) * by * random.normal(1, 0.002))) for test in range(10)]
         results = [result(str(test), "board", figures={"cycles": (one,)}) for test, one in enumerate(cycles)]
         return night(*results, commit=str(number))
 
-    history = [of(number, 1.0) for number in range(12)]
-    assert changes(history[-1], of(12, 1.0), history) == []
-    [found] = changes(history[-1], of(13, 1.03), history)
+    history = [night_of_board(number, 1.0) for number in range(12)]
+    assert changes(history[-1], night_of_board(12, 1.0), history) == []
+    [found] = changes(history[-1], night_of_board(13, 1.03), history)
     assert (found.kind, found.figure, found.before, found.key.target) == (
         ChangeKind.SLOWER,
         "cycles",

@@ -140,11 +140,11 @@ def test_a_limit_comes_back_from_a_plan() -> None:
     plan = NightlyPlan(
         (), None, (), (), "", (), "1/1", limits, {"builtin": ("native",)}, ("*",), "", "", {}, models=("*::net",)
     )
-    assert NightlyPlan.of(json.loads(json.dumps(plan.as_fields()))) == plan
+    assert NightlyPlan.from_fields(json.loads(json.dumps(plan.as_fields()))) == plan
     older = {
         name: value for name, value in plan.as_fields().items() if name not in ("limits", "coverage", "fit", "models")
     }
-    assert NightlyPlan.of(older) == replace(plan, limits=(), coverage={}, fit=(), models=())
-    assert NightlyPlan.of({**plan.as_fields(), "fit": True}) == plan  # of earlier versions
+    assert NightlyPlan.from_fields(older) == replace(plan, limits=(), coverage={}, fit=(), models=())
+    assert NightlyPlan.from_fields({**plan.as_fields(), "fit": True}) == plan  # of earlier versions
     flat = {**plan.as_fields(), "coverage": ["native"]}  # of version 0.1
-    assert NightlyPlan.of(flat) == plan
+    assert NightlyPlan.from_fields(flat) == plan

@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.report.markdown import LIMIT, as_markdown
 from cortex_m_hil.campaigns.report.nightly_results import Night, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
-from generated_nights import HOSTILE, hostile, of, report
+from generated_nights import HOSTILE, hostile, report, report_on
 
 
 class Code(HTMLParser):
@@ -79,7 +79,7 @@ def test_texts_of_others_are_no_markup() -> None:
     assert code.inside.count("onerror") > 3
     bad = replace(next(iter(found.night.results.values())), headline="a|b `` @everyone #1 `", verdict=Verdict.FAIL)
     bad = replace(bad, key=replace(bad.key, target="x|`y`|z", test="``"))
-    code = rendered(told(of([replace(found.night, name="2", results=by_key([bad]))])))
+    code = rendered(told(report_on([replace(found.night, name="2", results=by_key([bad]))])))
     assert "a|b `` @everyone #1 `" in code.inside and "@" not in code.outside and "x|`y`|z" in code.inside
     assert len(re.findall("`", code.outside)) == 0
 
@@ -96,7 +96,7 @@ def test_what_could_not_be_told_is_no_pass() -> None:
     )
     empty = told(ReportContents(Night("1", "", False, 0.0, {}, True, {}), None, []))
     assert empty == "### Not all could be tested: no test was run\n\nNightly 1, 0 results.\n\n"
-    assert told(of([night, replace(night, name="2")])).endswith("\nNothing changed since nightly 1.\n")
+    assert told(report_on([night, replace(night, name="2")])).endswith("\nNothing changed since nightly 1.\n")
 
 
 def test_a_failure_has_its_cause_and_what_runs_it_again() -> None:

@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Result, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.trend_encoding import decoded, trends
-from generated_nights import HOSTILE, hostile, of, report
+from generated_nights import HOSTILE, hostile, report, report_on
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium: ci/install.sh system installs it")
 Show = Callable[[ReportContents], Page]
@@ -185,4 +185,4 @@ def test_it_is_read_in_the_dark_and_on_paper(show: Show, chromium: Page) -> None
 
 def test_a_nightly_without_results_has_a_page(show: Show) -> None:
     night = replace(report(1, 1).night, results={})
-    assert show(of([night])).run("document.querySelectorAll('#matrix td').length") == 0
+    assert show(report_on([night])).run("document.querySelectorAll('#matrix td').length") == 0

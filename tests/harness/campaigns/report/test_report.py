@@ -29,7 +29,7 @@ from cortex_m_hil.campaigns.report.results_json import SCHEMA, results_json
 from cortex_m_hil.campaigns.report.trend_encoding import decoded, encoded, trends
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, LostCounts
 from cortex_m_hil.runner.results import Verdict
-from generated_nights import HOSTILE, hostile, of, report
+from generated_nights import HOSTILE, hostile, report, report_on
 from junit_schema import invalid
 
 LARGEST = 3_000_000  # bytes
@@ -107,7 +107,7 @@ def test_the_page_fetches_nothing_and_the_texts_of_others_stay_text() -> None:
 
 def test_the_page_has_each_cell_with_all_that_is_known_of_it() -> None:
     [one] = report(1, 2, failing=1.0).night.results.values()
-    found = of([replace_results(report(1, 1).night, one)])
+    found = report_on([replace_results(report(1, 1).night, one)])
     one = replace(one, localized="where it departs", bundle="it.hil.zip", earlier=("FAIL Mismatch",))
     found = replace(found, night=replace_results(found.night, one), bundles=frozenset({"it.hil.zip"}))
     data = data_of(html(found))
@@ -142,7 +142,7 @@ def test_models_are_a_table_with_the_first_obstacle_and_whose_it_is() -> None:
         "",
     )
     assert second.obstacle.startswith("quantiser: LoweringError: Net: ") and third.obstacle == left.headline
-    page = html(of([night]))
+    page = html(report_on([night]))
     assert "<td>25 %</td><td>50 %</td><td>–</td><td>–</td><td>2,048</td>" in page and "<img" not in page
     assert "Models" not in html(report(1, 1))
 
@@ -156,7 +156,7 @@ def test_the_coverage_of_kernels_is_shown_with_what_was_not_executed() -> None:
         [LostCounts("m4-qemu", HOSTILE, "it died")],
         ["t"],
     )
-    found = of([replace(report(1, 1).night, coverage=coverage)])
+    found = report_on([replace(report(1, 1).night, coverage=coverage)])
     page, tags = html(found), Tags(html(report(1, 1)))
     for text in (
         "DSP: lines 2/5 40.0 %, branches 1/2 50.0 %",
@@ -233,7 +233,7 @@ def test_a_trend_ends_with_what_a_test_measured_before_it_failed() -> None:
 
 def test_results_json_is_what_its_schema_says() -> None:
     jsonschema.Draft202012Validator.check_schema(VALIDATOR.schema)
-    for one in (report(40, 3), hostile(), of([report(4, 1).night])):
+    for one in (report(40, 3), hostile(), report_on([report(4, 1).night])):
         VALIDATOR.validate(json.loads(results_json(one)))
     wrong = json.loads(results_json(report(4, 2)))
     for broken in ({**wrong, "more": 1}, {**wrong, "results": [{**wrong["results"][0], "verdict": "pass"}]}):
@@ -262,7 +262,7 @@ def test_results_json_has_the_name_of_a_nightly() -> None:
 def test_what_is_not_finite_is_null() -> None:
     one = next(iter(report(1, 1).night.results.values()))
     one = replace(one, figures={"sqnr_db": (float("inf"),)})
-    found = of([replace_results(report(1, 1).night, one)])
+    found = report_on([replace_results(report(1, 1).night, one)])
     read = json.loads(results_json(found))
     VALIDATOR.validate(read)
     assert read["results"][0]["figures"] == {"sqnr_db": [None]}
@@ -291,7 +291,7 @@ def test_junit_files_have_the_form_of_pytests_own(tmp_path: Path) -> None:
         replace(one, verdict=verdict, error="Why", headline="said")
         for one, verdict in zip(report(7, 1).night.results.values(), Verdict, strict=True)
     ]
-    root = ElementTree.fromstring(junit(of([replace_results(report(7, 1).night, *results)])))
+    root = ElementTree.fromstring(junit(report_on([replace_results(report(7, 1).night, *results)])))
     assert grammar(root) <= theirs
     for case in root.iter("testcase"):
         assert [child.tag for child in case][:1] == ["properties"] and len(case) <= 2
@@ -302,7 +302,7 @@ def test_junit_files_have_the_form_of_pytests_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [report(40, 2, failing=0.5), hostile(), of([report(1, 1).night])], ids=["some", "hostile", "one"]
+    "found", [report(40, 2, failing=0.5), hostile(), report_on([report(1, 1).night])], ids=["some", "hostile", "one"]
 )
 def test_junit_files_are_what_the_schema_says(found: ReportContents) -> None:
     assert invalid(junit(found)) == []
@@ -313,7 +313,7 @@ def test_a_test_without_a_target_has_no_runtime_in_junit_files() -> None:
     [one] = night.results.values()
     hosts = replace(one, key=replace(one.key, target=""), ran="", about={})
     for result, expected in ((one, 1), (hosts, 0)):
-        root = ElementTree.fromstring(junit(of([replace_results(night, result)])))
+        root = ElementTree.fromstring(junit(report_on([replace_results(night, result)])))
         assert len(root.findall(".//property[@name='hil_runtime']")) == expected
 
 
@@ -323,7 +323,7 @@ def test_junit_files_say_how_each_result_was_made() -> None:
     about: dict[str, tuple[Figure, ...]] = {
         "runtime": ("builtin 4",), "build_id": ("0123", "0123"), "isa": ("DSP",), "seed": (7,), "lowering": ("made",),
     }  # fmt: skip
-    text = junit(of([replace_results(report(1, 1).night, replace(one, about=about))]))
+    text = junit(report_on([replace_results(report(1, 1).night, replace(one, about=about))]))
     properties = [(each.get("name"), each.get("value")) for each in ElementTree.fromstring(text).iter("property")]
     wanted = [(f"hil_{name}", str(value)) for name, values in about.items() for value in values]
     assert [each for each in properties if each[0] in dict(wanted)] == wanted and invalid(text) == []
@@ -358,7 +358,7 @@ def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_what_has_no_utf_8_is_written_all_the_same(tmp_path: Path) -> None:
     one = next(iter(report(1, 1, failing=1).night.results.values()))
-    found = of([replace_results(report(1, 1).night, replace(one, verdict=Verdict.FAIL, log="\udc80"))])
+    found = report_on([replace_results(report(1, 1).night, replace(one, verdict=Verdict.FAIL, log="\udc80"))])
     write_report(found, tmp_path)
     VALIDATOR.validate(json.loads((tmp_path / "results.json").read_text()))
     ElementTree.parse(tmp_path / "junit.xml")
@@ -373,6 +373,6 @@ def test_options_are_shown_without_the_places_of_files() -> None:
 def test_a_test_of_executorchs_is_run_again_by_its_command() -> None:
     key = Key("upstream", "builtin", "ops/test_add.py::test_add", "m4-qemu")
     one = Result(key, "m4-qemu", "QEMU", Verdict.PASS, node_id="ops/test_add.py::test_add[m4-qemu]")
-    found = of([Night("1", "", False, 0.0, {}, True, by_key([one]))])
+    found = report_on([Night("1", "", False, 0.0, {}, True, by_key([one]))])
     wanted = "hil dev upstream --target=m4-qemu --runtime=builtin -- 'ops/test_add.py::test_add[m4-qemu]'"
     assert found.command(one) == wanted

@@ -11,7 +11,7 @@ from cortex_m_hil.boards import leases
 from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.commands.board.group import board
 from cortex_m_hil.cli.options import DAY, Targets, within
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import time_limits
 
@@ -39,7 +39,8 @@ def board_status() -> None:
     "hold",
     epilog=json_fields(
         {
-            "board, holder": "the port, and who holds it now",
+            "board": "the port",
+            "holder": "who holds it now",
         }
     ),
 )
@@ -66,12 +67,13 @@ def board_hold(
     "release",
     epilog=json_fields(
         {
-            "board, holder": "the port, and who held it",
+            "board": "the port",
+            "holder": "who held it",
         }
     ),
 )
 def board_release(name: BoardPort, targets_file: Targets = None) -> None:
-    """Give a board that a person holds back to the tests."""
+    """Return a held board to the tests."""
     port = _port(name, targets_file)
     holder = leases.release_hold(port)
     write_answer(Answer(f"{name} was held by {holder.describe()}", {"board": port, "holder": holder}))
@@ -86,7 +88,7 @@ def board_release(name: BoardPort, targets_file: Targets = None) -> None:
     ),
 )
 def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
-    """Let tests use a board again that stopped answering (wedged). Its failures are forgotten."""
+    """Clear a wedged board (one that stopped answering), so that tests use it again."""
     port = _port(name, targets_file)
     leases.clear(port)
     write_answer(Answer(f"{name} is in use again", {"board": port}))

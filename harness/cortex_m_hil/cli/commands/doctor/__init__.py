@@ -13,7 +13,8 @@ from cortex_m_hil.cli.commands.doctor import cache, selftest
 from cortex_m_hil.cli.commands.doctor.group import doctor
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import Json, Targets
-from cortex_m_hil.cli.output import row_of, with_status
+from cortex_m_hil.cli.progress import with_status
+from cortex_m_hil.cli.tables import row_of
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.target import Target
 
@@ -48,7 +49,7 @@ def _doctor(
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
-    """Try each tool that the default targets need. Exit status 1 if they do not all work."""
+    """Try each tool that is needed by the targets that hil ships. Exit status 1 if they do not all work."""
     if context.invoked_subcommand is not None:
         return
     targets = load_user_targets(targets_file)

@@ -24,9 +24,10 @@ def _cache() -> None:
     "info",
     epilog=json_fields(
         {
-            "folder, entries, bytes, limit": (
-                "where it is, how many entries and bytes it has, and the most bytes it may have"
-            ),
+            "folder": "where the cache is",
+            "entries": "how many entries it has",
+            "bytes": "how many bytes it has",
+            "limit": "how many bytes it may have at most",
         }
     ),
 )
@@ -42,7 +43,10 @@ def cache_info() -> None:
     "clear",
     epilog=json_fields(
         {
-            "folder, entries, bytes, limit": "where it is, and what it had before",
+            "folder": "where the cache is",
+            "entries": "how many entries it had before",
+            "bytes": "how many bytes it had before",
+            "limit": "how many bytes it may have at most",
         }
     ),
 )

@@ -7,7 +7,7 @@ from cortex_m_hil.cli.commands.doctor.group import doctor
 from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.cli.exit_codes import NO
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions
-from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, ran_by
+from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target, ran_by
 from cortex_m_hil.errors import HarnessError
 
 

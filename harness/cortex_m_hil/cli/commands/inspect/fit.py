@@ -10,12 +10,13 @@ import typer
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TargetOptions
-from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
+from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.bank_orders import BankOrder, bank_orders
 from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.bpte_file import SUFFIXES
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import Resolved
@@ -36,11 +37,11 @@ from cortex_m_hil.targets.target import Target
                 "bytes that the program runs in), step (bytes), reported_peak (bytes), failure_one_step_below (the "
                 "error in size − step bytes; empty if the region cannot be smaller)"
             ),
-            "orders, tells_apart": (
-                "with --banks, where needs, temp and compiler are empty: a list of banks (in order), arenas (region, "
-                "address, nbytes of each), ticks, refused (why it does not fit; else empty); whether ticks follow the "
-                "time that memory takes"
+            "orders": (
+                "with --banks, where needs, temp and compiler are empty: a list of banks (in order), arenas "
+                "(region, address, nbytes of each), ticks, refused (why it does not fit; else empty)"
             ),
+            "tells_apart": "with --banks, whether ticks follow the time that memory takes",
             "temp": "the most bytes of the method pool that were allocated and freed again",
             "runs": "how often the program was run",
             "compiler": "what the runner was built with",

@@ -12,8 +12,10 @@ import typer
 from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ModelOptions, MultiplierOptions, SeveralTargets, TargetOptions
-from cortex_m_hil.cli.output import RAN_FIELDS, fields_of_target, label_of, table, with_status
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
+from cortex_m_hil.cli.progress import with_status
+from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose import instruction_counts as kernels
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.named_modules import NETWORKS

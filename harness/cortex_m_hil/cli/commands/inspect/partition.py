@@ -11,8 +11,9 @@ import typer
 from cortex_m_hil.cli.answers import Answer, end, json_fields, log_of_errors
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ProgramOptions, Pte, TimedOptions
-from cortex_m_hil.cli.output import fields_of_target, label_of, table
 from cortex_m_hil.cli.program_files import find_inputs
+from cortex_m_hil.cli.run_result_output import fields_of_target, label_of
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.instruction_counts import executed, figures
 from cortex_m_hil.errors import ConfigError, PortNotFound
 from cortex_m_hil.errors.text import percent
@@ -27,7 +28,8 @@ _Rows = list[tuple[str, str, StepGroup]]
     log=True,
     epilog=json_fields(
         {
-            "program, method": "the file, and its method",
+            "program": "the file",
+            "method": "the method that is shown",
             "ran": (
                 "null if nothing was counted; else target, runs_as, reason, shim, runtime, executes, engine, "
                 "runtime_version, as of hil run"
@@ -47,12 +49,13 @@ _Rows = list[tuple[str, str, StepGroup]]
                 "estimate of the planned bytes if all float tensors were int8; null if there are none"
             ),
             "uncounted": "operators whose MACs are not known",
-            "count, macs, nbytes, instructions, cycles": (
-                "of the program: its instructions, MACs, bytes of tensors, and CPU instructions executed, or a "
-                "board's cycles (null: not counted)"
-            ),
-            "operators": "a list of operator, kind, count, macs, nbytes, instructions, cycles",
-            "kinds": "a list of kind, count, macs, nbytes, instructions, cycles",
+            "count": "calls of operators in the program",
+            "macs": "the program's multiply-accumulates",
+            "nbytes": "bytes of the program's tensors",
+            "instructions": "CPU instructions executed (null: not counted)",
+            "cycles": "a board's cycles (null: not counted)",
+            "operators": "a list of operator, kind, count (calls of the operator), macs, nbytes, instructions, cycles",
+            "kinds": "a list of kind, count (calls of operators), macs, nbytes, instructions, cycles",
             "islands": (
                 "a list of operators (those that compute), steps (numbers of instructions), count, macs, nbytes, "
                 "instructions, cycles"
@@ -74,7 +77,7 @@ def partition_command(
     """Show which operators of a program run on Cortex-M kernels.
 
     The others run on portable kernels, on integers or in float.
-    For each operator and kind it shows the number of instructions, their multiply-accumulates (MACs), and the bytes of
+    For each operator and kind it shows the number of calls (count), their multiply-accumulates (MACs), and the bytes of
     their tensors. A float island is a group of connected operators that compute in float.
     """
     program = given.load(pte)

@@ -11,12 +11,13 @@ import typer
 from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import Method
-from cortex_m_hil.cli.output import CONSTANTS_HELP, constants_as_fields, table
+from cortex_m_hil.cli.run_result_output import CONSTANTS_HELP, constants_as_fields
+from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
 from cortex_m_hil.program import size as of_programs
-from cortex_m_hil.program.bundled import extract_pte, read_program
+from cortex_m_hil.program.bpte_file import extract_pte, read_program
 from cortex_m_hil.program.plan_picture import plan_svg
 from cortex_m_hil.program.pte_reader import read_methods
 from cortex_m_hil.runner import elf_size as of_elfs
@@ -29,8 +30,11 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
     "size",
     epilog=json_fields(
         {
-            "file, kind, bytes": "the file, pte or elf, and its size; of an ELF what it takes in memory",
-            "methods, constants": f"names of the methods that compute; {CONSTANTS_HELP}; both empty of an ELF",
+            "file": "the file",
+            "kind": "pte or elf",
+            "bytes": "the file's size; of an ELF what it takes in memory",
+            "methods": "names of the methods that compute; empty of an ELF",
+            "constants": f"{CONSTANTS_HELP}; empty of an ELF",
             "planned": (
                 "a list of method, mem_id, nbytes: planned buffers, and as mem_id 0 inputs and outputs without a plan; "
                 "empty of an ELF, whose banks are sections"

@@ -20,7 +20,7 @@ from bundling import bundle
 from cortex_m_hil import load_program
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.program import schema
-from cortex_m_hil.program.bundled import parse_bpte, read_cases, read_program
+from cortex_m_hil.program.bpte_file import parse_bpte, read_cases, read_program
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import References
 from cortex_m_hil.targets.cpu import Isa

@@ -14,17 +14,17 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from bundles import TEST, failure, wrong_program
 from command_line import NO, command, environment
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.bundle_file import write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from failure_bundles import TEST, failure, wrong_program
 from paths import IMPORT_ROOT
 from planting import BUGS, network
 

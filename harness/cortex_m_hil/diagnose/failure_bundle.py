@@ -1,7 +1,7 @@
 """Bundles: one file with a program that failed, its inputs and outputs, and the runner that ran it.
 
 A bundle is replayed without torch and ExecuTorch (`diagnose.replay`). It may come from a stranger: anything wrong with
-its file (`diagnose.bundle_file`) is a ConfigError.
+its file (`diagnose.failure_bundle_file`) is a ConfigError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.budgets import Budget
-from cortex_m_hil.diagnose.bundle_description import (
+from cortex_m_hil.diagnose.failure_bundle_description import (
     SCHEMA_VERSION,
     BudgetEntry,
     BundleJudgement,
@@ -117,7 +117,7 @@ class Attempt:
     intermediates: tuple[Intermediate, ...] = ()
 
     @classmethod
-    def of(cls, dut: Dut, task: BundleTask, error: VerdictError | None, checked: flow.Checked | None) -> Attempt:
+    def from_task(cls, dut: Dut, task: BundleTask, error: VerdictError | None, checked: flow.Checked | None) -> Attempt:
         ran, seconds = dut.last_ran(), dut.seconds
         if checked is None:
             return cls(task, error, dut, ran, seconds, error.log if error is not None else "")

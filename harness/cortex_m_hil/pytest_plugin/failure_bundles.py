@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle_file import SUFFIX, write_bundle
+from cortex_m_hil.diagnose.failure_bundle_file import SUFFIX, write_bundle
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files

@@ -16,13 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cortex_m_hil as hil
-from bundles import TEST, failure, mismatch
 from cortex_m_hil import flow
 from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Attempt, Bundle, BundleTask
-from cortex_m_hil.diagnose.bundle_description import Recorded
-from cortex_m_hil.diagnose.bundle_file import DESCRIPTION, PROGRAM, pack_bundle, read_bundle, write_bundle
+from cortex_m_hil.diagnose.failure_bundle import Attempt, Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle_description import Recorded
+from cortex_m_hil.diagnose.failure_bundle_file import DESCRIPTION, PROGRAM, pack_bundle, read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import replay
 from cortex_m_hil.errors import ConfigError, InfraError, Mismatch
 from cortex_m_hil.flow.dut import Dut
@@ -33,6 +32,7 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from failure_bundles import TEST, failure, mismatch
 from several_methods import PAIR, modules, three_methods
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Attempt, Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.flow.dut import Dut
@@ -38,7 +38,7 @@ def failure(dut: Dut, task: BundleTask) -> Attempt:
             flow.run(dut, task.program, task.inputs, linted=task.linted, guards=guards)
         else:
             flow.verify(dut, task.program, tolerance=task.tolerance, linted=task.linted, observe=seen.append)
-    return Attempt.of(dut, task, raised.value, seen[0] if seen else None)
+    return Attempt.from_task(dut, task, raised.value, seen[0] if seen else None)
 
 
 def mismatch(dut: Dut) -> Bundle:

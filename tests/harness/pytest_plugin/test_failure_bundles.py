@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle_file import read_bundle
+from cortex_m_hil.diagnose.failure_bundle_file import read_bundle
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.pytest_plugin import bundles
+from cortex_m_hil.pytest_plugin import failure_bundles
 from paths import REPOSITORY
 
 pytest_plugins = ["pytester"]
@@ -101,7 +101,7 @@ def test_what_was_localised_is_in_it(pytester: pytest.Pytester) -> None:
 
 def test_the_page_names_a_bundle_as_its_test_does() -> None:
     named = re.findall(r"out/(test_\S+\.hil\.zip)", (REPOSITORY / "docs" / "failures.md").read_text())
-    assert len(named) >= 3 and {*named} == {bundles._name("test_model.py::test_model[m4-qemu]")}
+    assert len(named) >= 3 and {*named} == {failure_bundles._name("test_model.py::test_model[m4-qemu]")}
 
 
 @pytest.mark.parametrize("option", ["--hil-bundles", "--keep-programs"])
