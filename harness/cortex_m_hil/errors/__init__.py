@@ -187,6 +187,10 @@ class ProgramTimeout(VerdictError):
     """A program of the user's that is not a runner did not end within its time limit."""
 
 
+class ChannelError(VerdictError):
+    """The firmware does not take or publish a frame of a channel in time, or loses one."""
+
+
 class ForbiddenAccess(VerdictError):
     """The firmware requested something from the host that it may not have, and was terminated."""
 

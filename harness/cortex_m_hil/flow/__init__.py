@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cortex_m_hil.checks.input_checks import InputQuantizer, arrange
+from cortex_m_hil.flow.app import App, Recording
 from cortex_m_hil.flow.checking import (
     Checked,
     ProgramLint,
@@ -27,12 +28,14 @@ __all__ = [
     "DEFAULT_EXECUTION_SECONDS",
     "LONGEST_EXECUTION",
     "POISON",
+    "App",
     "Checked",
     "Dut",
     "Guard",
     "Guards",
     "InputQuantizer",
     "ProgramLint",
+    "Recording",
     "arrange",
     "export",
     "findings",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
+from cortex_m_hil.api import App, Checked, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.checks.executorch_verdict import require_occurring
 from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
@@ -38,6 +38,7 @@ RUNS: pytest.StashKey[ToldOfRun] = pytest.StashKey()  # told of each run, where 
 RUNNERS: pytest.StashKey[dict[tuple[str, str], Elf]] = pytest.StashKey()  # ELFs by target and runtime
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # the target's log of its last run
+APP: pytest.StashKey[App] = pytest.StashKey()  # the application that a test drives
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # localisation of the last program that failed
 EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # called for every localised program, if set
 HIL: pytest.StashKey[Hil] = pytest.StashKey()  # the fixture of a test that has it
@@ -262,6 +263,31 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
     their docstrings have arguments, results and errors. What is measured goes into the JUnit file.
     """
     return Hil(hil_dut, request.node, request.config.getoption("hil_redzones"))
+
+
+@pytest.fixture
+def hil_app(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[Callable[..., App]]:
+    """Yield the function that opens the application of firmware of your own: `app = hil_app("my-product")`.
+
+    The firmware boots anew for it. The name limits the test to that target: on others it is skipped. Without a name it
+    is for each target. `App` has `send`, `read`, `compare`, `record` and `attach`; their docstrings have arguments,
+    results and errors.
+    """
+    opened: list[App] = []
+
+    @checked_call("hil_app")
+    def hil_app(name: str = "") -> App:
+        __tracebackhide__ = True
+        markers.limit_to(name, hil_dut.resolved)
+        if not opened:
+            hil_dut.restart()
+            opened.append(App(hil_dut))
+            request.node.stash[APP] = opened[0]
+        return opened[0]
+
+    yield hil_app
+    for app in opened:
+        app.close()
 
 
 @pytest.fixture

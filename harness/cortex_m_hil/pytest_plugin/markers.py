@@ -221,7 +221,7 @@ def hil_budget(
     limits, matches = Budget.of(instructions, flash, ram, bank), _matching(pattern)
 
     def limited(resolved: Resolved) -> Budget | None:
-        known = [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]
+        known = _known(resolved)
         every = [*known, *(f"{name}-{runtime}" for name in known for runtime in RUNTIMES)]
         if not fnmatch.filter(every, pattern):  # else a misspelt name would be a budget that nobody judges
             what = f"hil_budget({shown(pattern)}): no target has such a name"
@@ -246,6 +246,25 @@ def hil_known(*causes: int | str) -> frozenset[int | str]:
         return frozenset(accepted_causes(causes))
     except ConfigError as error:
         raise ValueError(f"{error.message}: {error.hint}") from error
+
+
+def limit_to(name: str, resolved: Resolved) -> None:
+    """Skip the test that is under way where it is for a target of another name; "" is for all.
+
+    Raises:
+        ConfigError: no target has that name.
+    """
+    if name and name not in _known(resolved):
+        raise ConfigError(
+            f"hil_app({shown(name)}): no target has such a name", hint=did_you_mean(name, _known(resolved))
+        )
+    if name and name not in (resolved.name, resolved.target.name):
+        pytest.skip(f"is for {name}")
+
+
+def _known(resolved: Resolved) -> list[str]:
+    """Return the names of all targets that there are."""
+    return [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]
 
 
 def _matching(pattern: str) -> Callable[[Resolved], bool]:

@@ -46,6 +46,7 @@ from cortex_m_hil.pytest_plugin import (
 )
 from cortex_m_hil.pytest_plugin import termination as ending
 from cortex_m_hil.pytest_plugin.fixtures import (
+    APP,
     DUTS,
     HIL,
     KNOWN,
@@ -58,6 +59,7 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     TEST_ID,
     DutCache,
     hil,
+    hil_app,
     hil_dut,
     hil_lower,
     lacks_target,
@@ -73,7 +75,7 @@ from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher
 
-__all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
+__all__ = ["HilWarning", "hil", "hil_app", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
 BAD_TEST: pytest.StashKey[ConfigError] = pytest.StashKey()  # why a test cannot be run as it is written
 _NO_ERROR: Final = ConfigError("")
@@ -401,7 +403,8 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
         yield "cause", _traceback(error.__cause__, error.log)
     if LOCALIZED in item.stash:
         yield LOCALIZED_SECTION, item.stash[LOCALIZED]
-    if log := item.stash.get(LOG, ""):
+    log = "\n".join(item.stash[APP].log.splitlines()[-LOG_TAIL:]) if APP in item.stash else item.stash.get(LOG, "")
+    if log:
         yield "target log", log
 
 

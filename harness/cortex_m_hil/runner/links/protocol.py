@@ -31,6 +31,7 @@ EXIT_ASSERT = 71  # after a failed assertion in the runner
 MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payload
 MAX_NAME = 255  # bytes of a name
 MAX_OPERATORS = 8192
+MAX_CHANNELS = 1024
 MAX_TICKS = (1 << 63) - 1
 TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "timer", "CLOCK_MONOTONIC")
 LEVELS = ("debug", "info", "error")
@@ -55,6 +56,8 @@ class Request(IntEnum):
     DATA = 0x0D
     OPERATORS = 0x0E
     RESIZE = 0x0F
+    CHANNELS = 0x10
+    CHANNEL = 0x11
 
 
 class Event(IntEnum):
@@ -74,6 +77,20 @@ class MemoryRegion(IntEnum):
     RESIDENT = 5
     COVERAGE = 6
     BANK = 7
+    CHANNEL = 8
+
+
+class Direction(IntEnum):
+    INPUT = 0
+    OUTPUT = 1
+
+
+class Action(IntEnum):
+    LOOK = 0
+    ATTACH = 1
+    DETACH = 2
+    GIVE = 3
+    FETCH = 4
 
 
 class ResponseStatus(IntEnum):
@@ -145,6 +162,58 @@ class OperatorNames:
 
     total: int
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A point of the firmware at which the host gives data, or sees it. `nbytes` is the size of a frame."""
+
+    number: int
+    name: str
+    direction: Direction
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Some of the firmware's channels, and the number of all that it has passed so far (`total`)."""
+
+    total: int
+    found: tuple[Channel, ...]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What the firmware says of a frame that it published.
+
+    Attributes:
+        number: of the channel's frames since the boot.
+        input: the number of the host's frame that it took last; 0: none.
+        ticks: of the target's clock, as it published the frame.
+        latency: ticks since it took the host's frame.
+    """
+
+    number: int
+    input: int
+    ticks: int
+    latency: int
+
+
+@dataclass(frozen=True)
+class ChannelState:
+    """The state of a channel.
+
+    Attributes:
+        total: the frames that the firmware has taken of an input, or published, since its boot.
+        queued: the frames that wait, for the firmware or for the host.
+        waiting: whether the firmware waits for a frame of this input.
+        fetched: what it says of the frame that can be read now; None: there is none.
+    """
+
+    total: int
+    queued: int
+    waiting: bool
+    fetched: Stamp | None = None
 
 
 @dataclass(frozen=True)
@@ -327,6 +396,30 @@ def operators(reader: PayloadReader, first: int) -> OperatorNames:
     if first + len(names) > total or (first < total and not names):
         raise reader.wrong("number of names", len(names), f"1 to {total - first}")
     return OperatorNames(total, tuple(names))
+
+
+def channels(reader: PayloadReader, first: int) -> Channels:
+    """Parse channels from number `first` on: at least one, while there are more."""
+    total = reader.number("total", "I", first, MAX_CHANNELS)
+    found: list[Channel] = []
+    while reader.left:
+        number = first + len(found)
+        direction = Direction(reader.number(f"direction of channel {number}", "B", 0, max(Direction)))
+        nbytes = reader.number(f"bytes of channel {number}", "I", 1, MAX_TENSOR_BYTES)
+        found.append(Channel(number, reader.name(f"channel {number}"), direction, nbytes))
+    if first + len(found) > total or (first < total and not found):
+        raise reader.wrong("number of channels", len(found), f"1 to {total - first}")
+    return Channels(total, tuple(found))
+
+
+def channel_state(reader: PayloadReader) -> ChannelState:
+    total, queued = reader.number("total", "I"), reader.number("queued", "I")
+    waiting = bool(reader.number("waiting", "B", 0, 1))
+    if not reader.left:
+        return ChannelState(total, queued, waiting)
+    number, given = reader.number("number", "I"), reader.number("input", "I")
+    ticks, latency = reader.number("ticks", "Q"), reader.number("latency", "Q", most=MAX_TICKS)
+    return ChannelState(total, queued, waiting, Stamp(number, given, ticks, latency))
 
 
 def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memory, rooms: Sequence[int]) -> Loaded:

@@ -31,6 +31,9 @@ from cortex_m_hil.runner.links import protocol
 from cortex_m_hil.runner.links.framing import ProtocolFrame
 from cortex_m_hil.runner.links.protocol import (
     EXIT_FAULT,
+    Action,
+    Channel,
+    ChannelState,
     Loaded,
     MemoryRegion,
     PayloadReader,
@@ -85,6 +88,7 @@ class Session:
         self.file: PteFile | None = None  # the loaded program, as the host parsed it
         self.arenas: tuple[Arena, ...] = ()  # where its planned buffers lie
         self._offered: PteFile | None = None  # the program that the last LOAD was for
+        self._given = 0  # frames of channels
         self.broken = False
         with self._broken_on_error():
             self.identity: Identity = self._hello()
@@ -292,6 +296,39 @@ class Session:
         content = self.read(*where, spec.nbytes if spec is not None else 0)
         with self._broken_on_error():
             return protocol.coverage(PayloadReader(MemoryRegion.COVERAGE.name, content))
+
+    # --- channels -----------------------------------------------------------------------------
+
+    def budget(self, seconds: float) -> Budget:
+        """Return a budget of `seconds` from now: of the engine's CPU time, or by the clock."""
+        return self._process.budget(seconds)
+
+    @property
+    def resent(self) -> int:
+        """Return the number of requests that were sent again, since they or their answers were lost or damaged."""
+        return self._exchange.resent
+
+    def next_frame(self) -> int:
+        """Return the number of the next frame that the host gives, of whatever channel."""
+        self._given += 1
+        return self._given
+
+    def channels(self, seconds: float) -> tuple[Channel, ...]:
+        """Ask for the channels that the firmware has passed so far. Raises ResponseTimeout after `seconds`."""
+        room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
+        known: list[Channel] = []
+        total = 1
+        while len(known) < total:
+            asked = struct.pack("<II", len(known), room)
+            found = self._ask(Request.CHANNELS, asked, partial(protocol.channels, first=len(known)), seconds)
+            total = found.total
+            known += found.found
+        return tuple(known)
+
+    def use_channel(self, channel: Channel, action: Action, seconds: float, *, frame: int = 0) -> ChannelState:
+        """Do something with a channel, and return its state after that. `frame` is the number of a frame to GIVE."""
+        asked = struct.pack("<IBI", channel.number, action, frame)
+        return self._ask(Request.CHANNEL, asked, protocol.channel_state, seconds)
 
     # --- life ---------------------------------------------------------------------------------
 
