@@ -139,13 +139,27 @@ static void attach(hil_channel_state* state) {
   set(&state->attached, 1);
 }
 
-static bool give(hil_channel_state* state, uint32_t number, hil_writer* reply) {
-  if (!is_input(state) || number == 0) {
-    return hil_fail(reply, HIL_STATUS_BAD_REQUEST, "not an input, or a frame without a number");
+// Frames of all outputs that the host has not fetched.
+static uint32_t pending(void) {
+  uint32_t frames = 0;
+  for (uint32_t i = 0; i < get(&count); ++i) {
+    const hil_channel_state* state = find(i);
+    if (!is_input(state)) frames += queued(state) - state->held;
   }
-  if (get(&state->attached) == 0 || queued(state) != 0) {
-    return hil_fail(reply, HIL_STATUS_BAD_STATE, "the input takes no frame now");
+  return frames;
+}
+
+// Makes a frame of `bytes`, or of what was written before if there are none. Only where there is
+// room is it `done`.
+static bool give(hil_channel_state* state, uint32_t number, const hil_reader* bytes, bool* done,
+                 hil_writer* reply) {
+  const bool fits = bytes->left == 0 || bytes->left == state->channel->bytes;
+  if (!is_input(state) || number == 0 || !fits) {
+    return hil_fail(reply, HIL_STATUS_BAD_REQUEST, "no input, no number, or another size");
   }
+  *done = get(&state->attached) != 0 && queued(state) == 0;
+  if (!*done) return true;
+  if (bytes->left > 0) memcpy(state->channel->frames, bytes->data, bytes->left);
   state->given = number;
   set(&state->head, state->head + 1);
   return true;
@@ -159,7 +173,11 @@ static bool fetch(hil_channel_state* state, hil_writer* reply) {
   return true;
 }
 
-static bool act(hil_channel_state* state, uint8_t action, uint32_t number, hil_writer* reply) {
+static bool act(hil_channel_state* state, uint8_t action, uint32_t number, const hil_reader* bytes,
+                bool* done, hil_writer* reply) {
+  if (bytes->left > 0 && action != HIL_ACTION_GIVE) {
+    return hil_fail(reply, HIL_STATUS_BAD_REQUEST, "payload of the wrong size");
+  }
   switch (action) {
     case HIL_ACTION_LOOK:
       return true;
@@ -170,7 +188,7 @@ static bool act(hil_channel_state* state, uint8_t action, uint32_t number, hil_w
       set(&state->attached, 0);
       return true;
     case HIL_ACTION_GIVE:
-      return give(state, number, reply);
+      return give(state, number, bytes, done, reply);
     case HIL_ACTION_FETCH:
       return fetch(state, reply);
     default:
@@ -178,26 +196,39 @@ static bool act(hil_channel_state* state, uint8_t action, uint32_t number, hil_w
   }
 }
 
+// What is held, with as many of its bytes as `room` and the payload hold.
+static void put_frame(const hil_channel_state* state, uint32_t room, hil_writer* reply) {
+  const hil_channel* channel = state->channel;
+  const uint32_t slot = get(&state->tail) & (channel->depth - 1);
+  const hil_stamp* stamp = &channel->stamps[slot];
+  hil_put_u32(reply, stamp->number);
+  hil_put_u32(reply, stamp->input);
+  hil_put_u64(reply, stamp->ticks);
+  hil_put_u64(reply, stamp->latency);
+  const size_t left = reply->capacity - reply->size;
+  size_t size = channel->bytes;
+  if (size > room) size = room;
+  if (size > left) size = left;
+  hil_put_bytes(reply, channel->frames + slot * channel->bytes, size);
+}
+
 void hil_use_channel(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
   hil_channel_state* state = find(hil_take_u32(request));
   const uint8_t action = hil_take_u8(request);
   const uint32_t number = hil_take_u32(request);
-  if (!hil_complete(request, reply)) return;
-  if (state == NULL) {
+  if (!request->ok || state == NULL) {
     hil_fail(reply, HIL_STATUS_BAD_REQUEST, "no such channel");
     return;
   }
-  if (!act(state, action, number, reply)) return;
+  bool done = true;
+  if (!act(state, action, number, request, &done, reply)) return;
+  hil_put_u8(reply, done ? 1 : 0);
+  hil_put_u8(reply, (uint8_t)get(&state->waiting));
   hil_put_u32(reply, get(&state->total));
   hil_put_u32(reply, queued(state));
-  hil_put_u8(reply, (uint8_t)get(&state->waiting));
-  if (action != HIL_ACTION_FETCH || state->held == 0) return;
-  const hil_stamp stamp = state->channel->stamps[state->tail & (state->channel->depth - 1)];
-  hil_put_u32(reply, stamp.number);
-  hil_put_u32(reply, stamp.input);
-  hil_put_u64(reply, stamp.ticks);
-  hil_put_u64(reply, stamp.latency);
+  hil_put_u32(reply, pending());
+  if (action == HIL_ACTION_FETCH && state->held != 0) put_frame(state, number, reply);
 }
 
 void hil_detach_channels(void) {

@@ -33,7 +33,6 @@ from cortex_m_hil.runner.links.protocol import (
     Channel,
     ChannelState,
     Direction,
-    MemoryRegion,
     Request,
     Stamp,
 )
@@ -63,12 +62,14 @@ class _Output:
         channel: the channel.
         next: the number of the next frame that the firmware publishes, as far as the host knows.
         lost: frames that the firmware had no room for.
+        gap: those of them that are behind the last frame that was fetched.
         frames: those that the test has not read yet.
     """
 
     channel: Channel
     next: int
     lost: int = 0
+    gap: int = 0
     frames: deque[ChannelFrame] = field(default_factory=deque)
 
     def keep(self, frame: ChannelFrame) -> None:
@@ -266,12 +267,19 @@ class App:
         data = _bytes_for(channel, array)
         if name not in self._inputs:
             self._attach([channel], budget, timeout)
-        self._await_room(channel, budget, timeout)
-        session.write(MemoryRegion.CHANNEL, channel.number, data)
-        number = session.next_frame()
-        self._first = self._first or number
-        session.use_channel(channel, Action.GIVE, timeout + ANSWER, frame=number)
-        return number
+        while True:
+            last = budget.expired
+            number, state = session.give_frame(channel, data, timeout + ANSWER)
+            self._fetch_all(timeout, state)
+            if state.done:
+                self._first = self._first or number
+                return number
+            if last:
+                raise ChannelError(
+                    f"{channel.name} is flooded: the firmware has not taken the frame before this one in {timeout:g} s",
+                    hint="a longer timeout, or fewer frames: it comes to HIL_INPUT more slowly than they are sent",
+                )
+            time.sleep(PAUSE)
 
     def _attach(self, channels: Sequence[Channel], budget: Budget, timeout: float) -> None:
         """Take inputs over: wait until the firmware waits at one of them, with nothing under way.
@@ -280,33 +288,24 @@ class App:
         """
         for channel in channels:
             self._use(channel, Action.ATTACH, timeout)
-        while not any(self._use(channel, Action.LOOK, timeout).waiting for channel in channels):
-            if budget.expired:
-                points = " or ".join(f"HIL_INPUT({channel.name})" for channel in channels)
-                raise ChannelError(
-                    f"the firmware does not come to {points} in {timeout:g} s",
-                    hint="a longer timeout; what does it wait for between its channels?",
-                )
-            self._fetch_all(timeout)
-            time.sleep(PAUSE)
-        self._fetch_all(timeout)
-        self._inputs.update(channel.name for channel in channels)
-        if not self._first:
-            for output in self._outputs.values():
-                output.lost = 0
-                output.frames.clear()
-
-    def _await_room(self, channel: Channel, budget: Budget, timeout: float) -> None:
         while True:
-            self._fetch_all(timeout)
-            if not self._use(channel, Action.LOOK, timeout).queued:
-                return
-            if budget.expired:
-                raise ChannelError(
-                    f"{channel.name} is flooded: the firmware has not taken the frame before this one in {timeout:g} s",
-                    hint="a longer timeout, or fewer frames: it comes to HIL_INPUT more slowly than they are sent",
-                )
+            last = budget.expired
+            states = [self._use(channel, Action.LOOK, timeout) for channel in channels]
+            self._fetch_all(timeout, states[-1])
+            if any(state.waiting for state in states):
+                break
+            if last:
+                points = " or ".join(f"HIL_INPUT({channel.name})" for channel in channels)
+                hint = "a longer timeout; what does it wait for between its channels?"
+                raise ChannelError(f"the firmware does not come to {points} in {timeout:g} s", hint=hint)
             time.sleep(PAUSE)
+        self._inputs.update(channel.name for channel in channels)
+        for output in self._outputs.values():
+            while self._fetch(output, timeout).fetched is not None:
+                pass
+            if not self._first:
+                output.lost = output.gap = 0
+                output.frames.clear()
 
     # --- outputs ----------------------------------------------------------------------------------
 
@@ -315,16 +314,20 @@ class App:
         channel = self._find(name, Direction.OUTPUT, budget, timeout)
         form = _form(channel, dtype, shape)
         output = self._outputs[name]
-        while True:
-            self._fetch_all(timeout)
-            if output.frames:
-                frame = output.frames.popleft()
-                if frame.lost and self._first:
-                    raise _lost(channel, frame.lost)
-                return form.array(frame)
-            if budget.expired:
+        while not output.frames:
+            last = budget.expired
+            if self._fetch(output, timeout).fetched is not None:
+                continue
+            if output.gap and self._first:
+                gap, output.gap = output.gap, 0
+                raise _lost(channel, gap)
+            if last:
                 raise self._nothing(output, timeout)
             time.sleep(PAUSE)
+        frame = output.frames.popleft()
+        if frame.lost and self._first:
+            raise _lost(channel, frame.lost)
+        return form.array(frame)
 
     def _nothing(self, output: _Output, timeout: float) -> ChannelError:
         """Return the error for an output that did not come."""
@@ -334,25 +337,27 @@ class App:
         hint = "send the next frame first" if waits else "a longer timeout; does the firmware come to this point?"
         return ChannelError(f"{name}: no frame in {timeout:g} s{where}", hint=hint)
 
-    def _fetch_all(self, timeout: float) -> None:
-        """Fetch what the firmware has published, of all outputs: it keeps few frames."""
+    def _fetch_all(self, timeout: float, state: ChannelState) -> None:
+        """Fetch what the firmware has published, by the last known state, of all outputs: it keeps few frames."""
         for output in self._outputs.values():
-            self._fetch(output, timeout)
+            while state.pending and (state := self._fetch(output, timeout)).fetched is not None:
+                pass
 
-    def _fetch(self, output: _Output, timeout: float) -> None:
-        channel = output.channel
-        while True:
-            state = self._use(channel, Action.FETCH, timeout)
-            if state.fetched is None:
-                output.lost += _after(state.total, output.next - 1)
-                output.next = state.total + 1
-                return
-            data = self._session.read(MemoryRegion.CHANNEL, channel.number, channel.nbytes)
-            lost = _after(state.fetched.number, output.next)
-            output.next = state.fetched.number + 1
-            output.lost += lost
-            if state.fetched.input >= self._first:
-                output.keep(ChannelFrame(state.fetched, data, lost))
+    def _fetch(self, output: _Output, timeout: float) -> ChannelState:
+        """Fetch the next frame of an output; `fetched` is None if there is none."""
+        state = self._session.fetch_frame(output.channel, timeout + ANSWER)
+        stamp = state.fetched
+        lost = _after(state.total + 1 if stamp is None else stamp.number, output.next)
+        output.lost += lost
+        output.gap += lost
+        if stamp is None:
+            output.next += lost
+            return state
+        output.next = stamp.number + 1
+        if stamp.input >= self._first:
+            output.keep(ChannelFrame(stamp, state.data, output.gap))
+        output.gap = 0
+        return state
 
     # --- a series ---------------------------------------------------------------------------------
 
@@ -369,9 +374,10 @@ class App:
             self._collect(found)
         budget = self._budget(timeout)
         while any(numbers[-1:] != [*found[one]][-1:] for one in outputs) and not budget.expired:
-            time.sleep(PAUSE)
-            self._fetch_all(timeout)
+            for one in outputs:
+                self._fetch(self._outputs[one], timeout)
             self._collect(found)
+            time.sleep(PAUSE)
         arrays = {
             one: tuple(forms[one].array(frame) if (frame := got.get(number)) else None for number in numbers)
             for one, got in found.items()
@@ -553,6 +559,6 @@ def _departure(found: Array, expected: Array, atol: float) -> str:
     at = int(wrong[0])
     off = np.abs(found.astype(np.float64) - expected.astype(np.float64)).ravel()
     return (
-        f"{len(wrong)} of {counted(expected.size, 'element')} differ, the first at {at}: "
+        f"{len(wrong)} of {counted(expected.size, 'element')} wrong, the first at {at}: "
         f"{found.ravel()[at]}, expected {expected.ravel()[at]}; by {np.max(off[wrong]):g} at most"
     )

@@ -1,7 +1,5 @@
 // A firmware of the host with channels, for tests: doubles and sums what comes in. What is given by -D changes it.
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,14 +9,11 @@
 #if !defined(FRAME)
 #define FRAME 64
 #endif
-#if !defined(BEFORE)
-#define BEFORE
-#endif
 #if !defined(AFTER)
 #define AFTER
 #endif
-#if !defined(ACCOUNT)
-#define ACCOUNT
+#if !defined(WITHOUT)
+#define WITHOUT 0
 #endif
 
 static int receive(uint8_t* bytes, size_t room, uint32_t milliseconds) {
@@ -52,6 +47,7 @@ static const hil_target target = {
     .build_id = "channels of tests",
     .configuration = "tests",
     .firmware = "channels 1.0",
+    .without = WITHOUT,
     .read = receive,
     .write = send,
     .end = _exit,
@@ -80,12 +76,10 @@ int main(void) {
   say("boot loader 1.0\r\n");
   if (hil_target_start(&target) != NULL) return 1;
   for (uint32_t turn = 0; hil_target_poll(); ++turn) {
-    BEFORE;
     for (size_t i = 0; i < sizeof samples; ++i) samples[i] = (uint8_t)(turn + i);  // the sensor
     HIL_INPUT(samples, samples, sizeof samples);
     AFTER;
     work();
-    ACCOUNT;
   }
   return 0;
 }

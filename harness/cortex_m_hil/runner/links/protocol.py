@@ -204,16 +204,22 @@ class ChannelState:
     """The state of a channel.
 
     Attributes:
+        done: whether the firmware had room for the frame that it was given.
+        waiting: whether the firmware waits for a frame of this input.
         total: the frames that the firmware has taken of an input, or published, since its boot.
         queued: the frames that wait, for the firmware or for the host.
-        waiting: whether the firmware waits for a frame of this input.
-        fetched: what it says of the frame that can be read now; None: there is none.
+        pending: the frames of all outputs that wait for the host.
+        fetched: what it says of the frame that was fetched; None: there is none.
+        data: the first bytes of that.
     """
 
+    done: bool
+    waiting: bool
     total: int
     queued: int
-    waiting: bool
+    pending: int
     fetched: Stamp | None = None
+    data: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -412,14 +418,17 @@ def channels(reader: PayloadReader, first: int) -> Channels:
     return Channels(total, tuple(found))
 
 
-def channel_state(reader: PayloadReader) -> ChannelState:
-    total, queued = reader.number("total", "I"), reader.number("queued", "I")
-    waiting = bool(reader.number("waiting", "B", 0, 1))
+def channel_state(reader: PayloadReader, room: int) -> ChannelState:
+    """Parse the response to CHANNEL; a frame in it has at most `room` bytes."""
+    done, waiting = bool(reader.number("done", "B", 0, 1)), bool(reader.number("waiting", "B", 0, 1))
+    total, queued, pending = reader.number("total", "I"), reader.number("queued", "I"), reader.number("pending", "I")
     if not reader.left:
-        return ChannelState(total, queued, waiting)
+        return ChannelState(done, waiting, total, queued, pending)
     number, given = reader.number("number", "I"), reader.number("input", "I")
     ticks, latency = reader.number("ticks", "Q"), reader.number("latency", "Q", most=MAX_TICKS)
-    return ChannelState(total, queued, waiting, Stamp(number, given, ticks, latency))
+    if reader.left > room:
+        raise reader.wrong("bytes of the frame", reader.left, f"at most {room}")
+    return ChannelState(done, waiting, total, queued, pending, Stamp(number, given, ticks, latency), reader.rest())
 
 
 def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memory, rooms: Sequence[int]) -> Loaded:

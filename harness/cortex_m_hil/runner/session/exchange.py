@@ -55,7 +55,11 @@ class Exchange:
             self.seq = 0
 
     def responses(
-        self, request: Request, payloads: Sequence[bytes], budget_of_one: Callable[[], Budget]
+        self,
+        request: Request,
+        payloads: Sequence[bytes],
+        budget_of_one: Callable[[], Budget],
+        again: float | None = None,
     ) -> list[ProtocolFrame]:
         """Send a request for each payload, with the next seqs, and return the responses in their order.
 
@@ -66,6 +70,7 @@ class Exchange:
             request: the request.
             payloads: a payload for each request.
             budget_of_one: makes the budget for the next response.
+            again: seconds of silence after which requests are sent again; None: longer each time, by what was late.
 
         Raises:
             TimeoutError: a budget ran out without a response.
@@ -78,7 +83,7 @@ class Exchange:
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
         found: dict[int, ProtocolFrame] = {}
         window = Window(len(requests), 1 if self._connection.lossless else WINDOW)
-        timeout = self._timeout
+        timeout = again or self._timeout
         self.resent -= len(requests)
         while not window.done:
             launched = window.launch()
@@ -88,10 +93,11 @@ class Exchange:
             frame = self._next_frame(budget, timeout)
             if frame is None:
                 window.all_lost()
-                self._retransmitted = True
-                timeout = min(2 * timeout, RETRANSMISSION_TIMEOUT[1])
+                if again is None:
+                    self._retransmitted = True
+                    timeout = min(2 * timeout, RETRANSMISSION_TIMEOUT[1])
                 continue
-            timeout = self._timeout
+            timeout = again or self._timeout
             place = places.get((frame.type, frame.seq))
             if frame.type & RESPONSE == 0:
                 self._events.take(frame)

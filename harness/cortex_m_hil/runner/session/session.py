@@ -51,6 +51,9 @@ HANDSHAKE_TIMEOUT = 30.0  # seconds of the engine's CPU time for boot and HELLO
 REQUEST_TIMEOUT = 30.0  # seconds for a request that executes no program
 END_TIMEOUT = 5.0  # seconds for a process to end after it has closed its pipe
 TO_THE_END = 0xFFFFFFFF
+# Seconds of silence after which a request about a channel is sent again on a lossy link. It is answered at once where
+# the firmware waits for it, and frames are small: what is missing was lost.
+CHANNEL_RETRY = 0.03
 STREAM_CHUNKS = 8192  # chunks of one STREAM request, and READs at a time: far fewer than sequence numbers
 
 _ERRORS: dict[int, type[HarnessError]] = {
@@ -308,11 +311,6 @@ class Session:
         """Return the number of requests that were sent again, since they or their answers were lost or damaged."""
         return self._exchange.resent
 
-    def next_frame(self) -> int:
-        """Return the number of the next frame that the host gives, of whatever channel."""
-        self._given += 1
-        return self._given
-
     def channels(self, seconds: float) -> tuple[Channel, ...]:
         """Ask for the channels that the firmware has passed so far. Raises ResponseTimeout after `seconds`."""
         room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
@@ -325,10 +323,40 @@ class Session:
             known += found.found
         return tuple(known)
 
-    def use_channel(self, channel: Channel, action: Action, seconds: float, *, frame: int = 0) -> ChannelState:
-        """Do something with a channel, and return its state after that. `frame` is the number of a frame to GIVE."""
-        asked = struct.pack("<IBI", channel.number, action, frame)
-        return self._ask(Request.CHANNEL, asked, protocol.channel_state, seconds)
+    def give_frame(self, channel: Channel, data: bytes, seconds: float) -> tuple[int, ChannelState]:
+        """Give an input a frame, if the firmware has room for it (`done`); return the frame's number, and the state."""
+        frame = self._given + 1
+        if len(data) > self._inline:
+            state = self.use_channel(channel, Action.LOOK, seconds)
+            if state.queued:
+                return frame, replace(state, done=False)
+            self.write(MemoryRegion.CHANNEL, channel.number, data)
+            data = b""
+        state = self.use_channel(channel, Action.GIVE, seconds, number=frame, data=data)
+        self._given += state.done
+        return frame, state
+
+    def fetch_frame(self, channel: Channel, seconds: float) -> ChannelState:
+        """Fetch the next frame of an output; `fetched` is None if there is none."""
+        room = self._inline if channel.nbytes <= self._inline else 0
+        state = self.use_channel(channel, Action.FETCH, seconds, number=room)
+        if state.fetched is None or len(state.data) == channel.nbytes:
+            return state
+        return replace(state, data=self.read(MemoryRegion.CHANNEL, channel.number, channel.nbytes))
+
+    def use_channel(
+        self, channel: Channel, action: Action, seconds: float, *, number: int = 0, data: bytes = b""
+    ) -> ChannelState:
+        """Do something with a channel, and return its state after that. Raises ResponseTimeout after `seconds`."""
+        asked = struct.pack("<IBI", channel.number, action, number) + data
+        room = number if action is Action.FETCH else 0
+        parse = partial(protocol.channel_state, room=room)
+        return self._ask_all(Request.CHANNEL, [asked], parse, seconds, again=CHANNEL_RETRY)[0]
+
+    @property
+    def _inline(self) -> int:
+        """Return the bytes of the largest frame that is sent in the request or the response itself."""
+        return self.identity.max_payload - 64 if self._process.lossless else CHUNK
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -414,6 +442,7 @@ class Session:
         seconds: float | None = None,
         *,
         answer: int = 0,
+        again: float | None = None,
     ) -> list[_Answer]:
         """Send a request for each payload, and return what `parse` reads in the responses.
 
@@ -426,6 +455,7 @@ class Session:
             seconds: how long to wait for each response, besides the time that bytes take on the wire; None:
                 REQUEST_TIMEOUT.
             answer: the bytes of each response, roughly, for that time.
+            again: seconds of silence after which a request is sent again on a lossy link; None: as the line has it.
 
         Raises:
             ResponseTimeout: no response within `seconds`.
@@ -438,7 +468,7 @@ class Session:
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
             limit = REQUEST_TIMEOUT if seconds is None else seconds
-            responses = self._responses(request, payloads, lambda: self._process.budget(limit, nbytes))
+            responses = self._responses(request, payloads, lambda: self._process.budget(limit, nbytes), again)
             readers = [PayloadReader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
             failed = next((place for place, status in enumerate(statuses) if status is not ResponseStatus.OK), None)
@@ -448,10 +478,10 @@ class Session:
         raise error
 
     def _responses(
-        self, request: Request, payloads: Sequence[bytes], budget_of_one: Callable[[], Budget]
+        self, request: Request, payloads: Sequence[bytes], budget_of_one: Callable[[], Budget], again: float | None
     ) -> list[ProtocolFrame]:
         try:
-            return self._exchange.responses(request, payloads, budget_of_one)
+            return self._exchange.responses(request, payloads, budget_of_one, again)
         except TimeoutError:
             self._exchange.log_stray_bytes()
             raise ResponseTimeout(request, self._executed_operator(), self.log, self.target.name) from None
