@@ -149,15 +149,15 @@ static uint32_t pending(void) {
   return frames;
 }
 
-// Makes a frame of `bytes`, or of what was written before if there are none. Only where there is
-// room is it `done`.
+// Makes a frame of `bytes`, or of what was written before if there are none. It is `done` only
+// where there is room, also for what is made of it: the host has fetched what was made so far.
 static bool give(hil_channel_state* state, uint32_t number, const hil_reader* bytes, bool* done,
                  hil_writer* reply) {
   const bool fits = bytes->left == 0 || bytes->left == state->channel->bytes;
   if (!is_input(state) || number == 0 || !fits) {
     return hil_fail(reply, HIL_STATUS_BAD_REQUEST, "no input, no number, or another size");
   }
-  *done = get(&state->attached) != 0 && queued(state) == 0;
+  *done = get(&state->attached) != 0 && queued(state) == 0 && pending() == 0;
   if (!*done) return true;
   if (bytes->left > 0) memcpy(state->channel->frames, bytes->data, bytes->left);
   state->given = number;

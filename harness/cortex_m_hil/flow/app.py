@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -148,7 +148,7 @@ class App:
         return live.log if live is not None else ""
 
     @checked_call("app.attach")
-    def attach(self, *channels: str, timeout: float = 1.0) -> None:
+    def attach(self, channels: Sequence[str], *, timeout: float = 1.0) -> None:
         """Take inputs over from the firmware's sensors: from now on it waits at each for what is sent.
 
         `send` does it for its own input. Where a test sends to several, it takes all of them over first.
@@ -163,7 +163,8 @@ class App:
         __tracebackhide__ = True
         with self._answered(timeout):
             budget = self._budget(timeout)
-            self._attach([self._find(one, Direction.INPUT, budget, timeout) for one in channels], budget, timeout)
+            names = [channels] if isinstance(channels, str) else channels
+            self._attach([self._find(one, Direction.INPUT, budget, timeout) for one in names], budget, timeout)
 
     @checked_call("app.send")
     def send(self, channel: str, array: Any, *, timeout: float = 1.0) -> None:
@@ -270,16 +271,16 @@ class App:
         while True:
             last = budget.expired
             number, state = session.give_frame(channel, data, timeout + ANSWER)
-            self._fetch_all(timeout, state)
             if state.done:
                 self._first = self._first or number
                 return number
+            self._fetch_all(timeout, state)
             if last:
                 raise ChannelError(
                     f"{channel.name} is flooded: the firmware has not taken the frame before this one in {timeout:g} s",
                     hint="a longer timeout, or fewer frames: it comes to HIL_INPUT more slowly than they are sent",
                 )
-            time.sleep(PAUSE)
+            time.sleep(0 if state.pending else PAUSE)
 
     def _attach(self, channels: Sequence[Channel], budget: Budget, timeout: float) -> None:
         """Take inputs over: wait until the firmware waits at one of them, with nothing under way.
@@ -300,12 +301,10 @@ class App:
                 raise ChannelError(f"the firmware does not come to {points} in {timeout:g} s", hint=hint)
             time.sleep(PAUSE)
         self._inputs.update(channel.name for channel in channels)
-        for output in self._outputs.values():
-            while self._fetch(output, timeout).fetched is not None:
-                pass
-            if not self._first:
-                output.lost = output.gap = 0
-                output.frames.clear()
+        self._drain(self._outputs.values(), timeout)
+        for output in self._outputs.values() if not self._first else ():
+            output.lost = output.gap = 0
+            output.frames.clear()
 
     # --- outputs ----------------------------------------------------------------------------------
 
@@ -343,6 +342,12 @@ class App:
             while state.pending and (state := self._fetch(output, timeout)).fetched is not None:
                 pass
 
+    def _drain(self, outputs: Iterable[_Output], timeout: float) -> None:
+        """Fetch from outputs until there is nothing more, which tells what was lost as well."""
+        for output in outputs:
+            while self._fetch(output, timeout).fetched is not None:
+                pass
+
     def _fetch(self, output: _Output, timeout: float) -> ChannelState:
         """Fetch the next frame of an output; `fetched` is None if there is none."""
         state = self._session.fetch_frame(output.channel, timeout + ANSWER)
@@ -374,10 +379,11 @@ class App:
             self._collect(found)
         budget = self._budget(timeout)
         while any(numbers[-1:] != [*found[one]][-1:] for one in outputs) and not budget.expired:
-            for one in outputs:
-                self._fetch(self._outputs[one], timeout)
+            self._drain([self._outputs[one] for one in outputs], timeout)
             self._collect(found)
             time.sleep(PAUSE)
+        self._drain(self._outputs.values(), timeout)
+        self._collect(found)
         arrays = {
             one: tuple(forms[one].array(frame) if (frame := got.get(number)) else None for number in numbers)
             for one, got in found.items()

@@ -1,20 +1,12 @@
-// A firmware of the host with channels, for tests: doubles and sums what comes in. What is given by -D changes it.
+// A firmware of the host with channels, for tests: doubles and sums what comes in. A frame of nothing but one of the
+// numbers below makes it do something else; the environment, what it is.
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "hil_target.h"
-
-#if !defined(FRAME)
-#define FRAME 64
-#endif
-#if !defined(AFTER)
-#define AFTER
-#endif
-#if !defined(WITHOUT)
-#define WITHOUT 0
-#endif
 
 static int receive(uint8_t* bytes, size_t room, uint32_t milliseconds) {
   struct pollfd input = {STDIN_FILENO, POLLIN, 0};
@@ -43,11 +35,10 @@ static uint64_t now(void) {
 
 static uint8_t memory[3][4096] __attribute__((aligned(16)));
 static const hil_bank banks[] = {{"host", {memory[0], sizeof memory[0]}}};
-static const hil_target target = {
+static hil_target target = {
     .build_id = "channels of tests",
     .configuration = "tests",
     .firmware = "channels 1.0",
-    .without = WITHOUT,
     .read = receive,
     .write = send,
     .end = _exit,
@@ -60,8 +51,8 @@ static const hil_target target = {
     .bank_count = 1,
 };
 
-static uint8_t samples[FRAME];
-static int8_t doubled[FRAME];
+static uint8_t samples[64];
+static int8_t doubled[64];
 static int32_t sum;
 
 static void work(void) {
@@ -72,14 +63,34 @@ static void work(void) {
   HIL_OUTPUT(sum, &sum, sizeof sum);
 }
 
+enum { SAY = 7, FLOOD = 8, RESET = 9, HANG = 10, FAULT = 11 };
+
+static void misbehave(uint8_t how) {
+  for (size_t i = 1; i < sizeof samples; ++i) {
+    if (samples[i] != how) return;
+  }
+  if (how == SAY) say("took a frame\n");
+  for (int i = 0; how == FLOOD && i < 9; ++i) work();
+  if (how == RESET) hil_target_start(&target);
+  while (how == HANG) {
+  }
+  if (how == FAULT) hil_target_fatal("the feature stage has no window");
+}
+
 int main(void) {
+  static uint8_t gain[1];
   say("boot loader 1.0\r\n");
+  const char* without = getenv("CHANNELS_WITHOUT");
+  target.without = without != NULL ? (uint32_t)atoi(without) : 0;
   if (hil_target_start(&target) != NULL) return 1;
   for (uint32_t turn = 0; hil_target_poll(); ++turn) {
     for (size_t i = 0; i < sizeof samples; ++i) samples[i] = (uint8_t)(turn + i);  // the sensor
     HIL_INPUT(samples, samples, sizeof samples);
-    AFTER;
+    misbehave(samples[0]);
+    HIL_INPUT(gain, gain, sizeof gain);
+    HIL_OUTPUT(seen, gain, sizeof gain);
     work();
+    if (getenv("CHANNELS_TWICE") != NULL) HIL_OUTPUT(sum, &sum, sizeof sum);
   }
   return 0;
 }

@@ -324,11 +324,14 @@ class Session:
         return tuple(known)
 
     def give_frame(self, channel: Channel, data: bytes, seconds: float) -> tuple[int, ChannelState]:
-        """Give an input a frame, if the firmware has room for it (`done`); return the frame's number, and the state."""
+        """Give an input a frame, if the firmware has room for it, and all that it published was fetched (`done`).
+
+        Returns the frame's number, and the input's state.
+        """
         frame = self._given + 1
         if len(data) > self._inline:
             state = self.use_channel(channel, Action.LOOK, seconds)
-            if state.queued:
+            if state.queued or state.pending:
                 return frame, replace(state, done=False)
             self.write(MemoryRegion.CHANNEL, channel.number, data)
             data = b""
