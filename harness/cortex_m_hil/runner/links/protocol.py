@@ -419,15 +419,15 @@ def channels(reader: PayloadReader, first: int) -> Channels:
 
 
 def channel_state(reader: PayloadReader, room: int) -> ChannelState:
-    """Parse the response to CHANNEL; a frame in it has at most `room` bytes."""
+    """Parse the response to CHANNEL; a frame that is fetched has `room` bytes in it."""
     done, waiting = bool(reader.number("done", "B", 0, 1)), bool(reader.number("waiting", "B", 0, 1))
     total, queued, pending = reader.number("total", "I"), reader.number("queued", "I"), reader.number("pending", "I")
     if not reader.left:
         return ChannelState(done, waiting, total, queued, pending)
     number, given = reader.number("number", "I"), reader.number("input", "I")
     ticks, latency = reader.number("ticks", "Q"), reader.number("latency", "Q", most=MAX_TICKS)
-    if reader.left > room:
-        raise reader.wrong("bytes of the frame", reader.left, f"at most {room}")
+    if reader.left != room:
+        raise reader.wrong("bytes of the frame", reader.left, str(room))
     return ChannelState(done, waiting, total, queued, pending, Stamp(number, given, ticks, latency), reader.rest())
 
 

@@ -341,9 +341,9 @@ class Session:
 
     def fetch_frame(self, channel: Channel, seconds: float) -> ChannelState:
         """Fetch the next frame of an output; `fetched` is None if there is none."""
-        room = self._inline if channel.nbytes <= self._inline else 0
-        state = self.use_channel(channel, Action.FETCH, seconds, number=room)
-        if state.fetched is None or len(state.data) == channel.nbytes:
+        inline = channel.nbytes <= self._inline
+        state = self.use_channel(channel, Action.FETCH, seconds, number=channel.nbytes if inline else 0)
+        if state.fetched is None or inline:
             return state
         return replace(state, data=self.read(MemoryRegion.CHANNEL, channel.number, channel.nbytes))
 
