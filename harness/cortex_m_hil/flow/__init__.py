@@ -20,6 +20,8 @@ from cortex_m_hil.flow.checking import (
 from cortex_m_hil.flow.dut import DEFAULT_EXECUTION_SECONDS, LONGEST_EXECUTION, Dut, open_dut, require, runner_operators
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.exporting import export, lower, warn_of_training
+from cortex_m_hil.flow.launched import Launched, files_in, launched
+from cortex_m_hil.flow.launching import Launch, is_board
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.flow.streaming import stream_frames
 from cortex_m_hil.lowering.scratch import scratch_needs
@@ -34,15 +36,20 @@ __all__ = [
     "Guard",
     "Guards",
     "InputQuantizer",
+    "Launch",
+    "Launched",
     "ProgramLint",
     "Recording",
     "arrange",
     "export",
+    "files_in",
     "findings",
     "findings_everywhere",
+    "is_board",
     "judge_on_executorch",
     "keep",
     "kept_input",
+    "launched",
     "lower",
     "open_dut",
     "prepare",

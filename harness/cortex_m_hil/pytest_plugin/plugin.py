@@ -61,6 +61,7 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     hil,
     hil_app,
     hil_dut,
+    hil_launch,
     hil_lower,
     lacks_target,
     no_target,
@@ -75,7 +76,7 @@ from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher
 
-__all__ = ["HilWarning", "hil", "hil_app", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
+__all__ = ["HilWarning", "hil", "hil_app", "hil_dut", "hil_launch", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
 BAD_TEST: pytest.StashKey[ConfigError] = pytest.StashKey()  # why a test cannot be run as it is written
 _NO_ERROR: Final = ConfigError("")
@@ -188,8 +189,10 @@ def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
 
     When the header is printed, it is not yet known which fixtures the tests use.
     """
-    own = sum(resolved_of(item) is not None and not records.uses_runner(item) for item in items)
-    return [f"hil: on a target, with {NO_RUNNER}: {counted(own, 'test')}"] if own else []
+    own = [item for item in items if resolved_of(item) is not None and not records.uses_runner(item)]
+    launching = sum("hil_launch" in getattr(item, "fixturenames", ()) for item in own)
+    numbers = {"an own ELF, by hil_launch": launching, NO_RUNNER: len(own) - launching}
+    return [f"hil: on a target, with {what}: {counted(number, 'test')}" for what, number in numbers.items() if number]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1013,6 +1013,26 @@ def test_own(target_spec, tmp_path):
 """
 
 
+LAUNCHES = """
+import subprocess
+
+def test_own(hil_launch, tmp_path):
+    (tmp_path / "own.c").write_text('#include <stdio.h>\\nint main(void) { puts("ready"); return 4; }')
+    subprocess.run(["cc", tmp_path / "own.c", "-o", tmp_path / "own"], check=True)
+    program = hil_launch(tmp_path / "own", files={"in.txt": "text"})
+    program.expect("ready")
+    assert program.wait() == 4 and (program.folder / "in.txt").read_text() == "text"
+"""
+
+
+def test_an_elf_that_a_test_starts_is_told_in_the_header(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(LAUNCHES)
+    result = run(pytester, "--target=native", "--junit-xml=junit.xml")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["hil: on a target, with an own ELF, by hil_launch: 1 test"])
+    assert 'name="hil_engine" value="host ' in (pytester.path / "junit.xml").read_text()
+
+
 @pytest.mark.slow
 def test_what_ran_is_not_the_runner_where_tests_launch_an_elf_of_their_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_own=OWN_ELF)

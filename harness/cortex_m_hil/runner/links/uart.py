@@ -59,7 +59,7 @@ class Uart:
         Raises PortNotFound where there is no such port, or it does not open; BoardBusy where another process has it
         open; ConfigError where pyserial does not accept its name or `baud`.
         """
-        self.port = port
+        self.port, self.baud = port, baud
         self._serial = _open(port, baud)
         self._received = bytearray()
         try:
