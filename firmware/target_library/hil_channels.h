@@ -89,8 +89,8 @@ void hil_pass_output(const hil_channel* channel, hil_channel_state* state, const
 #else
 
 // sizeof: the variables count as used, and nothing is computed.
-#define HIL_INPUT(name, buffer, bytes) ((void)sizeof(buffer), (void)sizeof(bytes))
-#define HIL_OUTPUT(name, buffer, bytes) ((void)sizeof(buffer), (void)sizeof(bytes))
+#define HIL_INPUT(name, buffer, bytes) ((void)sizeof((void)(buffer), (void)(bytes), 0))
+#define HIL_OUTPUT(name, buffer, bytes) ((void)sizeof((void)(buffer), (void)(bytes), 0))
 
 #endif
 

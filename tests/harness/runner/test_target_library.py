@@ -35,6 +35,11 @@ FLAGS = {
     "cortex-m55": ("-mthumb", "-mcpu=cortex-m55", "-mfloat-abi=hard"),
 }
 ROWS = re.findall(r"^\| (cortex-\w+) \| (\d+) \| (\d+) \| (\d+) \|$", (LIBRARY / "README.md").read_text(), re.MULTILINE)
+CHANNELS = re.search(
+    r"take (\d+) bytes of flash and (\d+) of RAM; each input (\d+) of RAM, each output (\d+)",
+    (LIBRARY / "README.md").read_text(),
+)
+assert CHANNELS
 KNOWN = known_answer(Isa.DSP)
 PROGRAM = replace(Program.from_bytes(KNOWN.program, "known_answer.pte"), inputs=KNOWN.inputs)
 
@@ -83,16 +88,52 @@ def test_it_is_as_small_as_the_readme_says(cpu: str, payload: str, flash: str, r
     assert text + data > int(flash) // 2 and data + bss > int(ram) // 2  # the table is not idle
 
 
+def test_channels_are_as_small_as_the_readme_says_and_nothing_where_they_are_left_out(tmp_path: Path) -> None:
+    compiler = ["arm-none-eabi-gcc", *STRICT, *FLAGS["cortex-m0"]]
+    pipeline = (SAMPLE / "pipeline.c").read_text()
+    (tmp_path / "bare.c").write_text(re.sub(r"(?m)^ *HIL_\w+\(.*\n", "", pipeline))
+    assert (tmp_path / "bare.c").read_text().count("\n") == pipeline.count("\n") - 4
+    sizes = {}
+    for name, source, channels in (
+        ("without", SAMPLE / "pipeline.c", 0), ("bare", tmp_path / "bare.c", 0), ("with", SAMPLE / "pipeline.c", 1),
+        *((f"library{channels}", "-r", channels) for channels in (0, 1)),
+    ):  # fmt: skip
+        sources = SOURCES if source == "-r" else [source]
+        linked = ["-r", "-nostdlib"] if source == "-r" else ["-c"]
+        includes = f"-I{LIBRARY.parent}", f"-I{LIBRARY}", f"-I{SAMPLE}", f"-DHIL_CHANNELS={channels}"
+        run(tmp_path, *compiler, *includes, *linked, *sources, "-o", f"{name}.o")
+        sizes[name] = [*map(int, run(tmp_path, "arm-none-eabi-size", f"{name}.o").splitlines()[-1].split()[:3])]
+        run(tmp_path, "arm-none-eabi-objcopy", "-O", "binary", "--only-section=.text", f"{name}.o", f"{name}.bin")
+    assert sizes["without"] == sizes["bare"]
+    assert (tmp_path / "without.bin").read_bytes() == (tmp_path / "bare.bin").read_bytes()
+    flash, ram, of_input, of_output = map(int, CHANNELS.groups())
+    more = [one - other for one, other in zip(sizes["library1"], sizes["library0"], strict=True)]
+    assert flash // 2 < more[0] + more[1] <= flash and more[1] + more[2] <= ram
+    frames = 512 + 4 * (16 + 4 + 1)
+    assert sizes["with"][2] - sizes["without"][2] <= frames + of_input + 3 * of_output
+
+
 @pytest.mark.slow
 def test_other_compilers_and_includers_warn_of_nothing(tmp_path: Path) -> None:
     includes = f"-I{LIBRARY.parent}", "-isystem", "/usr/lib/arm-none-eabi/include"
-    if shutil.which("clang"):
-        run(tmp_path, "clang", "--target=arm-none-eabi", *STRICT, *FLAGS["cortex-m4"], *includes, "-c", *SOURCES)
-    run(tmp_path, "gcc", *STRICT, f"-I{LIBRARY.parent}", "-c", *SOURCES)
-    run(tmp_path, "arm-none-eabi-gcc", *STRICT, "-flto", *FLAGS["cortex-m4"], includes[0], "-c", *SOURCES)
+    for strict in (STRICT, (*STRICT, "-DHIL_CHANNELS=1")):
+        if shutil.which("clang"):
+            run(tmp_path, "clang", "--target=arm-none-eabi", *strict, *FLAGS["cortex-m4"], *includes, "-c", *SOURCES)
+        run(tmp_path, "gcc", *strict, f"-I{LIBRARY.parent}", "-c", *SOURCES)
+        run(tmp_path, "arm-none-eabi-gcc", *strict, "-flto", *FLAGS["cortex-m4"], includes[0], "-c", *SOURCES)
     source = tmp_path / "includer.cpp"
-    source.write_text('#include "hil_target.h"\nint main() { return hil_target_poll() ? 0 : 1; }\n')
-    run(tmp_path, "g++", "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{LIBRARY}", "-c", source)
+    source.write_text(
+        '#include "hil_target.h"\n'
+        "int main() {\n"
+        "  static short x[4];\n"
+        "  HIL_INPUT(x, x, sizeof x);\n"
+        "  HIL_OUTPUT(y, x, sizeof x);\n"
+        "  return hil_target_poll() ? 0 : 1;\n"
+        "}\n"
+    )
+    strict = "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Werror"
+    for channels in (0, 1):
+        run(tmp_path, "g++", *strict, f"-DHIL_CHANNELS={channels}", f"-I{LIBRARY}", "-c", source)
 
 
 PROJECT = """
