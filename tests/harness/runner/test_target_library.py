@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.errors import BuildError, ConfigError, NotOffered, TargetFault
+from cortex_m_hil.errors import BuildError, ConfigError, NotOffered, TargetFault, TargetHang
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
@@ -218,6 +219,50 @@ def test_what_it_does_not_answer_is_refused_and_the_rest_goes_on(sample: Resolve
         with pytest.raises(NotOffered, match=r"bare-metal 1\.0 does not answer STEP"):
             list(steps(dut, PROGRAM, KNOWN.inputs))
         flow.run(dut, PROGRAM)
+
+
+@pytest.mark.slow
+def test_a_planted_error_in_the_feature_stage_is_named_by_the_samples_test(objects: Path, user_path: str) -> None:
+    """And without it the test passes."""
+    pipeline = objects / "pipeline.c"
+    right = pipeline.read_text()
+    planted = right.replace("(mean * 8u >> bits) - 8u", "(mean * 8u >> bits) - 7u")
+    assert planted != right
+    for text, said in ((planted, "the stage features departs first"), (right, "2 passed")):
+        pipeline.write_text(text)
+        command = ["pytest", "test_pipeline.py", "-p", "no:cacheprovider"]
+        environment = {**os.environ, "PATH": user_path}
+        done = subprocess.run(command, cwd=objects, env=environment, capture_output=True, text=True, check=False)
+        assert said in done.stdout, done.stdout + done.stderr
+        assert ("heard 0" in done.stdout) == (text == planted)  # its console is in the failure's report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sample",
+    [
+        (
+            "const uint8_t heard = listen(samples);",
+            "const uint8_t heard = listen(samples);\n while (samples[0] == 77) {}",
+        )
+    ],
+    indirect=True,
+)
+def test_a_stage_that_does_not_end_is_a_hang_and_the_next_boot_is_clean(sample: Resolved) -> None:
+    frame = np.zeros(256, np.int16)
+    with flow.open_dut(sample) as dut:
+        app = flow.App(dut)
+        app.send("mic_frame", frame)
+        app.read("decision", "uint8")
+        frame[0] = 77
+        with pytest.raises(
+            TargetHang, match="does not answer any more; after a restart the target passes its self-test"
+        ):
+            for _ in range(3):
+                app.send("mic_frame", frame)
+        again = flow.App(dut)
+        again.send("mic_frame", np.zeros(256, np.int16))
+        assert again.read("decision", "uint8").shape == (1,)
 
 
 def test_a_build_that_fails_or_makes_nothing_is_told(tmp_path: Path) -> None:

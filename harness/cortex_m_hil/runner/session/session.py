@@ -350,7 +350,7 @@ class Session:
     def use_channel(
         self, channel: Channel, action: Action, seconds: float, *, number: int = 0, data: bytes = b""
     ) -> ChannelState:
-        """Do something with a channel, and return its state after that. Raises ResponseTimeout after `seconds`."""
+        """Ask for an action on a channel, and return its state after that. Raises ResponseTimeout after `seconds`."""
         asked = struct.pack("<IBI", channel.number, action, number) + data
         room = number if action is Action.FETCH else 0
         parse = partial(protocol.channel_state, room=room)
