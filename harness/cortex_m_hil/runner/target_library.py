@@ -1,4 +1,4 @@
-"""The target library with its runtimes, written into a folder for firmware that is not this project's runner."""
+"""The target library with its runtimes and a sample, written into a folder for firmware that is not our runner."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import toolchain, trees
 from cortex_m_hil.host.paths import package_data
 
+SAMPLE: Final = "sample"  # the folder of a firmware that links the library
 MAKEFILE: Final = "target_library/hil_target.mk"  # by which a folder of an earlier call is known
 _PARTS: Final = ("target_library", "runtime")
 _GENERATED: Final = "generated"  # the folder of what flatc makes of ExecuTorch's schema, and of its headers
@@ -26,7 +27,7 @@ _FLATC_TIMEOUT: Final = 60.0  # seconds
 
 
 def write_target_library(folder: Path) -> None:
-    """Write the library's sources, and what is generated for `builtin`, into a folder; what is there is replaced.
+    """Write the library, what is generated for `builtin`, and a sample into a folder; what is there is replaced.
 
     Raises:
         ConfigError: the folder has files that no earlier call wrote, or it cannot be written.
@@ -35,7 +36,7 @@ def write_target_library(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MAKEFILE).is_file():
         raise ConfigError(f"{folder} has other files in it", hint="name an empty folder, or one that does not exist")
     try:
-        for part in (*_PARTS, _GENERATED):
+        for part in (*_PARTS, _GENERATED, SAMPLE):
             shutil.rmtree(folder / part, ignore_errors=True)
         _generate(folder / _GENERATED)
         firmware = package_data("firmware")
@@ -44,6 +45,8 @@ def write_target_library(folder: Path) -> None:
             if name not in _OF_RUNNER:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, folder / name)
+        unbuilt = shutil.ignore_patterns("build", "__pycache__")
+        shutil.copytree(package_data("examples/own_firmware"), folder / SAMPLE, ignore=unbuilt)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}", hint="name another folder") from error
 
