@@ -17,6 +17,7 @@ from cortex_m_hil.errors import (
     ChannelError,
     ConfigError,
     HarnessError,
+    LaunchError,
     Mismatch,
     NotOffered,
     VerdictError,
@@ -124,6 +125,7 @@ class App:
     def __init__(self, dut: Dut) -> None:
         """Open the application of a target that has just booted."""
         self.dut = dut
+        self._boot: Session | None = None
         self._known: dict[str, Channel] = {}
         self._inputs: set[str] = set()  # inputs that this test sends to
         self._outputs: dict[str, _Output] = {}
@@ -254,8 +256,8 @@ class App:
 
     def close(self) -> None:
         """Let the firmware run on by itself."""
-        session = self._session
-        if not session.broken and self._known:
+        session = self._boot
+        if session is not None and not session.broken and self.dut.live_session is session:
             with self._answered():
                 for name in (*self._inputs, *self._outputs):
                     session.use_channel(self._known[name], Action.DETACH, ANSWER)
@@ -407,7 +409,13 @@ class App:
 
     @property
     def _session(self) -> Session:
-        return self.dut.session()
+        """Return the session of the boot that this application began with."""
+        if self._boot is None:
+            self._boot = self.dut.session()
+        if self._boot.broken or self.dut.live_session is not self._boot:
+            what = "the firmware's session has ended since this application was opened"
+            raise LaunchError(what, hint="open it again: app = hil_app(…)")
+        return self._boot
 
     def _budget(self, timeout: float) -> Budget:
         return self._session.budget(timeout)

@@ -271,9 +271,9 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
 def hil_app(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[Callable[..., App]]:
     """Yield the function that opens the application of firmware of your own: `app = hil_app("my-product")`.
 
-    The firmware boots anew for it. The name limits the test to that target: on others it is skipped. Without a name it
-    is for each target. `App` has `send`, `read`, `compare`, `record` and `attach`; their docstrings have arguments,
-    results and errors.
+    The firmware boots anew at each call. The name limits the test to that target: on others it is skipped. Without a
+    name it is for each target. `App` has `send`, `read`, `compare`, `record` and `attach`; their docstrings have
+    arguments, results and errors.
     """
     opened: list[App] = []
 
@@ -281,13 +281,13 @@ def hil_app(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[Calla
     def hil_app(name: str = "") -> App:
         __tracebackhide__ = True
         markers.limit_to(name, hil_dut.resolved)
-        if not opened:
-            hil_dut.restart()
-            opened.append(App(hil_dut))
-            request.node.stash[APP] = opened[0]
-        return opened[0]
+        hil_dut.restart()
+        opened.append(App(hil_dut))
+        request.node.stash[APP] = opened[-1]
+        return opened[-1]
 
     yield hil_app
+    records.record_app(request.node, hil_dut)
     for app in opened:
         app.close()
 
@@ -326,7 +326,9 @@ def hil_launch(
                 markers.target_timeout(timeout)
                 pattern = re.compile(until, re.MULTILINE) if until else None
             except (ValueError, re.error) as error:
-                raise ConfigError(f"hil_launch: {error}", hint="timeout: seconds; until: a regular expression") from None
+                raise ConfigError(
+                    f"hil_launch: {error}", hint="timeout: seconds; until: a regular expression"
+                ) from None
             folder = None
             if files is not None or not flow.is_board(target_spec):
                 folder = tmp_path_factory.mktemp("launched")

@@ -65,6 +65,16 @@ def test_frames_go_in_and_come_out_beside_a_console(app: App) -> None:
     assert app.dut.session().channels(1.0)
 
 
+def test_another_thread_may_serve(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHANNELS_TASK", "1")
+    values = np.random.default_rng(0).integers(0, 256, (50, 64)).astype(np.uint8)
+    recording = app.record("samples", list(values), {"doubled": "int8", "sum": "int32"}, timeout=5.0)
+    assert recording.lost == 0
+    for frame, output, total in zip(values, recording.outputs["doubled"], recording.outputs["sum"], strict=True):
+        assert output is not None and (output == doubled(frame)).all()
+        assert total == summed(frame)
+
+
 def test_the_first_stage_that_departs_is_named(app: App) -> None:
     wrong = doubled(FRAME)
     wrong[5] += 3
@@ -167,6 +177,8 @@ def test_a_reset_in_the_middle_is_told(app: App) -> None:
     again = App(app.dut)
     again.send("samples", FRAME)
     again.compare({"sum": summed(FRAME)})
+    with pytest.raises(LaunchError, match="has ended since this application was opened"):
+        app.send("samples", FRAME)
 
 
 def test_its_own_word_on_why_it_ended_is_a_verdict(app: App) -> None:

@@ -1,6 +1,7 @@
 // A firmware of the host with channels, for tests: doubles and sums what comes in. A frame of nothing but one of the
 // numbers below makes it do something else; the environment, what it is.
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -77,13 +78,25 @@ static void misbehave(uint8_t how) {
   if (how == FAULT) hil_target_fatal("the feature stage has no window");
 }
 
+static void sleep_a_while(void) { usleep(100); }
+
+static void* serve(void* nothing) {
+  hil_target_serve();
+  exit(0);
+  return nothing;
+}
+
 int main(void) {
   static uint8_t gain[1];
+  pthread_t task;
   say("boot loader 1.0\r\n");
   const char* without = getenv("CHANNELS_WITHOUT");
   target.without = without != NULL ? (uint32_t)atoi(without) : 0;
+  const bool has_task = getenv("CHANNELS_TASK") != NULL;
+  if (has_task) target.yield = sleep_a_while;
   if (hil_target_start(&target) != NULL) return 1;
-  for (uint32_t turn = 0; hil_target_poll(); ++turn) {
+  if (has_task && pthread_create(&task, NULL, serve, NULL) != 0) return 1;
+  for (uint32_t turn = 0; has_task || hil_target_poll(); ++turn) {
     for (size_t i = 0; i < sizeof samples; ++i) samples[i] = (uint8_t)(turn + i);  // the sensor
     HIL_INPUT(samples, samples, sizeof samples);
     misbehave(samples[0]);
