@@ -111,10 +111,11 @@ void hil_list_channels(hil_reader* request, uint16_t seq, hil_writer* reply) {
   size_t used = 0;
   for (uint32_t i = begin; i < total; ++i) {
     const hil_channel_state* state = find(i);
-    const size_t size = 1 + 4 + 2 + strlen(state->channel->name);
+    const size_t size = 1 + 1 + 4 + 2 + strlen(state->channel->name);
     used += size;
     if (used > room || size > reply->capacity - reply->size) return;
     hil_put_u8(reply, is_input(state) ? HIL_DIRECTION_INPUT : HIL_DIRECTION_OUTPUT);
+    hil_put_u8(reply, state->channel->element);
     hil_put_u32(reply, state->channel->bytes);
     hil_put_str(reply, state->channel->name);
   }

@@ -10,9 +10,10 @@
 // HIL_OUTPUT never waits. While a test listens it keeps a copy of `buffer`; where HIL_CHANNEL_DEPTH
 // copies wait to be fetched, the new one is lost, and counted.
 //
-// `name` is a word, `bytes` a constant. A name is for one point, and all points are in one thread;
-// `yield` of hil_target says what that needs if another thread serves. Each point takes its `bytes`
-// once more, an output HIL_CHANNEL_DEPTH times. Compiled without HIL_CHANNELS=1 they are nothing.
+// `name` is a word, `buffer` a pointer to its elements, `bytes` a constant. A name is for one
+// point, and all points are in one thread; `yield` of hil_target says what that needs if another
+// thread serves. Each point takes its `bytes` once more, an output HIL_CHANNEL_DEPTH times.
+// Compiled without HIL_CHANNELS=1 they are nothing.
 #ifndef HIL_CHANNELS_H
 #define HIL_CHANNELS_H
 
@@ -51,6 +52,7 @@ typedef struct hil_channel {
   hil_stamp* stamps;  // as many; NULL for an input
   uint32_t bytes;     // of a frame
   uint32_t depth;     // a power of two
+  uint8_t element;    // bytes of an element; 0: they are no numbers
 } hil_channel;
 
 typedef struct hil_channel_state {
@@ -68,22 +70,29 @@ typedef struct hil_channel_state {
 void hil_pass_input(const hil_channel* channel, hil_channel_state* state, void* buffer);
 void hil_pass_output(const hil_channel* channel, hil_channel_state* state, const void* buffer);
 
-#define HIL_INPUT(name, buffer, bytes)                                                       \
-  do {                                                                                       \
-    static uint8_t hil_frame_[bytes];                                                        \
-    static const hil_channel hil_channel_ = {#name, hil_frame_, NULL, (uint32_t)(bytes), 1}; \
-    static hil_channel_state hil_state_;                                                     \
-    hil_pass_input(&hil_channel_, &hil_state_, (buffer));                                    \
+#define HIL_ELEMENT_(buffer) (sizeof(*(buffer)) <= 8 ? (uint8_t)sizeof(*(buffer)) : 0)
+
+#define HIL_INPUT(name, buffer, bytes)                                                            \
+  do {                                                                                            \
+    static uint8_t hil_frame_[bytes];                                                             \
+    static const hil_channel hil_channel_ = {#name, hil_frame_,          NULL, (uint32_t)(bytes), \
+                                             1,     HIL_ELEMENT_(buffer)};                        \
+    static hil_channel_state hil_state_;                                                          \
+    hil_pass_input(&hil_channel_, &hil_state_, (buffer));                                         \
   } while (0)
 
-#define HIL_OUTPUT(name, buffer, bytes)                                                          \
-  do {                                                                                           \
-    static uint8_t hil_frames_[HIL_CHANNEL_DEPTH * (bytes)];                                     \
-    static hil_stamp hil_stamps_[HIL_CHANNEL_DEPTH];                                             \
-    static const hil_channel hil_channel_ = {#name, hil_frames_, hil_stamps_, (uint32_t)(bytes), \
-                                             HIL_CHANNEL_DEPTH};                                 \
-    static hil_channel_state hil_state_;                                                         \
-    hil_pass_output(&hil_channel_, &hil_state_, (buffer));                                       \
+#define HIL_OUTPUT(name, buffer, bytes)                             \
+  do {                                                              \
+    static uint8_t hil_frames_[HIL_CHANNEL_DEPTH * (bytes)];        \
+    static hil_stamp hil_stamps_[HIL_CHANNEL_DEPTH];                \
+    static const hil_channel hil_channel_ = {#name,                 \
+                                             hil_frames_,           \
+                                             hil_stamps_,           \
+                                             (uint32_t)(bytes),     \
+                                             HIL_CHANNEL_DEPTH,     \
+                                             HIL_ELEMENT_(buffer)}; \
+    static hil_channel_state hil_state_;                            \
+    hil_pass_output(&hil_channel_, &hil_state_, (buffer));          \
   } while (0)
 
 #else

@@ -176,7 +176,7 @@ class App:
 
         Args:
             channel: the name in HIL_INPUT.
-            array: as many bytes as the firmware declares, in its byte order; nothing is converted.
+            array: of elements as large, and as many bytes, as the firmware has; nothing is converted.
             timeout: how long the firmware may take until it has room.
 
         Raises:
@@ -197,7 +197,7 @@ class App:
 
         Args:
             channel: the name in HIL_OUTPUT.
-            dtype: of the elements, such as "int8"; the bytes are taken as they are.
+            dtype: of the elements, such as "int8", which are as large as the firmware's.
             shape: of the array; one dimension may be -1.
             timeout: how long the firmware may take.
 
@@ -248,6 +248,8 @@ class App:
             ConfigError, ChannelError, TargetHang, TargetFault, InfraError: as of `read`.
         """
         __tracebackhide__ = True
+        if not stages:
+            raise ConfigError("app.compare: no stages", hint='{"features": array, …}')
         expected = {name: as_array(value) for name, value in stages.items()}
         with self._answered(timeout):
             tolerances = _tolerances(atol, expected)
@@ -496,12 +498,21 @@ def _lost(channel: Channel, count: int) -> ChannelError:
 def _bytes_for(channel: Channel, array: Any) -> bytes:
     """Return the bytes of an array, little-endian. Raises ConfigError if they are not a frame of the channel."""
     taken = as_array(array)
+    _require_element(channel, taken.dtype)
     if taken.nbytes != channel.nbytes:
         raise ConfigError(
             f"{channel.name}: {shown(taken)} has {counted(taken.nbytes, 'byte')}, a frame of it has {channel.nbytes}",
             hint=f"HIL_INPUT({channel.name}, …, {channel.nbytes}) is what the firmware has",
         )
     return taken.astype(taken.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _require_element(channel: Channel, dtype: np.dtype[Any]) -> None:
+    """Raise ConfigError where the firmware's elements have another size than those of a dtype."""
+    if channel.element not in (0, dtype.itemsize):
+        sizes = f"{counted(dtype.itemsize, 'byte')}, those of the firmware {channel.element}"
+        hint = f"its bytes, if that is what is meant: as uint{8 * channel.element}, by array.view"
+        raise ConfigError(f"{channel.name}: elements of {dtype.name} have {sizes}", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -523,6 +534,7 @@ def _form(channel: Channel, dtype: Any, shape: Sequence[int]) -> _Form:
         wanted = np.dtype(object)
     if dtype is None or wanted.kind not in "iuf":
         raise ConfigError(f"{channel.name}: {shown(dtype)} is no dtype of numbers", hint='dtype="int8"')
+    _require_element(channel, wanted)
     try:
         shaped = np.empty(channel.nbytes, np.uint8).view(wanted).reshape(tuple(shape))
     except ValueError:

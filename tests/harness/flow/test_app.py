@@ -102,12 +102,14 @@ def test_what_does_not_fit_the_firmware_is_told_with_channel_found_and_expected(
         (lambda: app.send("samples", [1, 2]), "has no dtype"),
         (lambda: app.send("sum", FRAME), "sum is an output"),
         (lambda: app.read("samples", "uint8"), "samples is an input"),
-        (lambda: app.read("sum", "int64"), "sum: a frame of it has 4 bytes, which are no elements of int64"),
+        (lambda: app.read("sum", "int64"), "sum: elements of int64 have 8 bytes, those of the firmware 4"),
         (lambda: app.read("doubled", "int8", shape=(3, -1)), r"64 bytes, which are no int8\[3, -1\]"),
         (lambda: app.read("sum", "words"), "sum: 'words' is no dtype"),
         (lambda: app.read("sum", None), "sum: None is no dtype"),
         (lambda: app.read("sum", "int32", timeout=float("nan")), "timeout: a number"),
         (lambda: app.compare({"sum": floats}), "4 bytes, which are no float32"),
+        (lambda: app.compare({}), "no stages"),
+        (lambda: app.send("samples", floats), "samples: elements of float32 have 4 bytes, those of the firmware 1"),
         (lambda: app.compare({"sum": summed(FRAME)}, atol={"sun": 1.0}), "atol: no stage 'sun'"),
         (lambda: app.compare({"sum": summed(FRAME)}, atol=-1.0), "atol: a number"),
         (lambda: app.record("samples", [FRAME]), "app.record: "),  # type: ignore[call-arg]
@@ -115,7 +117,7 @@ def test_what_does_not_fit_the_firmware_is_told_with_channel_found_and_expected(
     for call, said in calls:
         with pytest.raises(ConfigError, match=said):
             call()
-    app.send("samples", FRAME.view(np.float32))  # the bytes are what is sent
+    app.send("samples", FRAME.view(np.int8))  # the bytes are what is sent
     app.compare({"doubled": doubled(FRAME)})
 
 

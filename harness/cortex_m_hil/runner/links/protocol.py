@@ -166,11 +166,20 @@ class OperatorNames:
 
 @dataclass(frozen=True)
 class Channel:
-    """A point of the firmware at which the host gives data, or sees it. `nbytes` is the size of a frame."""
+    """A point of the firmware at which the host gives data, or sees it.
+
+    Attributes:
+        number: as requests name it.
+        name: as the firmware names it.
+        direction: the firmware's.
+        element: bytes of an element of a frame; 0: its elements are no numbers.
+        nbytes: of a frame.
+    """
 
     number: int
     name: str
     direction: Direction
+    element: int
     nbytes: int
 
 
@@ -411,8 +420,9 @@ def channels(reader: PayloadReader, first: int) -> Channels:
     while reader.left:
         number = first + len(found)
         direction = Direction(reader.number(f"direction of channel {number}", "B", 0, max(Direction)))
+        element = reader.number(f"element of channel {number}", "B", 0, 8)
         nbytes = reader.number(f"bytes of channel {number}", "I", 1, MAX_TENSOR_BYTES)
-        found.append(Channel(number, reader.name(f"channel {number}"), direction, nbytes))
+        found.append(Channel(number, reader.name(f"channel {number}"), direction, element, nbytes))
     if first + len(found) > total or (first < total and not found):
         raise reader.wrong("number of channels", len(found), f"1 to {total - first}")
     return Channels(total, tuple(found))

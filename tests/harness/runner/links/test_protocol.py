@@ -59,7 +59,7 @@ FILE = parse_pte(KNOWN.program)
 DYNAMIC = replace(FILE, values=tuple(replace(value, is_dynamic=True) for value in FILE.values))
 OUTPUT = FILE.output_specs()[0]
 COUNT = len(FILE.instructions)
-CHANNEL = Channel(0, "scores", Direction.OUTPUT, 4)
+CHANNEL = Channel(0, "scores", Direction.OUTPUT, 1, 4)
 OK = struct.pack("<H", ResponseStatus.OK)
 SECONDS = 60.0
 
@@ -156,8 +156,8 @@ def sound(request: ProtocolFrame) -> bytes:
             return OK
 
 
-def channels(total: int = 1, direction: int = 1, nbytes: int = 4, name: str = "scores") -> bytes:
-    return u32(total) + struct.pack("<BI", direction, nbytes) + text(name)
+def channels(total: int = 1, direction: int = 1, element: int = 1, nbytes: int = 4, name: str = "scores") -> bytes:
+    return u32(total) + struct.pack("<BBI", direction, element, nbytes) + text(name)
 
 
 def fetched(done: int = 1, waiting: int = 0, latency: int = 0, frame: bytes = bytes(4)) -> bytes:
@@ -326,6 +326,7 @@ FIELDS = [
     (Request.CHANNELS, u32(3), "number of channels is 0, expected 1 to 3"),
     (Request.CHANNELS, channels() + channels()[4:], "number of channels is 2"),
     (Request.CHANNELS, channels(direction=2), "direction of channel 0 is 2, expected 0 to 1"),
+    (Request.CHANNELS, channels(element=9), "element of channel 0 is 9, expected 0 to 8"),
     (Request.CHANNELS, channels(nbytes=0), "bytes of channel 0 is 0, expected 1 to"),
     (Request.CHANNELS, channels(name="\n"), "channel 0 is "),
     (Request.CHANNELS, channels()[:-1], "channel 0 is cut short"),
