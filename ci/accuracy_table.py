@@ -28,7 +28,7 @@ _HEAD: Final = (
 
 
 def rendered(page: str, answers: Iterator[Mapping[str, Any]]) -> str:
-    """Return the page with its table made anew: targets of a model with equal figures are one row."""
+    """Return the page with its table made again; targets of a model with equal figures share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for one in answers:
         rows.setdefault((one["model"].partition(":")[2], *_figures(one)), []).append(one["target"])

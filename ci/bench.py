@@ -1,4 +1,4 @@
-"""Measure the seconds of the harness itself: stages of its lowering, and whole pytest runs (docs/maintainers.md).
+"""Measure how long the harness itself takes: the stages of a lowering, and whole pytest runs (docs/maintainers.md).
 
 python ci/bench.py lowering ds_cnn --runs 5
 python ci/bench.py matrix tests/targets -t m55-qemu,m4-qemu,m0-qemu
@@ -73,7 +73,7 @@ def bench_lowering(
 
 
 def _with_progress(runs: int) -> Iterable[int]:
-    """Yield the numbers of the runs; a terminal shows which is under way."""
+    """Yield the numbers of the runs; a terminal shows the current one."""
     with Console(stderr=True, markup=False).status("") as status:
         for run in range(runs):
             status.update(f"run {run + 1} of {runs}")
@@ -144,7 +144,7 @@ def bench_matrix(
 def _upstream_sides(
     names: Sequence[str], options: Sequence[str], keyword: str, folder: Path
 ) -> tuple[matrix.Command, matrix.Command]:
-    """Return the commands that run ExecuTorch's tests here and by its own command, whose runners are built now."""
+    """Return the commands that run ExecuTorch's tests by hil and by ExecuTorch's own command; build its runners."""
     ours = (*matrix.upstream_command(names, options), "-k", keyword)
     theirs = ("sh", "-c", matrix.upstreams_own(names, options, keyword, folder))
     return matrix.Command(ours, matrix.build_command(names, options)), matrix.Command(theirs, None, caches=False)

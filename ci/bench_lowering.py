@@ -1,6 +1,6 @@
 """Measure each stage of the lowering, in seconds. Each repetition is a new process, which imports everything again.
 
-Against it stands ExecuTorch's own way to a program, as its Cortex-M tests go it (backends/cortex_m/test/tester.py).
+The seconds are compared with those of a lowering by ExecuTorch's own tester (backends/cortex_m/test/tester.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering import clear_cache, executorch_api, lower
-from cortex_m_hil.lowering.capability import feature, load_torch, quiet
 from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.lowering.installed_executorch import feature, load_torch, quiet
 from cortex_m_hil.lowering.named_modules import load_named_module
 from cortex_m_hil.lowering.pipeline import CPU_OF
 from cortex_m_hil.lowering.stages import seconds_by_stage, stage_of
@@ -34,8 +34,8 @@ class StageSeconds:
     """The median seconds of a stage.
 
     Attributes:
-        first: of the module's first lowering in a process.
-        again: of its second lowering in that process, with an empty cache.
+        first: seconds in the module's first lowering in a process.
+        again: seconds in the second lowering in the same process, with an empty cache.
     """
 
     stage: str
@@ -45,13 +45,13 @@ class StageSeconds:
 
 @dataclass(frozen=True)
 class ModuleSeconds:
-    """What a module's lowering for all ISA classes takes.
+    """The time of a module's lowering for all ISA classes.
 
     Attributes:
-        module: its name.
-        stages: seconds of each.
-        cpu: CPU seconds of the second lowering here, without references.
-        upstream_cpu: CPU seconds of ExecuTorch's own way, for the second time too.
+        module: the module's name.
+        stages: the seconds of each stage.
+        cpu: CPU seconds of the second lowering by hil, without references.
+        upstream_cpu: CPU seconds of the second lowering by ExecuTorch's tester.
     """
 
     module: str
@@ -76,8 +76,8 @@ def measure(modules: Sequence[str], repetitions: Iterable[int]) -> Measured:
     """Measure the seconds of imports and of each stage of lowering modules.
 
     Args:
-        modules: names as `named_modules.load_named_module` takes them.
-        repetitions: for each of these, all is measured in a process of its own.
+        modules: names of modules, as for `named_modules.load_named_module`.
+        repetitions: an item for each repetition, which is measured in a new process.
 
     Raises:
         ToolchainError: a process fails; the error has its output.
@@ -108,7 +108,7 @@ def _in_a_process(modules: Sequence[str]) -> dict[str, Any]:
 
 
 def _one_process(modules: Sequence[str]) -> dict[str, Any]:
-    disk.enabled = False  # so that what is measured is really done
+    disk.enabled = False  # so that nothing comes from the cache
     with seconds_by_stage() as imports:
         with stage_of("torch"):
             load_torch()
@@ -119,9 +119,9 @@ def _one_process(modules: Sequence[str]) -> dict[str, Any]:
 
 
 def cpu_seconds(name: str) -> dict[str, float]:
-    """Return the CPU seconds of lowering a module for every ISA class, here and ExecuTorch's way; both did it before.
+    """Return the CPU seconds of a module's second lowering for every ISA class, by hil and by ExecuTorch's tester.
 
-    Other processes on this machine change these less than seconds of a clock.
+    Other processes on the machine affect CPU seconds less than wall time.
     """
     module, inputs = load_named_module(name)
     seconds = {}
@@ -151,7 +151,7 @@ def _upstream(module: Any, inputs: tuple[Any, ...]) -> None:
 def _once(name: str) -> Counter[str]:
     """Lower a module for every ISA class, and compute the references of one; return the seconds by stage.
 
-    The cache is cleared before, but not between ISA classes: work that they share is done once.
+    The cache is cleared before, but not between ISA classes, so shared work is done once.
     """
     clear_cache()
     module, inputs = load_named_module(name)
@@ -163,7 +163,7 @@ def _once(name: str) -> Counter[str]:
 
 
 def failed(what: str, status: int | None, log: Path) -> ToolchainError:
-    """Return the error of a process that gave nothing to measure.
+    """Return the error of a process that failed.
 
     Args:
         what: the process, for the message.

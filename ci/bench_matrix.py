@@ -29,8 +29,8 @@ class Command:
     """A command that is timed.
 
     Attributes:
-        first: the command that builds its runners beforehand; None if none have to be built.
-        caches: False for a command that is as fast the second time as the first: one run counts as cold and as warm.
+        first: the command that builds its runners beforehand; None if no runners have to be built.
+        caches: whether the command is faster the second time; if not, one run is both the cold and the warm run.
     """
 
     words: tuple[str, ...]
@@ -39,7 +39,7 @@ class Command:
 
     @classmethod
     def building(cls, words: tuple[str, ...]) -> Command:
-        """Return a command that builds what it needs when it runs for the first time."""
+        """Return a command that builds its runners in its first run."""
         return cls(words, words)
 
 
@@ -58,9 +58,9 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Compared:
-    """The seconds of our command and of theirs.
+    """The seconds of our command and of the command to compare with.
 
-    `cold_ratio` and `warm_ratio` are medians of ours divided by theirs, run for run; None without theirs.
+    `cold_ratio` and `warm_ratio` are medians of our seconds divided by the other's, run by run; None without another.
     """
 
     ours: Seconds
@@ -87,15 +87,15 @@ def upstream_command(targets: Sequence[str], options: Sequence[str]) -> tuple[st
 
 
 def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, folder: Path) -> str:
-    """Return a line for the shell that runs ExecuTorch's own command for each target, on runners that are built here.
+    """Build runners, and return a shell command that runs ExecuTorch's own test command on each target.
 
-    Those pytests load none of our code; the FVP that they start is the shim, which runs QEMU.
+    These runs of pytest load none of our code; the FVP that they start is the shim, which runs QEMU.
 
     Args:
         targets: the targets' names.
         options: further options of `hil dev fvp-shim install`.
-        keyword: what pytest's -k takes.
-        folder: gets the runners.
+        keyword: the expression for pytest's -k.
+        folder: the folder for the runners.
 
     Raises:
         ConfigError: the runners cannot be built.
@@ -121,16 +121,16 @@ def build_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, 
 def measure(ours: Command, theirs: Command | None, repetitions: Iterable[int]) -> Compared:
     """Measure the seconds of commands, cold and warm.
 
-    First, what each command needs is built. Each repetition then runs both commands cold, then those that cache
-    something warm. Each command has a cache folder of its own (`HIL_CACHE_DIR`).
+    First the runners of each command are built. Each repetition then runs both commands cold, and those that use a
+    cache also warm. Each command has a cache folder of its own (`HIL_CACHE_DIR`).
 
     Args:
-        ours: the command that is measured.
+        ours: the command to measure.
         theirs: the command to compare with; None: there is none.
         repetitions: one item for each repetition.
 
     Raises:
-        ToolchainError: a run fails: its seconds would mean nothing.
+        ToolchainError: a run fails, so its time is useless.
     """
     with TemporaryFolder() as folder:
         commands = [ours] if theirs is None else [ours, theirs]

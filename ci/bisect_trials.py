@@ -1,11 +1,11 @@
-"""Simulate searches for a culprit at known failure rates, and count their runs and how often they are right.
+"""Simulate searches for a culprit at known failure rates; count the runs of each, and how often it is right.
 
     python ci/bisect_trials.py --trials 200 --seed 1
 
-Beside `hil bisect` these are the procedure of git_bayesect (the formula of its paper, Jeffreys priors, both ends
-believed, ends at the confidence), and a plain bisection that repeats each commit's run until enough failures are
-counted, with the fewest repeats that are right as often as `hil bisect` was. The latter knows both failure rates, which
-nobody does.
+`hil bisect` is compared with the procedure of git_bayesect (the formula of its paper, Jeffreys priors, both ends taken
+as right, ends at the confidence), and with a plain bisection that repeats each commit's run until enough failures are
+counted, with the fewest repeats that are right as often as `hil bisect`. The plain one is given both failure rates,
+which are unknown in practice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection.bisect import BisectionOutcome, BisectionPlan, CommitLine, Source
 from cortex_m_hil.campaigns.bisection.history import Commit
-from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict
+from cortex_m_hil.campaigns.bisection.run_verdicts import RunVerdict
 from cortex_m_hil.campaigns.store import Run
 
 RATES: Final = ((1.0, 0.0), (0.9, 0.0), (0.33, 0.0), (0.9, 0.1), (0.7, 0.3))  # failure rates of bad and of good commits
@@ -37,8 +37,8 @@ class Trial:
     """The result of one search for a culprit.
 
     Attributes:
-        claimed: the search ended with a culprit.
-        right: it is the culprit.
+        claimed: whether the search ended with a culprit.
+        right: whether it is the true culprit.
         runs: the number of runs that the search took.
     """
 
@@ -61,7 +61,7 @@ class Flaky:
 
 
 def line(commits: int, *, deterministic: bool = False) -> CommitLine:
-    """Return a line of commits that no repository has."""
+    """Return a line of invented commits, for which there is no repository."""
     made = [Commit(f"{number:040d}", "", "", "", ()) for number in range(commits + 1)]
     return CommitLine(BisectionPlan(Source("/"), made[0].sha, made[-1].sha, deterministic=deterministic), made)
 
@@ -116,12 +116,12 @@ def _at_least(repeats: int, enough: int, rate: float) -> float:
 
 
 def fewest_repeats(bad: float, good: float, accuracy: float) -> tuple[int, int]:
-    """Return the fewest repeats, and failures among them, with which halving 64 commits is right often enough.
+    """Return the fewest repeats, and how many failures of these mean bad, with which bisecting 64 commits is accurate.
 
     Args:
         bad: the failure rate of bad commits.
         good: the failure rate of good commits.
-        accuracy: how often it has to be right, with as many bad commits as good ones on its way.
+        accuracy: the required share of right results, if half of the tested commits are bad.
     """
     steps = math.log2(COMMITS) / 2 + 1  # runs of bad commits, and as many of good ones
     for repeats in range(1, MOST_REPEATS):
@@ -134,13 +134,13 @@ def fewest_repeats(bad: float, good: float, accuracy: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: a procedure, at the failure rates of bad and good commits.
+    """A row of the table: the results of one procedure for one pair of failure rates.
 
     Attributes:
-        right: the share that is right of the trials that claimed a culprit.
-        claimed: the number of these trials.
-        median: of the runs of all trials.
-        p90: the 90th percentile of the runs of all trials.
+        right: the share of right results among trials that claimed a culprit.
+        claimed: the number of trials that claimed a culprit.
+        median: the median number of runs in all trials.
+        p90: the 90th percentile of the runs in all trials.
     """
 
     procedure: str

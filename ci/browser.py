@@ -18,11 +18,11 @@ from typing import Any, Final
 from cortex_m_hil.host.deadline import Deadline
 
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), "")
-SECONDS: Final = 120.0  # for each answer; the first one waits for the browser to start
+SECONDS: Final = 120.0  # time limit for each answer; the first one waits for the browser to start
 _READS, _WRITES = 3, 4  # file descriptors of --remote-debugging-pipe
 _KEYS: Final = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowDown": (40, ""), "ArrowRight": (39, "")}
 _OPTIONS: Final = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage")
-# Chromium's own requests, which are not the page's.
+# Requests that Chromium makes itself, not for the page.
 _QUIET: Final = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
@@ -30,7 +30,7 @@ class Page:
     """A tab of the browser.
 
     Attributes:
-        requests: all addresses that were asked for.
+        requests: all requested addresses.
         problems: errors and warnings of the console.
     """
 
@@ -53,7 +53,7 @@ class Page:
         self.run("new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))")
 
     def run(self, script: str) -> Any:
-        """Evaluate a script's expression, and return its value, or that of the promise that it is."""
+        """Evaluate a JavaScript expression, and return its value, or for a promise the value that it resolves to."""
         done = self._call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
@@ -69,7 +69,7 @@ class Page:
         self._call("Input.insertText", text=text)
 
     def press_and_load(self, key: str) -> None:
-        """Send a key that leads to another page, and return when that is loaded."""
+        """Send a key that opens another page, and return when the page is loaded."""
         before = self._loads
         self.press(key)
         messages = self._messages(Deadline.after(SECONDS))
@@ -80,10 +80,10 @@ class Page:
         """Show the page as in another window or medium.
 
         Args:
-            width: of the window in pixels, without scroll bars; 0: the window is not changed.
-            height: of the window in pixels.
-            medium: such as `print`; "": the screen.
-            **features: features of CSS such as `prefers_color_scheme="dark"`.
+            width: the window's width in pixels, without scroll bars; 0: unchanged.
+            height: the window's height in pixels.
+            medium: a CSS medium such as `print`; "": the screen.
+            **features: CSS media features such as `prefers_color_scheme="dark"`.
         """
         if width:
             self._call("Emulation.setScrollbarsHidden", hidden=True)
@@ -94,7 +94,7 @@ class Page:
         self._call("Emulation.setEmulatedMedia", media=medium, features=named)
 
     def picture(self) -> bytes:
-        """Return a PNG of what is in the window."""
+        """Return a PNG of the window's content."""
         return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
     def pdf(self) -> bytes:
@@ -139,9 +139,9 @@ class Page:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Page]:
-    """Start a browser whose profile is in `folder`, and yield a page; end it in any case, with all that it started."""
+    """Start a browser whose profile is in `folder`, and yield a page; end it and its child processes in any case."""
     pipes = [os.pipe(), os.pipe()]
-    # Above the two that Chromium expects, so that neither is overwritten by the other.
+    # Numbers above the two that Chromium expects, so that neither descriptor overwrites the other.
     given, taken = (fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in (pipes[0][0], pipes[1][1]))
 
     def connect() -> None:

@@ -1,6 +1,6 @@
 """Write the keys of the action's caches as outputs of a step, and HIL_CACHE_DIR for the steps after it.
 
-Lowerings and runners are kept by content, so an old cache is never wrong: its key only says which one to begin with.
+Entries are found by their content, so an old cache is never wrong; the key only chooses the cache to start from.
 """
 
 from __future__ import annotations

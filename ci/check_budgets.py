@@ -42,7 +42,7 @@ def room_of(module: str) -> str:
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Return pairs of rooms, the first of which imports the second."""
+    """Return pairs of rooms; the first room of a pair imports the second."""
     graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=False)
     found = {
         (room_of(module), room_of(imported))
@@ -64,7 +64,7 @@ def _imported(path: Path, modules: Iterable[str]) -> Iterable[str]:
 
 
 def floors(pairs: Iterable[tuple[str, str]]) -> int:
-    """Return the number of floors; import-linter checks that no room imports itself by way of others."""
+    """Return the number of floors; import-linter checks that there are no circles."""
     below: dict[str, set[str]] = {}
     for one, other in pairs:
         below.setdefault(one, set()).add(other)
@@ -119,7 +119,7 @@ def figures() -> Mapping[str, int]:
 
 
 def main() -> int:
-    """Print each figure with its limit, and return the exit status: 1 where one is over."""
+    """Print each figure with its limit, and return the exit status: 1 if a limit is exceeded."""
     found = figures()
     for name, limit in LIMITS.items():
         over = "  OVER" if found[name] > limit else ""

@@ -2,7 +2,7 @@
 
     python ci/check_docstrings.py harness ci tests/support
 
-Ruff's D401 knows the verbs that are not in the imperative, and lets through what begins with none: "What …", "Of …".
+Ruff's D401 finds verbs that are not in the imperative, but accepts docstrings that begin with no verb: "What …".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-LEAST: Final = 4  # words of a docstring
+LEAST: Final = 4  # words of a docstring at least
 VERBS: Final = frozenset((Path(__file__).parent / "docstring_verbs.txt").read_text().split())
 
 
@@ -34,12 +34,12 @@ def problems(path: Path) -> Iterator[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the Python files below a folder; a file itself."""
+    """Return the Python files below a folder; for a file, only the file."""
     return sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
 def main() -> int:
-    """Print what is wrong in the folders of the command line, and return the exit status."""
+    """Print the problems in the folders named on the command line, and return the exit status."""
     found = [line for name in sys.argv[1:] for path in _files(Path(name)) for line in problems(path)]
     print("\n".join(found) or "docstrings: every one begins with a verb")
     return 1 if found else 0

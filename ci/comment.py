@@ -2,8 +2,8 @@
 
     python3 ci/comment.py FOLDER      # with the comment.json of that run
 
-That run may have executed a stranger's code. So its file is data: bounded, shown as a block of text, and its number
-counts only where GitHub says that the run's commit is the head of that pull request.
+That run may have executed untrusted code. So its file is treated as data: its size is limited, it is shown as a block
+of text, and the number of the pull request is used only if GitHub confirms that the run's commit is the head of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from github_actions import Api, NotThere, fail, fenced
 
 LIMIT: Final = 1 << 16  # bytes of comment.json
-LONGEST: Final = 20_000  # characters; GitHub takes 65,536
+LONGEST: Final = 20_000  # characters of a comment; GitHub accepts 65,536
 MARK: Final = "<!-- cortex-m-hil -->"
 BOT: Final = "github-actions[bot]"
 LABEL: Final = "hil-nightly"
@@ -75,7 +75,7 @@ def on_pull_request(api: Api, run: dict[str, Any], told: Findings) -> None:
 
 
 def on_nightly(api: Api, run: dict[str, Any], told: Findings) -> None:
-    """Write a comment on the open issue with the label, which is made the first time; nothing where nothing is new."""
+    """Write a comment on the open issue with the label, which is created if necessary; nothing without new findings."""
     if not told.news:
         print("nothing changed: no comment")
         return

@@ -1,4 +1,4 @@
-"""Helpers that the scripts of the workflows share: GitHub's files and its API. Python's own library only.
+"""Helpers for the scripts of the workflows: GitHub's files and its API. They use only Python's standard library.
 
 https://docs.github.com/en/actions/reference/workflow-commands, https://docs.github.com/en/rest
 """
@@ -13,8 +13,8 @@ import urllib.error
 import urllib.request
 from typing import Any, Final, NoReturn
 
-_SECONDS: Final = 60.0  # for one request
-_LIMIT: Final = 16 << 20  # bytes of an answer
+_SECONDS: Final = 60.0  # time limit for one request
+_LIMIT: Final = 16 << 20  # bytes of an answer at most
 
 
 def fail(what: str, status: int = 2) -> NoReturn:
@@ -29,7 +29,7 @@ def append(variable: str, line: str) -> None:
 
 
 def fenced(text: str) -> str:
-    """Return text as a block of Markdown that its content cannot end: no link, mention or HTML in it counts."""
+    """Return text as a Markdown code block that the text cannot end, so that links and HTML in it have no effect."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
@@ -40,7 +40,7 @@ class NotThere(Exception):
 
 
 class Api:
-    """The API for the repository that the workflow runs in, with the token in GITHUB_TOKEN."""
+    """GitHub's API for the repository of the workflow, with the token in GITHUB_TOKEN."""
 
     def __init__(self) -> None:
         self.repository = os.environ["GITHUB_REPOSITORY"]

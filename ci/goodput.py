@@ -4,7 +4,7 @@
     python ci/goodput.py --target nucleo-f446re
 
 Without a target the runner built for the host serves behind a pseudo-terminal, which passes bytes no faster than a UART
-of that baud rate would and damages the share of them that is asked for, in both directions.
+of that baud rate, and damages the requested share of bytes, in both directions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ USERS = Path("targets.yaml")
 
 @dataclass(frozen=True)
 class Goodput:
-    """The goodput of one transfer to the target and of one back, each as a share of the line's rate (0 to 1)."""
+    """The goodput of one transfer to the target and one back, each as a share of the line's rate (0 to 1)."""
 
     write: float
     read: float
@@ -42,13 +42,13 @@ class Goodput:
 
 
 def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
-    """Measure one transfer each way over a virtual line of `baud`; what arrived is compared with what was sent.
+    """Measure one transfer each way over a virtual line of `baud`; received and sent bytes are compared.
 
     Args:
         baud: the rate of the line.
         corrupt: the share of bytes that are damaged, 0 to 1.
         nbytes: the payload of each transfer.
-        seed: chooses the bytes that are damaged.
+        seed: the seed of the choice of damaged bytes.
     """
     name = f"goodput-{os.getpid()}"
     target = dataclasses.replace(
@@ -61,7 +61,10 @@ def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
 
 
 def measure_board(name: str, nbytes: int) -> Goodput:
-    """Measure transfers over a real line until `nbytes` were sent each way; each transfer fits the board's memory."""
+    """Measure transfers over a real line until `nbytes` were sent in each direction.
+
+    A transfer is at most the board's memory.
+    """
     target = load_targets(USERS if USERS.exists() else None)[name]
     assert isinstance(target.launcher, SerialLauncher), f"{name} is on no serial line"
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:

@@ -1,6 +1,6 @@
 """Install this project, with the versions in constraints.txt, into an environment of the job, and put that on PATH.
 
-EXTRAS are the project's, such as `upstream`; INSTALL has further words for pip.
+The variable EXTRAS has extras of the project, such as `upstream`; INSTALL has further arguments for pip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def command(python: Path, extras: str, install: str) -> list[str]:
-    """Return a pip command that resolves everything at once: torch is never looked up without its exact version."""
+    """Return a pip command that resolves all packages at once, so that torch always has its exact version."""
     project = f"{ROOT}[{extras}]" if extras else str(ROOT)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     return [*pip, "--constraint", str(ROOT / "constraints.txt"), project, *shlex.split(install)]

@@ -2,8 +2,8 @@
 
     python3 ci/install_fvp.py --accept-arms-licence
 
-Never executed with Arm's archive. What it expects (the installer's name and options, models/Linux64_…) is from
-ExecuTorch's backends/arm/scripts. Whoever gives the option accepts Arm's licence.
+This script has never been run with Arm's archive. Its assumptions (the installer's name and options, models/Linux64_…)
+are from ExecuTorch's backends/arm/scripts. The option means that the user accepts Arm's licence.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from github_actions import append, fail
 
-LIMIT = 2 << 30  # bytes
-SECONDS = 300.0  # without a byte; and for the installer
+LIMIT = 2 << 30  # bytes of the archive at most
+SECONDS = 300.0  # of silence during the download, and for the installer
 MODEL = "FVP_Corstone_SSE-3*_Ethos-U*"
 
 

@@ -1,4 +1,4 @@
-"""Choose the targets that get a job of their own: those of the given names that are simulators and run here themselves.
+"""Print the targets that get a job of their own: of the given names, simulators that run here without a fallback.
 
 hil targets --json | python ci/job_targets.py '*-qemu'
 """

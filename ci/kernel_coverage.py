@@ -1,10 +1,10 @@
-"""Check that programs use every operator of the builtin runtime, each with values that tell its attributes apart.
+"""Check that programs use every operator of the builtin runtime, with different values of each attribute.
 
     pytest --target=native --keep-programs FOLDER tests/targets
     python ci/kernel_coverage.py FOLDER
 
 Prints what is missing; the exit status is 1 if anything is. A kernel that swaps height and width, or ignores an
-attribute, is found only by a program whose outputs that changes.
+attribute, is detected only by a program whose outputs change by it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cortex_m_hil.program.values import Instruction
 
 OPERATORS: Final = Path(__file__).parent.parent / "firmware" / "runtime" / "builtin" / "operators.inc"
 
-Read = Callable[[PteFile, Instruction], Any]  # one value of an attribute
+Read = Callable[[PteFile, Instruction], Any]  # returns the value of an attribute in an instruction
 DIFFER: Final = "unequal"
-"""The value of an attribute whose numbers differ within one instruction, so that one program shows a mix-up."""
+"""The value of an attribute whose numbers differ within one instruction, so that a single program detects a swap."""
 
 
 def operators() -> list[str]:
-    """Return the operators of the builtin runtime, except those that only the harness's own tests call."""
+    """Return the operators of the builtin runtime, except operators that only the harness's own tests call."""
     names = re.findall(r'^HIL_OPERATOR\("([^"]+)"', OPERATORS.read_text(), re.M)
     return [name for name in names if not name.startswith("hil_test::")]
 
@@ -36,7 +36,7 @@ def operators() -> list[str]:
 def pair(at: int, item: int) -> Read:
     """Return a reader of the height (`item` 0) or width (1) in a list of integers, the argument `at`.
 
-    A list of one item stands for both; an empty one, of a pool's stride, for the size of its window.
+    A list of one item stands for both; an empty list (a pool's stride) stands for the size of the window.
     """
     return lambda file, call: (file.ints(call.args[at]) * 2 or ("none", "none"))[item]
 
@@ -80,7 +80,7 @@ def dtype(at: int) -> Read:
 def varies(at: int) -> Read:
     """Return a reader that tells whether a constant tensor's elements differ.
 
-    Such tensors are multipliers, shifts and biases of several channels.
+    It is for multipliers, shifts and biases of several channels.
     """
 
     def read(file: PteFile, call: Instruction) -> Any:
@@ -220,11 +220,11 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, Read]]] = {
     "cortex_m::softmax.out": {"size": shape(0, -1)},
     "cortex_m::transpose.out": {"rank": rank(0)},
 }  # fmt: skip
-"""By operator, the attributes that must take at least two values among the programs."""
+"""For each operator, the attributes that must have at least two values among the programs."""
 
 
 def gaps(files: Iterable[PteFile]) -> Iterator[str]:
-    """Yield a line for each operator that no program uses, and each attribute that is the same in all."""
+    """Yield a line for each operator that no program uses, and each attribute that has the same value in all."""
     calls: dict[str, list[tuple[PteFile, Instruction]]] = {}
     for file in files:
         for instruction in file.instructions:

@@ -2,8 +2,8 @@
 
     python ci/kill_test_runs.py --rounds 2
 
-Victims are pytest, xdist's worker and controller, QEMU, and in a run that builds its runner ninja and a compiler.
-Processes that are left are found by an environment variable that all of them inherit.
+The killed processes (victims) are pytest, xdist's worker and controller, QEMU, and in a run that builds its runner
+ninja and a compiler. Leftover processes are found by an environment variable that all processes inherit.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import psutil
 from leftover_processes import MARKER, marked
 
 START = 600.0  # seconds for the victim to appear: a build on a busy host
-END = 300.0  # for the run to end afterwards
-GONE = 5.0  # for everything else, once the run has ended
+END = 300.0  # seconds for the run to end afterwards
+GONE = 5.0  # seconds for all other processes to end after the run
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
-# A test that runs a program with known outputs, repeatedly while $LOOP is set.
+# The source of a test that runs a program with known outputs, repeatedly while $LOOP is set.
 TEST = """
 import os, pathlib
 from cortex_m_hil import flow
@@ -45,7 +45,10 @@ def test_known_answers(hil_dut):
 
 @dataclass(frozen=True)
 class Run:
-    """A pytest process with a folder for temporary files of its own; `cache` is its cache folder; None: the user's."""
+    """A pytest process with a folder for temporary files of its own; `cache` is its cache folder.
+
+    Without a `cache` it is the user's own.
+    """
 
     folder: Path
     marker: str
@@ -65,7 +68,7 @@ class Run:
         return self.folder / "tmp"
 
     def folders(self) -> list[str]:
-        """Return the names of the folders that the run has left and must not leave."""
+        """Return the names of folders that the run has left behind by mistake."""
         left = list(self.temporary.glob("hil-*"))
         left += self.cache.glob("runners/*-*") if self.cache else []
         return [path.name for path in left]
@@ -94,10 +97,10 @@ def until(condition: Callable[[], bool], seconds: float) -> float:
 
 
 def victim(name: str, process: subprocess.Popen[bytes], run: Run) -> psutil.Process:
-    """Return the process that is to be killed, once a test is running, or the build.
+    """Return the process to kill, once a test, or the build, is running.
 
     Raises:
-        RuntimeError: there is no such process.
+        RuntimeError: the process does not appear.
     """
 
     def found() -> psutil.Process | None:
@@ -124,7 +127,7 @@ def victim(name: str, process: subprocess.Popen[bytes], run: Run) -> psutil.Proc
 def building(name: str, run: Run) -> psutil.Process | None:
     """Return a compiler at one of the runner's sources, or the ninja above it; None if there is none.
 
-    Compilers that cmake tries do not count.
+    Compilers that cmake runs to test them are ignored.
     """
     for one in marked(run.marker):
         with contextlib.suppress(psutil.Error):
@@ -136,9 +139,9 @@ def building(name: str, run: Run) -> psutil.Process | None:
 @dataclass(frozen=True)
 class Outcome:
     ended: float  # seconds from the signal to the end of the run
-    gone: float  # and from there until the last process had ended
+    gone: float  # seconds from then until the last process had ended
     processes: list[str]
-    folders: list[str]  # left by the run that was killed
+    folders: list[str]  # folders left behind by the killed run
     trouble: list[str]
 
     def __str__(self) -> str:
@@ -167,7 +170,7 @@ def kill(name: str, number: signal.Signals, parent: Path) -> Outcome:
 
 
 def next_run(run: Run) -> list[str]:
-    """Run the test once more, and return what is wrong with that run."""
+    """Run the test once more, and return the problems of that run."""
     done = subprocess.run(run.command(), cwd=run.folder, env=run.environment(), capture_output=True, check=False)
     trouble = [f"left: {name}" for name in run.folders()] + [f"left: {one.name()}" for one in marked(run.marker)]
     return trouble + ([f"status {done.returncode}"] if done.returncode else [])

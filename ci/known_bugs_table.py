@@ -1,4 +1,4 @@
-"""Make the tables in docs/known_bugs.md from the table of known bugs, and what shows them in tests/support.
+"""Make the tables in docs/known_bugs.md from the table of known bugs, and the programs that show them.
 
 python ci/known_bugs_table.py
 """
@@ -26,13 +26,13 @@ _ALL: Final = {"m4-qemu", "m0-qemu", "m55-qemu"}  # one of each ISA class
 
 
 def rendered(page: str) -> str:
-    """Return the page with its tables and its count made anew."""
+    """Return the page with its tables and its count made again."""
     made = {"bugs": _numbered(), "threads": _threads(), "count": _count(BUGS)}
     return _BLOCK.sub(lambda block: block[1] + made[block[2]], page)
 
 
 def _count(bugs: Iterable[KnownBug]) -> str:
-    """Return a sentence of how many bugs are shown in which way, by the best way of each."""
+    """Return a sentence with the number of bugs by how they are shown; each bug counts for its best way."""
     kinds = [_kind(bug) for bug in bugs]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in _KINDS)
     return f"{len(kinds)} bugs: {counts}.\n"
@@ -54,13 +54,17 @@ def _kind(bug: KnownBug) -> str:
 
 
 def _numbered() -> str:
-    """Return the table of what this project found, by number."""
+    """Return the table of the bugs that this project found, by number."""
     numbered = {int(number): bug for bug in BUGS for number in _numbers(bug)}
-    return _NUMBERED + "".join(_numbered_row(bug, number) for number, bug in sorted(numbered.items()))
+    first: dict[str, int] = {}
+    rows = []
+    for number, bug in sorted(numbered.items()):
+        rows.append(_numbered_row(bug, number, first.setdefault(KNOWN_BUGS[number].workaround, number)))
+    return _NUMBERED + "".join(rows)
 
 
 def _threads() -> str:
-    """Return the table of the bugs that only threads of upstream tell of."""
+    """Return the table of the bugs that are known only from ExecuTorch's and CMSIS-NN's issues."""
     bugs = [bug for bug in BUGS if not _numbers(bug)]
     return _THREADS + "".join(_row(f"**{bug.name}**: {bug.symptom}", _links(bug), _caught(bug)) for bug in bugs)
 
@@ -69,9 +73,11 @@ def _numbers(bug: KnownBug) -> list[str]:
     return [one.removeprefix("known bug ") for one in bug.upstream if one.startswith("known bug ")]
 
 
-def _numbered_row(bug: KnownBug, number: int) -> str:
+def _numbered_row(bug: KnownBug, number: int, first: int) -> str:
+    """Return the row of a bug; a long workaround is written out for the first bug only that has it."""
     found = KNOWN_BUGS[number]
-    workaround = found.workaround if found.tried else f"{found.workaround} (not tried)"
+    workaround = found.workaround if first == number or len(found.workaround) < 40 else f"see bug {first}"
+    workaround += "" if found.tried else " (not tried)"
     where = ", ".join(filter(None, (found.where, _links(bug))))
     return _row(str(number), f"**{bug.name}**: {found.what}", where, _caught(bug), workaround)
 
@@ -89,9 +95,9 @@ def _caught(bug: KnownBug) -> str:
 
 
 def _all_caught(bug: KnownBug) -> Iterator[str]:
-    """Yield check, operator and targets of each way in which it is shown, and the tests that show it."""
+    """Yield check, operator and targets for each way in which a bug is shown, and the tests that show it."""
     for shown in bug.shown:
-        yield f"{shown.how.value}: {shown.caught}{_operator(shown)} ({_targets(shown)})"
+        yield f"{shown.how.value}: {shown.caught}{_operator(shown)}{_targets(shown)}"
     yield from (f"`{test}`" for test in bug.shown_by)
     if bug.why_not:
         yield f"not shown: {bug.why_not}"
@@ -102,10 +108,11 @@ def _operator(shown: Shown) -> str:
 
 
 def _targets(shown: Shown) -> str:
+    """Return the targets on which it shows, in brackets; of all ISA classes nothing, which the page explains."""
     if {*shown.shows} == _ALL:
-        return "all"
+        return ""
     hidden = f"; passes on {', '.join(shown.hidden)}" if shown.hidden else ""
-    return f"{', '.join(shown.shows)}{hidden}"
+    return f" ({', '.join(shown.shows)}{hidden})"
 
 
 def _link(reference: str) -> str:

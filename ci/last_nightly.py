@@ -1,7 +1,7 @@
 """Find the run of the workflow HISTORY whose artifact has the nightlies to compare with.
 
-It is the output `run`; empty where there is none. Only runs of the default branch that nobody's pull request started
-count, the last one first.
+The step's output `run` is its id, or empty. Only runs on the default branch that no pull request started are
+considered, the last one first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def find(api: Api, workflow: str, branch: str) -> int | None:
     which = urlencode({"branch": branch, "status": "completed", "per_page": 20})
     try:
         runs = api.get(f"actions/workflows/{quote(workflow, safe='')}/runs?{which}")["workflow_runs"]
-    except NotThere:  # it is not on the default branch yet
+    except NotThere:  # the workflow is not on the default branch yet
         return None
     own = [one for one in runs if one["event"] in EVENTS and one["head_repository"]["full_name"] == api.repository]
     for run in own:

@@ -1,10 +1,10 @@
-"""Check whether MVE's layout of linear layers explains flaky tests of MobileNets, by weights and inputs of many seeds.
+"""Check whether linear layers in MVE's layout explain flaky tests of MobileNets, with weights and inputs of many seeds.
 
     python ci/layout_seeds.py mobilenet_v3_small --seeds 20 --side 96
 
-Each network is lowered with the layout that is right for the target and with MVE's, and runs on a target of each class.
-Its outputs are judged as ExecuTorch's own test does it (`backends/cortex_m/test/models/test_mobilenet_v3.py`): at most
-20 quanta from fake-quant, and the same class as fake-quant. They are also judged as this harness does it.
+Each network is lowered with the target's layout and with MVE's, and runs on a target of each ISA class. Its outputs are
+judged as in ExecuTorch's own test (`backends/cortex_m/test/models/test_mobilenet_v3.py`): at most 20 quanta from
+fake-quant, and the same class as fake-quant; and by this harness.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cortex_m_hil.maintainers.networks.network_judge import NO_SQNR
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 QTOL: Final = 20
 SAMPLES: Final = 8  # inputs for calibration
-DEADLINE: Final = 20.0  # a run may take this many times the ordinary time
+DEADLINE: Final = 20.0  # factor on the time limit of a run
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Outcome:
 
     Attributes:
         quanta: the largest distance from fake-quant.
-        same_class: whether the class is that of fake-quant.
-        mismatch: by this harness's default tolerances, except eager's: how coarse the quantisation of random weights
-            is, is no matter of the layout.
+        same_class: whether the predicted class equals fake-quant's.
+        mismatch: whether this harness's default tolerances are violated, except eager's, which depends on the random
+            weights.
     """
 
     quanta: float
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def network(name: str, seed: int, side: int) -> tuple[hil.Exported, list[tuple[torch.Tensor, ...]]]:
-    """Return a network, exported, and samples for its calibration."""
+    """Return an exported network, and samples for its calibration."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
     import architectures
 
@@ -77,7 +77,7 @@ def outcome(target: hil.OpenTarget, program: hil.Program) -> Outcome:
 
 
 def measure(name: str, seeds: Sequence[int], side: int) -> dict[tuple[str, str], list[Outcome]]:
-    """Run a network of many seeds, and return by target and layout an outcome for each seed."""
+    """Run a network for many seeds, and return by target and layout an outcome for each seed."""
     found: dict[tuple[str, str], list[Outcome]] = {}
     opened = {target: hil.open(target, runtime="builtin", timeout_multiplier=DEADLINE) for target in TARGETS}
     try:

@@ -1,9 +1,9 @@
-"""Check that everything a child has started is gone with it, time after time, however busy the host is.
+"""Check many times, on a busy host, that all descendants of a child process end together with it.
 
     python ci/leftover_processes.py --repetitions 1000 --busy 8
 
 Each repetition starts a shell that starts another process in one of several ways, then either ends by itself or is
-ended, and counts what is left at the moment when the harness says that it has ended.
+ended; leftover processes are counted when the harness reports its end.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.targets.connection import LinkClosed
 
-MARKER = "HIL_MARKER"  # an environment variable, which is inherited by all that a process starts
-SECONDS = 120.0  # limit of a repetition; nothing comes near
+MARKER = "HIL_MARKER"  # an environment variable, which all descendants inherit
+SECONDS = 120.0  # time limit of a repetition, which is never nearly reached
 STATUS = 3
-# What runs when the shell goes on holds its standard error open, and is sure to have been started.
+# The started process keeps the shell's standard error open, so it is known to have started.
 WAYS = {
     "in its group": "sleep 1000 >/dev/null &",
-    "as a job": "started=$(set -m; sleep 1000 >/dev/null & echo)",  # in a process group of its own, as ninja does it
-    "in a session": "started=$(setsid sh -c 'sleep 1000 >/dev/null & echo')",  # and its parent has ended
+    "as a job": "started=$(set -m; sleep 1000 >/dev/null & echo)",  # in a process group of its own, like ninja's jobs
+    "in a session": "started=$(setsid sh -c 'sleep 1000 >/dev/null & echo')",  # whose parent has ended
     "deaf": "trap '' TERM INT HUP QUIT; sleep 1000 >/dev/null &",
 }
 ENDS = {"by itself": f"exit {STATUS}", "ended by us": "echo up; exec sleep 1000"}
@@ -46,12 +46,12 @@ def marked(marker: str) -> list[psutil.Process]:
 def _environment(process: psutil.Process) -> dict[str, str]:
     try:
         return process.environ()
-    except psutil.Error:  # it is gone, a zombie, or somebody else's
+    except psutil.Error:  # it has ended, or belongs to another user
         return {}
 
 
 def left(way: str, end: str) -> list[str]:
-    """Return the names of the processes that are left after one repetition, or what went wrong with it."""
+    """Return the names of leftover processes after one repetition, or its error."""
     marker = uuid.uuid4().hex
     command = ["sh", "-c", f"{WAYS[way]}\n{ENDS[end]}"]
     with closing(Process(command, env={**os.environ, MARKER: marker})) as process:
@@ -65,7 +65,7 @@ def left(way: str, end: str) -> list[str]:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """Run `count` processes that do nothing but compute, until the block ends."""
+    """Run `count` processes that only compute, until the block ends."""
     loops = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

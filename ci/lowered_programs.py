@@ -1,9 +1,9 @@
-"""Lower networks of a few layers for every ISA class into FOLDER, and print what the lowering costs, as JSON.
+"""Lower networks of a few layers for every ISA class into FOLDER, and print the time of a lowering, as JSON.
 
     python ci/lowered_programs.py FOLDER
 
-`ci/versions.py` runs this with each release of ExecuTorch and torch, and compares the files. The costs are CPU seconds
-of one network, here and by ExecuTorch's own tester (bench_lowering.py).
+`ci/versions.py` runs this with each release of ExecuTorch and torch, and compares the files. The times are CPU seconds
+for one network, by hil and by ExecuTorch's own tester (bench_lowering.py).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.targets.cpu import Isa
 
-NETWORK: Final = "deep_autoencoder"  # whose lowering is timed
+NETWORK: Final = "deep_autoencoder"  # the network whose lowering is timed
 
 
 class Residual(nn.Module):
-    """A sum, a product and a concatenation of what a convolution gives."""
+    """A sum, a product and a concatenation of a convolution's outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,10 @@ NETWORKS: Final[dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]] = {
 
 
 def main(folder: Path) -> None:
-    """Write the programs, and print the costs; a network that a release refuses has a file with its message."""
+    """Write the programs, and print the times.
+
+    For a network that a release refuses, a file with the message is written.
+    """
     disk.enabled = False
     folder.mkdir(parents=True, exist_ok=True)
     for name, (made, shape) in NETWORKS.items():

@@ -4,12 +4,12 @@
 
 The models of ExecuTorch's backend suite and of its Cortex-M tests, MLPerf Tiny's and this repository's own; the
 collections of layers among the Cortex-M tests, and the tests of operators of the backend suite. NAME is a glob:
-`MLPerf Tiny/resnet8`, `backend suite/*`, `layers/*`, `operators/add`. Rows of what it does not match stay as they are.
-All of it takes hours.
+`MLPerf Tiny/resnet8`, `backend suite/*`, `layers/*`, `operators/add`. Other rows are not changed. Without NAME the
+script takes hours.
 
-Weights are random also where a test would fetch trained ones, and batch norms know the inputs' statistics. A model
-whose file a target does not hold runs on `m55-ddr` besides (ci/models_targets.yaml); one whose tensors it does not hold
-runs with smaller inputs.
+Weights are random even where a test would download trained ones, and batch norms have the inputs' statistics. A model
+whose file does not fit a target also runs on `m55-ddr` (ci/models_targets.yaml); a model whose tensors do not fit runs
+with smaller inputs.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from cortex_m_hil.targets.load import load_targets  # noqa: E402
 TABLES: Final = ROOT / "tests" / "nightly" / "models.md"
 PAGE: Final = ROOT / "docs" / "runtimes.md"  # the page with the summary
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
-LARGER: Final = "m55-ddr"  # runs what none of TARGETS holds
+LARGER: Final = "m55-ddr"  # runs models that fit none of TARGETS
 LONGER: Final = 40.0  # multiplier of the 30 s for a program; MobileNetV2 on a Cortex-M0 needs it
-NOT_RUN: Final = "not run"  # in place of an obstacle: the model or operator was added to the table and not run yet
-BUILTIN: Final = "builtin"  # in place of "yes": ExecuTorch would refuse the program, or compute it wrongly
-ALL: Final = "all"  # in place of a target, where a row does not depend on one
+NOT_RUN: Final = "not run"  # stands for an obstacle: the model or operator was added to the table but not run yet
+BUILTIN: Final = "builtin"  # stands for "yes" if ExecuTorch would refuse the program, or compute it wrongly
+ALL: Final = "all"  # stands for a target if a row does not depend on one
 OWNERS: Final = ("package", "suite", "model", "exporter", "quantiser", "pass", "kernel", "memory")
 COLUMNS: Final = (
     *("model", "of", "target", "lowers", "operators", "MACs", "runs", "quanta", "SQNR", "planned bytes"),
@@ -65,18 +65,18 @@ LAYER_COLUMNS: Final = ("collection", "networks", *TARGETS, "first obstacles")
 OPERATOR_COLUMNS: Final = ("operator", "tests", *TARGETS, "first obstacles")
 SUMMARY_COLUMNS: Final = ("collection", "models or tests", *TARGETS, "obstacles, by owner")
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
-_LAYERS: Final = ("nn_functional", "nn_modules", "torch_functions")  # among the Cortex-M tests of models
-_LONGEST: Final = 110  # characters of an obstacle
+_LAYERS: Final = ("nn_functional", "nn_modules", "torch_functions")  # modules of tests of single layers
+_LONGEST: Final = 110  # characters of an obstacle at most
 
 Module = tuple[Any, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model by name, and the collection that it is of.
+    """A model: its name, and the collection that it belongs to.
 
     Attributes:
-        load: returns module and inputs; it raises what the model's package raises.
+        load: returns module and inputs; raises any error of the model's package.
     """
 
     name: str
@@ -84,11 +84,11 @@ class Model:
     load: Callable[[], Module]
 
 
-# --- what there is -------------------------------------------------------------------------------------------
+# --- lists of models -------------------------------------------------------------------------------------------
 
 
 def models() -> list[Model]:
-    """Return all models, found by reading sources: nothing is imported."""
+    """Return all models, found by reading sources, without importing anything."""
     ours = ("mobilenet_v2", "mobilenet_v3_small", "llama")
     found = [
         Model(name, "MLPerf Tiny", functools.partial(networks.load_named_module, name)) for name in networks.NETWORKS
@@ -113,7 +113,7 @@ def operators() -> list[str]:
 
 
 def tests_of(operator: str) -> list[Model]:
-    """Return the tests that the backend suite has of an operator."""
+    """Return the backend suite's tests of an operator."""
     module = f"executorch.backends.test.suite.operators.test_{operator}"
     tests = [one for one in vars(importlib.import_module(module)) if one.startswith("test_")]
     return [Model(one, operator, functools.partial(_model_of_test, module, one)) for one in tests]
@@ -124,7 +124,7 @@ def layers() -> list[str]:
 
 
 def cases_of(collection: str) -> list[Model]:
-    """Return the networks of a few layers that one module of the Cortex-M tests has."""
+    """Return the networks of a few layers in one module of the Cortex-M tests."""
     cases = importlib.import_module(_of_cortex_m_tests(collection)).test_cases
     return [Model(name, collection, functools.partial(_case, case)) for name, case in cases.items()]
 
@@ -148,7 +148,7 @@ def _own(name: str) -> Module:
 
 
 def _only_case(module: str) -> Module:
-    """Load the only McuTestCase of a test module of ExecuTorch's."""
+    """Load the only McuTestCase of one of ExecuTorch's test modules."""
     import torch
 
     torch.manual_seed(0)
@@ -159,7 +159,7 @@ def _only_case(module: str) -> Module:
 
 @contextmanager
 def _untrained() -> Iterator[None]:
-    """Let torchvision's models keep their random weights in the block, where trained ones would be fetched."""
+    """Make torchvision's models keep their random weights in the block, in place of a download of trained ones."""
     if importlib.util.find_spec("torchvision") is None:
         yield
         return
@@ -169,14 +169,14 @@ def _untrained() -> Iterator[None]:
 
 
 def _yolo() -> Any:
-    """Return the model that a test would load from a file of weights, as its configuration describes it."""
+    """Build from its configuration the model that a test would load from a file of weights."""
     return importlib.import_module("ultralytics").YOLO("yolo11n.yaml").model.eval()
 
 
 def _with_statistics(module: Any, inputs: tuple[Any, ...]) -> Module:
     """Return a model of images and its inputs, with the statistics of two images in its batch norms.
 
-    With those that an untrained norm has, outputs vanish or overflow.
+    With the statistics of an untrained norm, outputs vanish or overflow.
     """
     import torch
 
@@ -196,7 +196,7 @@ def _case(case: Any) -> Module:
 
 
 class _TestRunner:
-    """A replacement for the runner that tests of the backend suite are given: it keeps what it is told to run."""
+    """A replacement for the runner of the backend suite's tests: it keeps the model that it is given."""
 
     def __init__(self) -> None:
         self._flow = SimpleNamespace(quantize=True)  # the only attribute that tests read
@@ -219,12 +219,12 @@ def _model_of_test(module: str, name: str) -> Module:
     return _with_statistics(*runner.told)
 
 
-# --- what becomes of one -------------------------------------------------------------------------------------
+# --- the results of a model -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Row:
-    """The results of one model on one target; what was not reached is empty."""
+    """The results of one model on one target; values that were not reached are empty."""
 
     target: str
     lowers: str = ""
@@ -248,7 +248,7 @@ Open = Mapping[str, api.OpenTarget]
 def judged(model: Model, targets: Open) -> Iterator[Row]:
     """Yield a row for each target, or a single one where the model cannot be loaded or exported.
 
-    There is a row for LARGER where the first target does not hold the model with the inputs that it is given.
+    There is a row for LARGER if the model with its original inputs does not fit the first target.
     """
     try:
         module, inputs = model.load()
@@ -265,7 +265,7 @@ def judged(model: Model, targets: Open) -> Iterator[Row]:
             continue
         try:
             row = _too_many_weights(name, module, inputs, target) or _on_target(name, sizes, target)
-        except HarnessError as error:  # of the export, which is none of a target's
+        except HarnessError as error:  # an error of the export, which does not depend on the target
             yield Row(name if seen else ALL, "no", obstacle=obstacle(error))
             return
         yield row
@@ -274,9 +274,9 @@ def judged(model: Model, targets: Open) -> Iterator[Row]:
 
 
 def _too_many_weights(name: str, module: Any, inputs: tuple[Any, ...], target: api.OpenTarget) -> Row | None:
-    """Return the row of a model that a target cannot hold, whatever it is lowered to; None of any other.
+    """Return the row of a model that cannot fit a target, however it is lowered; None for any other model.
 
-    Weights of layers take a byte each at least.
+    Weights of layers take at least a byte each.
     """
     room = target.dut.target.board.memory.program_room
     least = sum(one.numel() for one in module.parameters() if one.dim() > 1)
@@ -287,7 +287,7 @@ def _too_many_weights(name: str, module: Any, inputs: tuple[Any, ...], target: a
 
 
 class _Sizes:
-    """The exports of a module: for the inputs that it is given, and for smaller ones, made when they are asked for."""
+    """The exports of a module: for its original inputs, and on demand for smaller ones."""
 
     def __init__(self, module: Any, inputs: tuple[Any, ...]) -> None:
         self._module = module
@@ -308,7 +308,7 @@ _LEAST_IMAGE: Final = 32  # pixels, of height and width
 
 
 def halved(inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return inputs of half as large a batch, or of one image with half its height and width; None for none."""
+    """Return inputs with half the batch, or one image with half its height and width; None if they cannot be halved."""
     batch = len(inputs[0])
     if batch > 1 and all(len(one) == batch for one in inputs):
         return tuple(one[: batch // 2] for one in inputs)
@@ -322,7 +322,7 @@ def _shapes(inputs: Sequence[Any]) -> str:
 
 
 def _on_target(name: str, sizes: _Sizes, target: api.OpenTarget) -> Row:
-    """Return the row of the largest inputs whose tensors the target holds; where it holds none, that of the first.
+    """Return the row of the largest inputs whose tensors fit the target; if none fit, the row of the original inputs.
 
     Raises:
         HarnessError: the model does not export.
@@ -378,13 +378,13 @@ def _measured(row: Row, checked: api.Checked) -> Row:
 
 
 def obstacle(error: HarnessError) -> str:
-    """Return the owner of an error and the error, as a cell of the table."""
+    """Return a cell of the table with an error and the component that is responsible for it."""
     name, message = type(error).__name__, error.message.splitlines()[0]
     return _cell(": ".join(filter(None, (owner(name, message), name, message))))
 
 
 def _cell(text: str) -> str:
-    text = re.sub(r"/\S*/", "", text)  # folders of this machine
+    text = re.sub(r"/\S*/", "", text)  # remove folders of this machine
     short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return short.replace("|", "/").replace("`", "'").replace("<", "&lt;")
 
@@ -393,7 +393,7 @@ def _cell(text: str) -> str:
 
 
 def judged_together(name: str, tests: Sequence[Model], targets: Open) -> str:
-    """Return the line of an operator or a collection: how many tests pass on each target, and what stops others."""
+    """Return the line of an operator or a collection: how many tests pass on each target, and what stops the others."""
     passed, stopped = Counter[str](), Counter[str]()
     targets = {target: targets[target] for target in TARGETS}
     for test in tests:
@@ -405,7 +405,7 @@ def judged_together(name: str, tests: Sequence[Model], targets: Open) -> str:
 
 
 def _obstacles(stopped: Counter[str]) -> str:
-    """Return how many tests are stopped by owner, with the most frequent obstacle in words."""
+    """Return the number of failing tests by responsible component, with the most frequent obstacle in words."""
     owners = Counter[str]()
     for text, count in stopped.items():
         owners[text.partition(":")[0]] += count
@@ -415,7 +415,7 @@ def _obstacles(stopped: Counter[str]) -> str:
 
 @dataclass(frozen=True)
 class Together:
-    """A table with a line for several tests: its columns, the names of its lines, and the tests of each."""
+    """A table with one line for several tests: its columns, the names of its lines, and the tests of each line."""
 
     columns: tuple[str, ...]
     names: Callable[[], list[str]]
@@ -432,7 +432,7 @@ TOGETHER: Final = {
 
 
 def table(columns: Sequence[str], lines: Sequence[str]) -> str:
-    """Return a table in which neighbours that differ in their names alone are one row."""
+    """Return a table in which neighbouring lines that differ only in their names are one row."""
     head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
     groups = itertools.groupby((line.split(" | ", 1) for line in lines), lambda parts: parts[1])
     return head + "".join(
@@ -441,7 +441,7 @@ def table(columns: Sequence[str], lines: Sequence[str]) -> str:
 
 
 def lines_of(page: str, name: str) -> list[str]:
-    """Return the rows that a table of the page has, one for each name."""
+    """Return the rows of a table in the page, one for each name."""
     block = next((one for one in _BLOCK.finditer(page) if one[2] == name), None)
     shown = [] if block is None else block[0].splitlines()[3:]
     parts = [line.removeprefix("| ").split(" | ", 1) for line in shown]
@@ -453,21 +453,21 @@ def cells_of(line: str) -> list[str]:
 
 
 def written(page: str, name: str, columns: Sequence[str], lines: Sequence[str]) -> str:
-    """Return the page with one of its tables made anew."""
+    """Return the page with one of its tables made again."""
     return _BLOCK.sub(
         lambda block: block[1] + (table(columns, lines) if block[2] == name else block[0][len(block[1]) :]), page
     )
 
 
 def main(patterns: Sequence[str]) -> None:
-    """Run what the patterns name, and write each row as it comes."""
+    """Run the models that match the patterns, and write each row when it is known."""
     wanted = patterns or ["*"]
     with opened() as targets:
         for model in models():
             if not _is_wanted(f"{model.of}/{model.name}", wanted):
                 continue
             lines: list[str] = []
-            for row in judged(model, targets):  # what is interrupted leaves the rows so far
+            for row in judged(model, targets):  # an interruption leaves the rows so far
                 lines.append(row.line(model))
                 _replace("models", COLUMNS, model.name, model.of, lines)
         for kind, of in TOGETHER.items():
@@ -478,7 +478,7 @@ def main(patterns: Sequence[str]) -> None:
 
 @contextmanager
 def opened() -> Iterator[dict[str, api.OpenTarget]]:
-    """Open TARGETS and LARGER; each boots when it is first used."""
+    """Open TARGETS and LARGER; each target boots on first use."""
     known = load_targets(Path(__file__).with_name("models_targets.yaml"))
     with ExitStack() as stack:
         yield {
@@ -503,7 +503,7 @@ def _replace(name: str, columns: Sequence[str], row: str, of: str, lines: Sequen
 
 
 def summarised(page: str, tables: str) -> str:
-    """Return the page with its summary of the tables made anew."""
+    """Return the page with its summary of the tables made again."""
     models: dict[str, list[list[str]]] = {}
     for cells in map(cells_of, lines_of(tables, "models")):
         models.setdefault(cells[1], []).append(cells)

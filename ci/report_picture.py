@@ -1,9 +1,9 @@
-"""Make the picture in docs/nightly.md: the report of a nightly that is really run.
+"""Make the picture in docs/nightly.md: the report of a real nightly.
 
     python ci/report_picture.py
 
 Three nightlies of a few tests on three targets; in the third a layer grew, and on one target a program is too large.
-The digests beside the picture are of the page that it shows: template, style and script.
+Next to the picture are digests of the shown page's template, style and script.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PICTURE: Final = ROOT / "docs" / "images" / "report.png"
 DIGESTS: Final = PICTURE.with_suffix(".sha256")
 PAGE: Final = ROOT / "harness" / "cortex_m_hil" / "campaigns" / "report" / "page"
 WIDTH, HEIGHT = 960, 1130
-DEADLINE: Final = 3600.0  # seconds, for a nightly that may have to build runners
+DEADLINE: Final = 3600.0  # seconds for a nightly, which may have to build runners
 _TESTS: Final = """
 import pytest, torch
 
@@ -47,13 +47,13 @@ _HIDDEN: Final = (16, 16, 24)  # the width of the hidden layer in each nightly
 
 
 def digests(folder: Path) -> str:
-    """Return the digests of all files of a folder, as sha256sum writes them."""
+    """Return the digests of all files of a folder, in the format of sha256sum."""
     files = sorted(folder.iterdir())
     return "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
 
 
 def made(folder: Path) -> bytes:
-    """Run the nightlies, and return a PNG of the report of the last.
+    """Run the nightlies, and return a PNG of the last one's report.
 
     Raises:
         CalledProcessError: a nightly could not be run at all.

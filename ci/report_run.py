@@ -1,8 +1,8 @@
 """Merge the results of a run's jobs, compare them with the last nightly, and report.
 
-It reads hil-parts (a file of each job) and hil-nightlies (of earlier runs), and writes hil-report, the job's summary,
-hil-comment for the workflow that comments, and this run's nightly into hil-nightlies, which keeps the last 30. Exit
-status 1 for a failed test, or a figure that is missing or beyond its limit, 2 where something could not be tested.
+The script reads hil-parts (a file from each job) and hil-nightlies (earlier runs), and writes hil-report, the job's
+summary, hil-comment for the workflow that comments, and this run's nightly into hil-nightlies, which keeps the last 30.
+Exit status 1 for a failed test, or a figure that is missing or beyond its limit, 2 where something could not be tested.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from pathlib import Path
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
-from cortex_m_hil.campaigns.report.night import FAILED, Night
+from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import COUNTED
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.runner.results import Verdict
 from github_actions import append, fail, fenced
 
-KEPT = 30  # nightlies
-SHOWN = 20  # failures
+KEPT = 30  # nightlies that are kept
+SHOWN = 20  # failures that are shown at most
 REST = "see the report, the artifact hil-report"
 PARTS, NIGHTLIES, REPORT, COMMENT = (Path(f"hil-{name}") for name in ("parts", "nightlies", "report", "comment"))
 
@@ -38,9 +39,9 @@ class RunFindings:
     """The findings of a run.
 
     Attributes:
-        before: the nightly that it is compared with; None: there is none.
-        changed: what changed since then.
-        missing: targets that were expected and have no results.
+        before: the nightly to compare with; None: there is none.
+        changed: the changes since that nightly.
+        missing: expected targets without results.
     """
 
     night: Night
@@ -63,7 +64,7 @@ class RunFindings:
         for one in bad[:SHOWN]:
             yield f"{one.verdict.value} {one.error} {one.key.test} [{one.key.target}]: {one.headline}"
         if bad[SHOWN:]:
-            yield f"and {len(bad) - SHOWN} more: {REST}"
+            yield f"and {counted(len(bad) - SHOWN, 'more failure')}: {REST}"
         for target in dict.fromkeys(one.key.target for one in self.night.tests):
             verdicts = Counter(one.verdict for one in self.night.tests if one.key.target == target)
             counts = ", ".join(f"{verdicts[one]} {word}" for one, word in COUNTED.items() if verdicts[one])
@@ -82,14 +83,14 @@ class RunFindings:
 
 
 def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], against: str, *, whole: bool) -> RunFindings:
-    """Put the parts of a nightly together, compare it with an earlier one, and write the report.
+    """Merge the parts of a nightly, compare it with an earlier one, and write the report.
 
     Args:
-        store: a store, which gets the earlier nightlies and this one.
-        parts: files of the jobs.
-        expected: the targets that are to have results.
-        against: the nightly to compare with, as `nights.find` takes it; "": the last.
-        whole: the nightly has all that was asked for; it is kept, so that later ones are compared with it.
+        store: a store, to which the earlier nightlies and this one are added.
+        parts: the files of the jobs.
+        expected: the targets that should have results.
+        against: the nightly to compare with, as for `nights.find`; "": the last one.
+        whole: whether the nightly is a full one, which is kept for later comparisons.
     """
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz")):
         nights.add_nightly(store, os.getcwd(), nights.read_nightly(file))

@@ -1,7 +1,7 @@
 """Run hil nightly on TARGETS, and write its results to hil-results/NAME.jsonl.gz, whatever its exit status.
 
-TESTS and OPTIONS are words as a shell splits them. With BUNDLES=true, failures are in hil-bundles, with their models.
-The exit status is that of hil nightly.
+TESTS and OPTIONS are split into words like by a shell. With BUNDLES=true, bundles of failures, with their models, are
+in hil-bundles. The exit status is hil nightly's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
     words = [*shlex.split(os.environ["TESTS"]), "--target", targets, *shlex.split(os.environ["OPTIONS"])]
     asked = ["--report", "hil-bundles", "--bundles"] if os.environ["BUNDLES"] == "true" else []
     call = ["hil", "nightly", *words, "--store", str(file), *asked]
-    done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=False)  # what it reports goes to the log
+    done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=False)  # the report goes to the job's log
     print(done.stdout, flush=True)
     append("GITHUB_STEP_SUMMARY", f"### {name}\n\n{fenced(done.stdout or 'no result; the log says why')}\n")
     with Store(file) as kept:

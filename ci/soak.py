@@ -3,9 +3,9 @@
     python ci/soak.py --runs 1000 --corrupt 0.001 --vanish-every 100
     python ci/soak.py --runs 1000 --target nucleo-f446re
 
-Each run is the self-test, whose outputs are known bit for bit. Without a target the board is a virtual one, and every
-so often its port vanishes while the self-test runs. An infra error is answered as a person would answer it, by running
-again: a result is lost only if no attempt gives one.
+Each run is the self-test, whose outputs are known bit for bit. Without a target the board is a virtual one, and at
+intervals its port vanishes while the self-test runs. After an infra error the run is repeated, as a person would do; a
+result is lost only if no attempt gives one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cortex_m_hil.targets.resolve import Resolved
 
 BASES = {"f405": "vboard-f405", "pico": "vboard-pico", "native": "native"}
 USERS = Path("targets.yaml")
-GONE = 0.5  # seconds without a port
+GONE = 0.5  # seconds for which the port vanishes
 ATTEMPTS = 5
 SLOW = 120.0  # seconds; a run that takes longer counts as a hang
 
@@ -36,10 +36,10 @@ SLOW = 120.0  # seconds; a run that takes longer counts as a hang
 @dataclass
 class Tally:
     good: int = 0
-    wrong: int = 0  # a verdict about a program that is right
+    wrong: int = 0  # wrong verdicts: the program is right
     lost: int = 0  # runs without a result
     hangs: int = 0
-    longest: float = 0.0  # seconds
+    longest: float = 0.0  # seconds of the longest run
     infra: collections.Counter[str] = field(default_factory=collections.Counter)
 
     def __str__(self) -> str:
@@ -57,8 +57,8 @@ def soak(machine: str, runs: int, corrupt: float, vanish_every: int, seed: int =
         machine: a key of `BASES`.
         runs: how many runs.
         corrupt: the share of bytes that are damaged, 0 to 1.
-        vanish_every: the port vanishes in every so many-th run; 0: never.
-        seed: chooses the bytes that are damaged.
+        vanish_every: the number of runs from one loss of the port to the next; 0: the port is never lost.
+        seed: the seed of the choice of damaged bytes.
     """
     name = f"soak-{os.getpid()}"
     target = dataclasses.replace(
@@ -73,7 +73,7 @@ def soak(machine: str, runs: int, corrupt: float, vanish_every: int, seed: int =
 
 
 def soak_board(name: str, runs: int) -> Tally:
-    """Run the self-test on a board as it is, whatever happens to its cable."""
+    """Run the self-test on a real board, to whose cable anything may happen."""
     target = load_targets(USERS if USERS.exists() else None)[name]
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:
         return _soak(dut, runs, 0, lambda vanish: None)
@@ -114,7 +114,7 @@ def _run(dut: flow.Dut, tally: Tally, inject: Callable[[float], None], vanish: f
             dut.close()
         if vanish:
             puller.join()
-            time.sleep(vanish)  # the time a person needs to plug it in again
+            time.sleep(vanish)  # as long as a person needs to plug the board in again
     else:
         tally.lost += 1
     if vanish:

@@ -4,10 +4,11 @@
     make versions VERSIONS='1.5.1-2.14.1-3.11'   # names, or globs of names
     make versions VERSIONS=newest                # what pip installs today
 
-Each has an environment of its own for as long as it takes, some gigabytes, in which run: `hil doctor`, the README's
+Each combination gets a temporary virtual environment of some gigabytes, in which these run: `hil doctor`, the README's
 first test, the quick tests, a sample of tests/targets on three targets, and `ci/lowered_programs.py`, whose programs
-are compared with those of the versions in constraints.txt, and its costs with ExecuTorch's own way. Each row goes into
-the docs as it comes; logs and programs stay in build/versions. The exit status is 1 if anything failed.
+are compared with those of the versions in constraints.txt, and its times with ExecuTorch's own tester. Each row is
+written into the docs when it is known; logs and programs are kept in build/versions. The exit status is 1 if anything
+failed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 @dataclass(frozen=True)
 class Versions:
-    """Releases of ExecuTorch and torch, and a Python. "" is what pip chooses, or for Python what runs this."""
+    """Releases of ExecuTorch and torch, and a Python. "" means pip's choice, or for Python the running one."""
 
     executorch: str = ""
     torch: str = ""
@@ -59,7 +60,7 @@ class Versions:
 
     @property
     def requirements(self) -> list[str]:
-        """Return what pip is asked for, with the tools of this project's tests."""
+        """Return the requirements for pip, including the tools of this project's tests."""
         if not self.executorch:
             return ["--editable", f"{ROOT}[dev,maintainers]"]
         releases = [f"executorch[ethos-u]=={self.executorch}", f"torch=={self.torch}"]
@@ -67,7 +68,7 @@ class Versions:
 
 
 PINNED: Final = Versions(*(version(name).partition("+")[0] for name in ("executorch", "torch")))
-"""The versions of the environment that runs this, which are those in constraints.txt."""
+"""The versions in the running environment, which are those in constraints.txt."""
 
 _RELEASES: Final = ("1.5.1", "1.4.1")
 _TORCHES: Final = ("2.12.1", "2.13.0", "2.14.1", "2.15.0")
@@ -86,7 +87,7 @@ MATRIX: Final = tuple(
 )
 
 
-# --- what is tried -------------------------------------------------------------------------------------------
+# --- trials -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Result:
 
 
 class Trial:
-    """The steps of one row, in an environment that is installed when it is first asked for."""
+    """The steps of one row, in an environment that is installed on first use."""
 
     def __init__(self, versions: Versions, jobs: int, quick: Sequence[str], sample: str) -> None:
         self.versions = versions
@@ -122,7 +123,7 @@ class Trial:
         shutil.rmtree(self._environment, ignore_errors=True)
 
     def row(self) -> Iterator[Result]:
-        """Yield the cells: the versions that are installed, and what each step gave."""
+        """Yield the cells: the installed versions, and the result of each step."""
         for package in ("executorch", "torch"):
             yield Result(self._installed(package), fine=True)
         yield Result(self.versions.python, fine=True)
@@ -154,7 +155,7 @@ class Trial:
         return counted(_last(said))
 
     def lowered(self) -> Iterator[Result]:
-        """Yield in what programs differ from those of the pinned versions, and the cost of a lowering."""
+        """Yield how programs differ from those of the pinned versions, and the time of a lowering."""
         folder = self.folder / "lowered"
         shutil.rmtree(folder, ignore_errors=True)
         said = self._run("lowered", self.python, str(ROOT / "ci" / "lowered_programs.py"), str(folder))
@@ -167,7 +168,7 @@ class Trial:
         yield Result(f"{cost['here'] / cost['upstream']:.2f}", fine=True)
 
     def _run(self, step: str, *command: str) -> str:
-        """Return what a command says, whatever its exit status; it and its errors stay in a log."""
+        """Return a command's output, whatever its exit status is; output and errors are kept in a log."""
         log = self.folder / f"{step}.log"
         try:
             done = subprocess.run(
@@ -179,7 +180,7 @@ class Trial:
         return done.stdout or done.stderr
 
     def _succeed(self, step: str, *command: str) -> None:
-        """Run a command; raise SystemExit with what it said if it fails."""
+        """Run a command; raise SystemExit with its output if it fails."""
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             self.end()
@@ -191,7 +192,7 @@ def _last(said: str) -> str:
 
 
 def counted(line: str) -> Result:
-    """Return what pytest's last line says, in short."""
+    """Return the content of pytest's last line, in short."""
     found = {kind.rstrip("s"): int(number) for number, kind in _COUNT.findall(line)}
     failed, passed = found.get("failed", 0) + found.get("error", 0), found.get("passed", 0)
     if failed or not passed:
@@ -204,7 +205,7 @@ def counted(line: str) -> Result:
 
 
 def compared(folder: Path, pinned: Path) -> Result:
-    """Return how many programs are the same as the pinned versions', and what the others differ in, by kind."""
+    """Return how many programs equal those of the pinned versions, and how the others differ, by kind."""
     found = Counter[str]()
     for path in sorted(pinned.glob("*.pte")):
         other = folder / path.name
@@ -215,7 +216,7 @@ def compared(folder: Path, pinned: Path) -> Result:
 
 
 def difference(one: bytes, other: bytes) -> str:
-    """Return what two programs differ in first: operators, their arguments, values, memory plan; "" if in none."""
+    """Return the first difference of two programs: operators, their arguments, values, memory plan; "" if equal."""
     if one == other:
         return ""
     files = parse_pte(one, "one"), parse_pte(other, "other")
@@ -244,7 +245,7 @@ _PARTS: Final[dict[str, Callable[[PteFile], Any]]] = {
 
 
 def written(page: str, cells: Sequence[str]) -> str:
-    """Return the page with a row of the table made anew, or added."""
+    """Return the page with a row of the table replaced or added."""
     block = _BLOCK.search(page)
     assert block is not None
     lines = [line for line in block[0].splitlines()[3:] if not line.startswith(_row(cells[:3]))]
@@ -262,7 +263,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Try the versions that are named, and before them the pinned ones, if they have no programs to compare with."""
+    """Try the named versions; first the pinned ones, if their programs for the comparison are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="pytest workers")
     parser.add_argument("--quick", default="tests/harness/program", help="the quick tests")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import numpy.typing as npt
 WEIGHTS = np.array(
     [int(one) for one in re.findall(r"-?\d+", (Path(__file__).parent / "weights.inc").read_text())], np.int32
 ).reshape(4, 16)
-Integers = npt.NDArray[np.integer]
+Integers = npt.NDArray[np.integer[Any]]
 
 
 def features(samples: Integers) -> npt.NDArray[np.int8]:
@@ -19,7 +20,7 @@ def features(samples: Integers) -> npt.NDArray[np.int8]:
     mean = np.abs(samples.astype(np.int64)).reshape(16, -1).sum(1) // 16
     bits = np.array([max(int(one).bit_length() - 1, 0) for one in mean])
     fraction = np.where(mean == 0, 0, (mean * 8 >> bits) - 8)
-    return (bits * 8 + fraction).astype(np.int8)
+    return np.asarray(bits * 8 + fraction, np.int8)
 
 
 def scores(given: Integers) -> npt.NDArray[np.int8]:

@@ -100,7 +100,7 @@ __all__ = [
     "open",
 ]
 
-if not TYPE_CHECKING:  # else every name would be a good one to a type checker
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

@@ -1,7 +1,7 @@
 """The public Python API, for scripts, notebooks and the fixture `hil`; its names are exported by `cortex_m_hil`.
 
-docs/api.md describes it. It has no logic of its own: it passes the right target to `flow`, and the results of `flow` to
-the caller.
+docs/api.md describes it. This module has no logic of its own: it passes the right target to `flow`, and the results of
+`flow` to the caller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cortex_m_hil.checks.comparison_result import Figures as Figures
 from cortex_m_hil.checks.comparison_result import Finding as Finding
 from cortex_m_hil.checks.comparison_result import worst
 from cortex_m_hil.checks.executorch_verdict import accepted_causes
-from cortex_m_hil.checks.expected import expected_outputs, expecting, in_quanta
+from cortex_m_hil.checks.expected_outputs import expected_outputs, expecting, in_quanta
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
@@ -46,16 +46,16 @@ from cortex_m_hil.flow import Launched as Launched
 from cortex_m_hil.flow import Recording as Recording
 from cortex_m_hil.flow import export as export
 from cortex_m_hil.flow import lower as lower
-from cortex_m_hil.host import files
-from cortex_m_hil.host.calls import checked_call, warn
-from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
+from cortex_m_hil.host import files, time_limits
+from cortex_m_hil.host.api_calls import checked_call, warn
+from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Io as Io
 from cortex_m_hil.lowering import Layout as Layout
 from cortex_m_hil.program.bundled import read_program
-from cortex_m_hil.program.costs import CountOperators
-from cortex_m_hil.program.costs import OperatorCost as OperatorCost
+from cortex_m_hil.program.operator_costs import CountOperators
+from cortex_m_hil.program.operator_costs import OperatorCost as OperatorCost
 from cortex_m_hil.program.partition import Island as Island
 from cortex_m_hil.program.partition import Partition as Partition
 from cortex_m_hil.program.program import Program as Program
@@ -80,10 +80,11 @@ def load_targets(file: Path | str | None = None) -> dict[str, Target]:
     """Return the known targets by name.
 
     Args:
-        file: a `targets.yaml` that extends the default targets. None: the one in the current folder, if there is one.
+        file: a `targets.yaml` whose targets are added to the default ones. None: the `targets.yaml` of the current
+            folder, if any.
 
     Raises:
-        ConfigError: the file cannot be read, or has a mistake; with file, line and field.
+        ConfigError: the file cannot be read, or has a mistake; the message has file, line and field.
     """
     return load_user_targets(None if file is None else Path(file))
 
@@ -92,9 +93,9 @@ def load_targets(file: Path | str | None = None) -> dict[str, Target]:
 def load_program(source: Path | str | bytes, *, method: str = "") -> Program:
     """Load a program from a `.pte` or `.bpte` file, or from its bytes.
 
-    A program from a `.pte` has no example inputs and no references. One from a `.bpte` has those of its method's first
-    test case, and all of its method's in `cases`, a tuple of programs: `verify` runs one of them and compares its
-    outputs with those that the file expects.
+    A program from a `.pte` has no example inputs and no references. A program from a `.bpte` has those of its method's
+    first test case; the tuple `cases` has a program for each test case of the method. `verify` runs such a program and
+    compares its outputs with the expected outputs in the file.
 
     Args:
         source: the path of the file, or the bytes of a program.
@@ -102,7 +103,7 @@ def load_program(source: Path | str | bytes, *, method: str = "") -> Program:
 
     Raises:
         ProgramRejected: the bytes are not a valid program.
-        ConfigError: the file cannot be read; there is no such method, or `method` has to say which.
+        ConfigError: the file cannot be read; there is no such method, or there are several and `method` is "".
     """
     if isinstance(source, bytes):
         return read_program(source, "program.pte", method)
@@ -113,11 +114,11 @@ def load_program(source: Path | str | bytes, *, method: str = "") -> Program:
 def hil_cases(pattern: str, *, argument: str = "case") -> Callable[[_Test], _Test]:
     """Return a decorator that runs a test once for each test case of bundled programs (`.bpte`), on each target.
 
-    The test gets a `Program` with the inputs of its case and what that expects, for `check_program`. No file that
-    matches, a file without test cases, or a broken one is an error of the collection.
+    The test gets a `Program` with the inputs and expected outputs of its case, for `check_program`. It is an error of
+    the collection if no file matches, or a file is broken or has no test cases.
 
     Args:
-        pattern: a glob, from the folder of the test's file.
+        pattern: a glob, relative to the folder of the test's file.
         argument: the name of the test's argument.
     """
 
@@ -138,18 +139,20 @@ def open(
     timeout_multiplier: float = 1.0,
     redzones: bool = False,
 ) -> OpenTarget:
-    """Open a target with its runner, to be used in a `with` statement; it boots when first used.
+    """Open a target with its runner, to be used in a `with` statement; the target boots on first use.
 
     The first call for a target compiles its runner, which takes half a minute or so; later calls find it in a cache.
 
     Args:
-        name: of a target, such as `m4-qemu`.
+        name: the name of a target, such as `m4-qemu`.
         targets: the targets to choose from, by name; None: `load_targets()`.
-        runtime: what executes programs: `builtin`, `executorch` (one installed for the CPU), or `auto`: what the
-            target's entry says, else ExecuTorch where one is installed and fits, else `builtin`.
-        require_fvp: an FVP that is not installed is a ToolchainError; else the target's fallback takes its place.
-        timeout_multiplier: stretches the 30 s of engine time that a program may take; 0.01 to 1000.
-        redzones: plan memory that no tensor owns around every tensor, and watch it in every run.
+        runtime: the runtime that executes programs: `builtin`, `executorch` (installed for the CPU), or `auto`: the one
+            in the target's entry, else `executorch` where an ExecuTorch is installed and fits, else `builtin`.
+        require_fvp: True: an FVP that is not installed raises a ToolchainError; False: the target's fallback runs
+            instead.
+        timeout_multiplier: a factor, 0.01 to 1000, on the 30 s of simulator CPU time that a program may take.
+        redzones: whether to plan unused bytes (red zones) around every tensor, and to detect writes to them in every
+            run.
 
     Raises:
         ConfigError: there is no such target or runtime, or the multiplier is out of range.
@@ -157,7 +160,7 @@ def open(
         BuildError: the runner does not compile.
     """
     try:
-        in_range(timeout_multiplier, *TIMEOUT_MULTIPLIERS)
+        in_range(timeout_multiplier, *time_limits.MULTIPLIERS)
     except ValueError as error:
         raise ConfigError(f"timeout_multiplier: {error}", hint="1.0 is a limit as it is, 2.0 twice that") from None
     known = load_targets() if targets is None else targets
@@ -166,19 +169,19 @@ def open(
 
 
 class Reporting:
-    """A context manager that gives errors the target's display name and a traceback that ends at the user's call.
+    """A context manager that adds the target's display name to errors, and cuts their tracebacks at the user's call.
 
-    It is a class because contextlib would restore the traceback that is cut here.
+    It is a class because contextlib would restore the full traceback.
     """
 
     def __init__(self, resolved: Resolved) -> None:
         self._resolved = resolved
 
     def __enter__(self) -> None:
-        """Return nothing, for there is nothing to prepare."""
+        """Return nothing; there is nothing to prepare."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        __tracebackhide__ = True  # pytest shows no frame that has it
+        __tracebackhide__ = True  # pytest hides frames that have this variable
         if isinstance(error, HarnessError):
             if error.target == self._resolved.target.name:
                 error.target = self._resolved.display_name
@@ -223,12 +226,13 @@ class OpenTarget:
     """A target that is ready to run programs: the result of `open`, and the fixture `hil`.
 
     All methods raise VerdictError where something is wrong with the program, its lowering or the code that ran it, and
-    InfraError where nothing was learnt about the program. After either the target can be used again.
+    InfraError where a target or tool failed, which says nothing about the program. The target can be used again after
+    both.
 
     Attributes:
         lower: `lower(module, inputs=None, *, isa=None, calibration=None, quantize=True, quantizer=None,
             layout="channels_last", dynamic_shapes=None, io="float")` lowers a module for this target (`Lowering`).
-        dut: the underlying device under test, for the harness's own tests: no part of the public API.
+        dut: the underlying device under test, for the harness's own tests; it is no part of the public API.
     """
 
     def __init__(self, dut: flow.Dut, *, redzones: bool = False) -> None:
@@ -238,11 +242,11 @@ class OpenTarget:
         self._budget: Budget | None = None
         self._unjudged = False  # no program has run since the budget was set
         self._banks = dut.target.board.memory.banks
-        self._known: frozenset[int | str] = frozenset()  # accepted of any program, wherever it occurs
+        self._known: frozenset[int | str] = frozenset()  # causes that are accepted in any program
 
     @property
     def target(self) -> Target:
-        """Return the target that runs: the one that was requested, or its fallback."""
+        """Return the target that runs: the requested one, or its fallback."""
         return self.dut.target
 
     @property
@@ -252,22 +256,22 @@ class OpenTarget:
 
     @property
     def label(self) -> str:
-        """Return what really runs, as text: `m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)`."""
+        """Return what runs, as text: `m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)`."""
         return self.dut.resolved.label
 
     @checked_call("hil.lint")
     def lint(self, program: Program, *, method: str = "") -> tuple[LintFinding, ...]:
         """Check that a program fits the target and its runner, without running it.
 
-        Boots the target for the runner's list of operators. `run` and `check` lint too, and raise.
+        Boots the target for the runner's list of operators. `run` and `check` lint too, and raise errors.
 
         Args:
-            program: from `lower` or `load_program`.
+            program: a program from `lower` or `load_program`.
             method: the name of another method of the program; "": the one that it was loaded with.
 
         Returns:
-            The findings, none where everything fits; those with `is_note` do not prevent a run, and those whose
-            `runtime` is "executorch" fail one on builtin that is right.
+            The findings, none where everything fits. Findings with `is_note` do not prevent a run. Findings whose
+            `runtime` is "executorch" fail a program that is right on builtin.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
@@ -287,34 +291,35 @@ class OpenTarget:
         """Run a program once, and compare its outputs with nothing.
 
         Args:
-            program: from `lower` or `load_program`.
-            inputs: a tuple, one item for each input of the program, of its shape and dtype. A torch tensor is sent as
-                it lies in memory and has to have the program's dim order; a NumPy array of the logical shape is laid
-                out in it; a number is for a scalar input. None: the program's example inputs.
+            program: a program from `lower` or `load_program`.
+            inputs: a tuple with an item of the right shape and dtype for each input of the program. A torch tensor is
+                sent as it is in memory, and must have the program's dim order; a NumPy array of the logical shape is
+                converted to the dim order; a number is for a scalar input. None: the program's example inputs.
             method: the name of another method of the program; "": the one that it was loaded with.
-            lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
-            known: what ExecuTorch is known to refuse or compute wrongly of this program, and is accepted: numbers of
-                known bugs (hil docs known_bugs), or operators that it lacks by name. Each has to occur.
-            quantize_inputs: floats for inputs that are int8 are quantised, by the scale, zero point and range that the
-                program tells (`Program.input_quantization`); integers of the input's dtype are taken as they are.
+            lint: False runs a program even if it does not fit the target; a HilWarning tells why it does not.
+            known: accepted reasons why the program would fail on ExecuTorch: numbers of known bugs (hil docs
+                known_bugs), or names of operators that ExecuTorch lacks. Each has to occur.
+            quantize_inputs: True quantises floats for int8 inputs, by the program's scale, zero point and range
+                (`Program.input_quantization`); integers of the input's dtype are unchanged.
 
         Returns:
-            `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `instructions`, exact,
-            or None where they cannot be counted so (QEMU can); `ticks` in units of the target's counter; `ran`, what
-            executed the program; `log`; `saturated`, the share of the quantised values that saturated; `operators`,
-            what each operator takes, for which the program runs once more when it is asked for.
+            `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `instructions`, the
+            exact number, or None where the target cannot count it (QEMU can); `ticks` in units of the target's counter;
+            `ran`, the target, engine and runtime; `log`; `saturated`, the share of quantised inputs that saturated;
+            `operators`, the cost of each operator, for which the program runs once more on first use.
 
         Raises:
             LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit the target; nothing was run.
-            ProgramRejected, TargetFault, TargetHang: the runner refused the program, or it did not end well.
+            ProgramRejected, TargetFault, TargetHang: the runner refused the program, or the program crashed or did not
+                end.
             Mismatch: an element of an output was never written.
-            WouldFailOnExecuTorch: it is right on `builtin`, and ExecuTorch refuses it or computes it wrongly.
-            KnownBugAbsent: something that is accepted as `known` does not occur.
-            RedzoneViolation, LifetimeViolation: something wrote outside its tensor, or read one whose lifetime was over
-                (with `redzones`).
-            BudgetExceeded: it took more than `budget` permits.
-            ConfigError: there are no inputs, they do not fit the program in number, dtype, shape or dim order, a NaN is
-                quantised, or there is no such method.
+            WouldFailOnExecuTorch: the program is right on `builtin`, but ExecuTorch refuses it or computes it wrongly.
+            KnownBugAbsent: a cause in `known` does not occur.
+            RedzoneViolation, LifetimeViolation: an operator wrote outside its tensor, or read a tensor whose lifetime
+                was over (with `redzones`).
+            BudgetExceeded: the run took more than `budget` permits.
+            ConfigError: there are no inputs, or they do not fit the program in number, dtype, shape or dim order, or a
+                NaN would be quantised, or there is no such method.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
@@ -352,45 +357,45 @@ class OpenTarget:
     ) -> Comparison:
         """Lower a module for the target, lint it, run it, and compare each output with three references.
 
-        The references are made on this machine: the *dialect* (ExecuTorch's Python Cortex-M operators run the lowered
-        program), *fake-quant* (the quantised module, in float) and *eager* (the module itself).
+        The references are computed on this machine: the *dialect* (ExecuTorch's Python Cortex-M operators run the
+        lowered program), *fake-quant* (the quantised module, in float) and *eager* (the module itself).
 
         Args:
             module: a `torch.nn.Module`, used in `eval()` mode; it is not changed. Or a `torch.export.ExportedProgram`,
-                or the result of `export`: its layout is that of the export, and so are its inputs where none are given.
+                or the result of `export`, which has its own layout, and its own inputs if none are given.
             inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
                 become the program's.
             more_inputs: further tuples like `inputs`: the same program runs on each, and is compared with references
-                for them. They calibrate nothing.
+                for them. They are not used for calibration.
             qtol: quanta (steps of the output's quantisation) that an element may differ from the dialect.
-            fake_quant_qtol: quanta that an element may differ from fake-quant; None: as far as rounding through this
-                network explains, and `qtol` more.
+            fake_quant_qtol: quanta that an element may differ from fake-quant; None: the deviation that rounding
+                through this network explains, plus `qtol`.
             atol: for outputs that are not quantised, in units of the output: an element may differ by `atol +
                 rtol·|expected|` from fake-quant, or from eager where nothing is quantised.
-            rtol: for outputs that are not quantised: the part of the expected value in that bound.
+            rtol: for outputs that are not quantised: the relative part of that bound.
             eager_sqnr: minimum signal-to-quantisation-noise ratio against eager, in dB.
             min_cortex_m: the least share of multiply-accumulates and of operators on Cortex-M kernels
-                (`Program.partition`), 0 to 1. None: any share will do, and a HilWarning says what is left in float,
-                where and why.
-            isa: lower for another ISA class than the target's, to test that this is caught.
-            lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+                (`Program.partition`), 0 to 1. None: no minimum, but a HilWarning lists the operators that are left in
+                float, where and why.
+            isa: another ISA class than the target's to lower for, to test that this error is detected.
+            lint: False runs a program even if it does not fit the target; a HilWarning tells why it does not.
             known: as in `run`.
             calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
-            quantize: to int8; False lowers the float module.
-            quantizer: a quantiser as `prepare_pt2e` takes it, such as a `CortexMQuantizer`; it is not changed. None:
-                ExecuTorch's for Cortex-M, for the layout.
+            quantize: True quantises to int8; False lowers the float module.
+            quantizer: a quantiser for `prepare_pt2e`, such as a `CortexMQuantizer`; it is not changed. None:
+                ExecuTorch's quantiser for Cortex-M.
             layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the
                 compiler insert transposes (ExecuTorch 1.5 or newer).
             dynamic_shapes: as `torch.export.export` takes them, with an upper bound for each dimension: `inputs` and
                 `more_inputs` may have any size within. The runtime `builtin` runs the upper bounds only. None: the
                 shapes of `inputs` are fixed.
-            io: `int8`: the program takes and gives int8, or {"inputs": (0,), "outputs": (0,)} those of these numbers.
-                Its inputs are the module's, quantised by its own scale; what it gives is compared in quanta with the
-                dialect, and as the numbers that it stands for with fake-quant and eager.
+            io: `int8`: all inputs and outputs of the program are int8; {"inputs": (0,), "outputs": (0,)}: only those
+                with these numbers. The module's inputs are quantised by the program's scale; int8 outputs are compared
+                in quanta with the dialect, and as dequantised numbers with fake-quant and eager.
 
         Returns:
             The comparison, with the worst figures of each output (`Comparison.outputs`) over all inputs, and
-            `operators` as of `run`, for `inputs`. Findings that prove nothing wrong are issued as HilWarning.
+            `operators` as in `run`, for `inputs`. Findings that do not prove an error are issued as HilWarning.
 
         Raises:
             LoweringError: the module cannot be exported, quantised or lowered, or `min_cortex_m` is not reached.
@@ -407,7 +412,7 @@ class OpenTarget:
             others = []
             if more_inputs:
                 module, inputs = lowering.exported_once(module, inputs, layout, dynamic_shapes), None
-                dynamic_shapes = None  # from here on the export has its own
+                dynamic_shapes = None  # the export has its own dynamic shapes
                 others = [lowering.exported_once(module, given, module.layout) for given in map(_inputs, more_inputs)]
             program = lowering.lower(
                 module, inputs, isa=isa or self.isa, options=options, dynamic_shapes=dynamic_shapes
@@ -432,13 +437,14 @@ class OpenTarget:
         excluded: Sequence[str] = (),
         known: Sequence[int | str] = (),
     ) -> Checked:
-        """Check a program that is lowered already: lint it, run it on its example inputs, and compare its outputs.
+        """Check a lowered program: lint it, run it on its example inputs, and compare its outputs with its references.
 
         Args:
-            program: from `lower`. A program from `load_program` has no references, so it is compared with nothing.
+            program: a program from `lower`. A program from `load_program` has no references, so its outputs are not
+                compared.
             tolerance: how far outputs may be from each reference.
             method: the name of another method of the program; "": the one that it was loaded with.
-            excluded: patterns of operators that lint takes for absent, though the runner has them.
+            excluded: patterns of operators that lint treats as missing, though the runner has them.
             known: as in `run`.
 
         Returns:
@@ -467,32 +473,33 @@ class OpenTarget:
         known: Sequence[int | str] = (),
         quantize_inputs: bool = False,
     ) -> Comparison:
-        """Lint a `.pte` that exists already, run it, and compare each output with what is expected.
+        """Lint an existing `.pte`, run it, and compare each output with the expected one.
 
         Args:
-            source: the path of a `.pte` or `.bpte`, its bytes, or a program. In a test, a relative path is one from the
-                folder of the test's file; else from the current folder.
-            inputs: as `run` takes them. None: those that the program brings.
-            expected: a tuple, one array or tensor for each output, of its logical shape and dtype; none is converted.
-                None: what the program brings: each test case of a `.bpte` is run, and compared with its own.
+            source: the path of a `.pte` or `.bpte`, its bytes, or a program. In a test, a relative path begins at the
+                folder of the test's file, elsewhere at the current folder.
+            inputs: as in `run`. None: the inputs in the file.
+            expected: a tuple with an array or tensor for each output, of the output's logical shape and dtype; none is
+                converted. None: the expected outputs in the file; each test case of a `.bpte` is run and compared.
             qtol: quanta (steps of the output's quantisation) that an element may differ. None: 0, or `eager_sqnr`.
             atol: for outputs that are not quantised, in units of the output: an element may differ by `atol +
                 rtol·|expected|`.
-            rtol: the part of the expected value in that bound.
-            eager_sqnr: minimum signal-to-noise ratio in dB in place of quanta, for what other arithmetic computed, such
-                as the float module. None: 15 for the cases of a `.bpte`, whose outputs are such; else quanta.
+            rtol: the relative part of that bound.
+            eager_sqnr: minimum signal-to-noise ratio in dB, used in place of quanta if other arithmetic, such as the
+                float module, computed the expected outputs. None: 15 for the cases of a `.bpte`, else quanta are used.
             method: the name of the method; "": `forward`, or the only one that computes.
-            lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            lint: False runs a program even if it does not fit the target; a HilWarning tells why it does not.
             known: as in `run`.
             quantize_inputs: as in `run`.
 
         Returns:
-            The comparison, as `check` does; of several cases the worst figures, and `operators` of the first.
-            `saturated` is that of `run`.
+            The comparison, as from `check`; for several cases the worst figures, and `operators` of the first case.
+            `saturated` is as in `run`.
 
         Raises:
-            Mismatch: an output is not what is expected; the message has the program, and of several cases which.
-            ConfigError: nothing is expected, inputs or outputs do not fit the program, or an argument is wrong.
+            Mismatch: an output differs from the expected one; the message names the program and the case.
+            ConfigError: there are no expected outputs, inputs or outputs do not fit the program, or an argument is
+                wrong.
             HarnessError: the errors of `load_program` and `run` too.
         """
         __tracebackhide__ = True
@@ -518,7 +525,7 @@ class OpenTarget:
         return load_program(source if isinstance(source, bytes) else self._located(Path(source)), method=method)
 
     def _located(self, path: Path) -> Path:
-        """Return the path of a file that a call names; a hook for subclasses."""
+        """Return the path of a file named in a call; a hook for subclasses."""
         return path
 
     @checked_call("hil.budget")
@@ -530,19 +537,20 @@ class OpenTarget:
         ram: int | str | None = None,
         bank: Mapping[str, int | str] | None = None,
     ) -> None:
-        """Limit what each program takes that runs here from now on, by any method but `localize`.
+        """Limit the instructions and memory of each program that runs on this target from now on, except by `localize`.
 
-        An earlier budget holds no longer. One that no program ran under is an error, at the end of the test or `with`.
+        It replaces an earlier budget. A budget under which no program runs is an error at the end of the test or
+        `with`.
 
         Args:
-            instructions: CPU instructions of one run, of a stream those of a frame: an exact number, on QEMU.
+            instructions: CPU instructions of one run, or of one frame of a stream: an exact number, on QEMU.
             flash: bytes of the `.pte`, as a number or as `"256K"`.
-            ram: bytes of its memory plan, in the same form; what red zones take of it does not count.
-            bank: bytes of its memory plan in single banks, by the names of their regions: `{"dtcm": "64K"}`.
+            ram: bytes of the memory plan, in the same form, without red zones.
+            bank: bytes of the memory plan in single banks, by the names of their regions: `{"dtcm": "64K"}`.
 
         Raises:
-            ConfigError: a limit makes no sense, or nothing ran under the budget before. A run raises it where
-                instructions are limited and the target does not count them; and BudgetExceeded where more is taken.
+            ConfigError: a limit is malformed, or nothing ran under the previous budget. A run raises it if instructions
+                are limited but the target does not count them, and BudgetExceeded if the program takes more.
         """
         __tracebackhide__ = True
         self.require_judged()
@@ -556,7 +564,7 @@ class OpenTarget:
         self._budget, self._unjudged = budget, True
 
     def require_judged(self) -> None:
-        """Raise ConfigError if there is a budget that no program ran under."""
+        """Raise ConfigError if there is a budget under which no program ran."""
         __tracebackhide__ = True
         if self._unjudged:
             self._unjudged = False
@@ -566,7 +574,7 @@ class OpenTarget:
     def _task(
         self, program: Program, inputs: tuple[HostTensor, ...], *, lint: bool = True, known: Sequence[int | str] = ()
     ) -> BundleTask:
-        """Return the task to run a program under what holds for this target now."""
+        """Return the task to run a program with this target's present budget and settings."""
         expected = accepted_causes(known)
         if expected and not lint:
             hint = "leave out lint=False, or known"
@@ -577,13 +585,13 @@ class OpenTarget:
         )  # fmt: skip
 
     def _judge(self, task: BundleTask, result: RunResult) -> None:
-        """Judge a program that is right here by its budget, and by what ExecuTorch would make of it."""
+        """Judge a program that has passed by its budget, and by whether it would fail on ExecuTorch."""
         self._judge_budget(task, result)
         if task.linted:
             self._occurred(flow.judge_on_executorch(self.dut, task.program, task.known, task.expected))
 
     def _note_acceptance(self, task: BundleTask, error: VerdictError) -> None:
-        """Note where the caller accepts all that the lint refuses: then the verdict is an expected one."""
+        """Mark a verdict as expected if the caller accepts all of its causes."""
         if error.causes and {*error.causes} <= {*task.known}:
             names = ", ".join(known_bug(one) if isinstance(one, int) else f"no {one}" for one in error.causes)
             error.accepted = f"accepted: {names}"
@@ -595,7 +603,7 @@ class OpenTarget:
             require_budget(task.budget, self.dut, task.program, task.inputs, result, what)
 
     def _counting(self, task: BundleTask, result: RunResult) -> CountOperators:
-        """Return a function that counts by operator what a run took, once."""
+        """Return a function that counts the cost of each operator, once."""
         program, inputs, ticks, clock = task.program, task.inputs, result.ticks, result.ran.clock
 
         @cache
@@ -667,29 +675,31 @@ class OpenTarget:
     ) -> Streamed:
         """Run a program that keeps state once for each frame.
 
-        The program is loaded once, and each frame finds the state that the frame before left. Each call begins with the
-        program's initial state, as `run` and `check` do: nothing is left of an earlier one.
+        The program is loaded once, and each frame begins with the state that the last frame left. Each call of `stream`
+        begins with the program's initial state, as `run` and `check` do.
 
         Args:
-            program: from `lower` or `load_program`.
-            frames: the inputs of each frame, as `run` takes them.
+            program: a program from `lower` or `load_program`.
+            frames: the inputs of each frame, as in `run`.
             method: the name of another method of the program; "": the one that it was loaded with.
-            state: what the first frame finds, `Streamed.state` of an earlier stream; None: the initial state.
-            tolerance: how far outputs and state of each frame may be from the dialect, which is stepped on this machine
-                with a state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` apply against the
-                float module. A program from `load_program` is compared with nothing.
-            lint: False runs a program that does not fit the target, too; a HilWarning tells why it does not.
+            state: the state before the first frame, such as `Streamed.state` of an earlier stream; None: the initial
+                state.
+            tolerance: how far outputs and state of each frame may be from the dialect, which runs the same frames on
+                this machine. If nothing is quantised, `atol`, `rtol` and `eager_sqnr` are used against the float
+                module. A program from `load_program` is not compared.
+            lint: False runs a program even if it does not fit the target; a HilWarning tells why it does not.
             known: as in `run`.
             quantize_inputs: as in `run`.
 
         Returns:
-            `frames`, each with its `outputs`, a digest of its `state` and its `ticks`; `state`, the content after the
-            last one; `stats`, `ran`, `log`; `warnings`, issued as HilWarning, where an output or a state is NaN, or
-            wholly infinite, as the reference is: it proves nothing.
+            `frames`, each with its `outputs`, a digest of its `state` and its `ticks`; `state` after the last frame;
+            `stats`, `ran`, `log`; `warnings`, also issued as HilWarning: an output or a state that is NaN or wholly
+            infinite, like the reference, proves nothing.
 
         Raises:
             Mismatch: an output or a state differs from the dialect's; the message names the frame.
-            ConfigError: there are no frames, the inputs or the state do not fit the program, or a NaN is quantised.
+            ConfigError: there are no frames, the inputs or the state do not fit the program, or a NaN would be
+                quantised.
             HarnessError: the errors of `run` too.
         """
         __tracebackhide__ = True
@@ -714,7 +724,7 @@ class OpenTarget:
         return streamed
 
     def _judge_stream(self, task: BundleTask, given: Sequence[tuple[HostTensor, ...]], streamed: Streamed) -> None:
-        """Judge the budget of the frame that took the most ticks, and what ExecuTorch would make of the program."""
+        """Judge the frame with the most ticks by the budget, and the program by whether it would fail on ExecuTorch."""
         number = max(range(len(given)), key=lambda one: streamed.frames[one].ticks)
         result = replace(streamed.as_run(), ticks=streamed.frames[number].ticks)
         self._judge_budget(replace(task, inputs=given[number]), result, f"frame {number}")
@@ -730,21 +740,21 @@ class OpenTarget:
         method: str = "",
         quantize_inputs: bool = False,
     ) -> Localization:
-        """Step a program on the target to find the operator that departs first from the references, and those at fault.
+        """Step a program on the target to find the first operator that differs from the references, and faulty ones.
 
         Args:
-            program: from `lower`; one that came from the cache is lowered once more for its graph.
-            inputs: as `run` takes them. None: the program's example inputs.
-            method: as in `run`; what `lower` makes has one method.
+            program: a program from `lower`; if it came from the cache it is lowered once more, for its graph.
+            inputs: as in `run`. None: the program's example inputs.
+            method: as in `run`; a program from `lower` has one method.
             quantize_inputs: as in `run`.
 
         Returns:
             A row for each value that is written, and conclusions: "this kernel is wrong", "a pass built the wrong
-            graph" or "quantisation is coarse here". `lines()` is both as text.
+            graph" or "quantisation is coarse here". `lines()` returns both as text.
 
         Raises:
             ConfigError: the program has no references, the inputs do not fit it, or there is no such method.
-            HarnessError: the errors of `run` too; a fault and a hang have the name of their operator.
+            HarnessError: the errors of `run` too; a fault or a hang names the operator.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
@@ -753,7 +763,7 @@ class OpenTarget:
             return replace(found, saturated=quantizer.share)
 
     def close(self) -> None:
-        """Stop the simulator, or release the board; the next use boots the target anew."""
+        """Stop the simulator, or release the board; the next use boots the target again."""
         self.dut.close()
 
     def __enter__(self) -> OpenTarget:
@@ -774,12 +784,12 @@ class OpenTarget:
         return memory
 
     def _tell_what_lint_refuses(self, program: Program) -> None:
-        """Issue a HilWarning about a program that went well without lint, and does not fit the target."""
+        """Issue a HilWarning about a program that passed without lint, though it does not fit the target."""
         if told := flow.refused_by_lint(self.dut, program):
             warn(f"{self.dut.resolved.display_name}: {program.name}: {told}")
 
     def _ran(self, program: Program, result: RunResult) -> None:
-        """Observe each run, with its program; a hook for subclasses."""
+        """Observe each run and its program; a hook for subclasses."""
 
     def _failed(self, task: BundleTask, error: VerdictError, checked: Checked | None) -> None:
         """Observe each verdict before it is raised, with the program's comparison or None; a hook for subclasses."""
@@ -831,10 +841,10 @@ def _cases(
     program: Program, inputs: Sequence[Any] | None, expected: Sequence[Any] | None, quantizer: flow.InputQuantizer,
     *, by_sqnr: bool,
 ) -> Sequence[Program]:  # fmt: skip
-    """Return programs with inputs and what is expected of them: as given, or as the program brings them.
+    """Return programs with inputs and expected outputs, from the arguments or from the file.
 
     Raises:
-        ConfigError: nothing is expected, or the arrays do not fit the program.
+        ConfigError: there are no expected outputs, or the arrays do not fit the program.
     """
     if expected is not None and not program.cases:
         given = program.inputs if inputs is None else _host(program, inputs, quantizer)
@@ -854,7 +864,7 @@ def _cases(
 
 @contextmanager
 def _about(program: Program, quantizer: flow.InputQuantizer) -> Iterator[None]:
-    """Add to an error which program it is about, and what its quantised inputs lost."""
+    """Add to an error the name of the program, and how many of its quantised inputs saturated."""
     try:
         yield
     except HarnessError as error:
@@ -883,13 +893,13 @@ def _frame(number: int, given: Any) -> Inputs:
 def _host(
     program: Program, inputs: Sequence[Any], quantizer: flow.InputQuantizer | None = None
 ) -> tuple[HostTensor, ...]:
-    """Return inputs as host tensors, laid out for the program, and quantised where that is asked for."""
+    """Return inputs as host tensors, in the program's dim orders, and quantised if the user asked for it."""
     return flow.arrange(program, _sent(inputs), quantizer)
 
 
 def _sent(values: Sequence[Any]) -> list[Any]:
-    """Return values with torch tensors as host tensors, as they lie in memory."""
-    torch = sys.modules.get("torch")  # without the module nothing can be a tensor
+    """Return the values, with torch tensors converted to host tensors in their own dim order."""
+    torch = sys.modules.get("torch")  # if torch was never imported, no value is a tensor
     if torch is None:
         return list(values)
     from cortex_m_hil.lowering.reference import to_host

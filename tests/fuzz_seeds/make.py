@@ -15,7 +15,7 @@ from executorch.exir import to_edge
 from executorch.exir.passes import MemoryPlanningPass
 
 from cortex_m_hil.lowering import Layout, LoweringOptions, lower
-from cortex_m_hil.lowering.capability import executorch_api
+from cortex_m_hil.lowering.installed_executorch import executorch_api
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.memory import Placed
 

@@ -14,7 +14,8 @@ import torch
 
 import known_bugs_table
 from cortex_m_hil import flow
-from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
+from cortex_m_hil.checks.lint_rules.finding import LintFinding
+from cortex_m_hil.checks.lint_rules.hints import next_step
 from known_bugs.bugs import BUGS, THREADS, How, KnownBug, Shown
 from known_bugs.next_steps import STEPS, foreseen
 from known_bugs.showing import PATCHES, TARGETS, By, Setup, judge

@@ -15,7 +15,7 @@ from command_lines import NOT_EXECUTED
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan, run_of
 from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
-from cortex_m_hil.campaigns.report.night import Key, Result
+from cortex_m_hil.campaigns.report.nightly_results import Key, Result
 from cortex_m_hil.campaigns.store import Store
 from cortex_m_hil.runner.results import Verdict
 from documented import Shell, environment_of, shell, write

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, judge_run
+from cortex_m_hil.campaigns.bisection.run_verdicts import Rules, judge_run
 from cortex_m_hil.host.paths import cache_directory
 
 pytest_plugins = ["pytester"]

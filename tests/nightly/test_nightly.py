@@ -18,7 +18,7 @@ import numpy as np
 
 from command_line import OK, answers, running, spawn
 from cortex_m_hil.campaigns.nightly.nightly import KIND, is_result, run_of
-from cortex_m_hil.campaigns.report.night import RUNNER, Result
+from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Result
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.program import known_answer

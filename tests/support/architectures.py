@@ -1,8 +1,8 @@
 """MobileNetV2, MobileNetV3-small and a small STResNet, with random weights whose outputs are informative.
 
 The MobileNets are as published: Sandler et al. 2018 (arXiv 1801.04381, table 2), Howard et al. 2019 (arXiv 1905.02244,
-table 2). The numbers of parameters are those of torchvision's reference implementations. `STResNet` is of a published
-family, and says where it deviates. `Llama` is ExecuTorch's own, small.
+table 2). The numbers of parameters are those of torchvision's reference implementations. `STResNet` is a small member
+of a published family; its docstring lists the deviations. `Llama` is ExecuTorch's, made small.
 """
 
 from __future__ import annotations
@@ -191,17 +191,17 @@ class STResNet(nn.Module):
 
 
 def with_statistics(network: nn.Module, shape: tuple[int, ...], images: int = 8) -> nn.Module:
-    """Return the network for inference, its batch norms with statistics of random images: else its outputs vanish.
+    """Return the network for inference, with statistics of random images in its batch norms: else its outputs vanish.
 
-    What a block adds to its input is small beside it, as in a trained network: else the rounding of 50 layers adds up
-    to more than is left of the outputs. Weights and images follow from the state of torch's generator.
+    The results of residual blocks are made small compared with their inputs, as in a trained network; otherwise the
+    rounding errors of 50 layers exceed the outputs. Weights and images depend on the state of torch's generator.
     """
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     residual = (_InvertedResidual, _FactorisedResidual)
     blocks = [module for module in network.modules() if isinstance(module, residual) and module.is_residual]
     added = [block.layers[-1] for block in blocks]
     for norm in norms:
-        norm.momentum = None  # the mean of all batches, not the latest ones'
+        norm.momentum = None  # the mean of all batches, not a moving average
         nn.init.uniform_(norm.weight, *((0.2, 0.4) if norm in added else (0.8, 1.2)))
         nn.init.uniform_(norm.bias, -0.2, 0.2)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Bundles of the known-answer program, which fails because its reference is changed: no torch is needed."""
+"""Bundles of the known-answer program, which fails because its reference is changed on purpose; torch is not needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wrong_program(dut: Dut) -> Program:
 
 
 def failure(dut: Dut, task: BundleTask) -> Attempt:
-    """Run the task, which has to end in a verdict, and return the attempt."""
+    """Run the task, which must fail by a verdict, and return the attempt."""
     seen: list[flow.Checked] = []
     with pytest.raises(VerdictError) as raised:
         guards = WatchedMemory if task.redzones else None

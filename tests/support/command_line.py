@@ -1,4 +1,4 @@
-"""Functions that call `hil` as a user does, and check what is expected of every answer."""
+"""Functions that call `hil` like a user, and make the checks that hold for every answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paths import IMPORT_ROOT, REPOSITORY
 OK, NO, CANNOT_TELL = 0, 1, 2
 PAGE = (REPOSITORY / "docs" / "command-line.md").read_text()
 FIRST_BUILD = 300.0  # seconds; the shared cache may be cold
-# QEMU's -S starts the machine with its CPU stopped: a target that never answers.
+# A target that never answers: QEMU's -S starts the machine with a stopped CPU.
 FROZEN = "targets: {frozen: {cpu: cortex-m4, board: mps2, launcher: {qemu: {machine: mps2-an386, args: [-S]}}}}\n"
 
 
@@ -55,7 +55,7 @@ def environment(**changes: str) -> dict[str, str]:
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
     """Call the command in this process."""
     with pytest.raises(SystemExit) as end:
-        # In a context of its own, so that `answers.CALL` is not left to the next call.
+        # In a context of its own, so that `answers.CALL` does not affect the next call.
         contextvars.copy_context().run(cli.main, [str(argument) for argument in arguments])
     assert isinstance(end.value.code, int)
     out, err = capsys.readouterr()
@@ -81,14 +81,14 @@ def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
 
 @dataclass(frozen=True)
 class Files:
-    """The DSP known-answer program as files, with its inputs and its answer."""
+    """The DSP known-answer program as files, with its inputs and its right outputs."""
 
     pte: Path
     input: Path
     expected: Array
 
     def moved(self, quanta: int) -> Array:
-        """Return the right answer with one element moved by so many quanta."""
+        """Return the right output with one element changed by `quanta` quanta."""
         quantization = Program.from_bytes(self.pte.read_bytes()).file.dataflow.output_quantizations[0]
         assert quantization is not None
         array = self.expected.copy()
@@ -97,7 +97,7 @@ class Files:
 
 
 def expect(done: Done, status: int, *texts: str) -> None:
-    """Check that standard error has a message with every text, and no traceback, and that standard output is empty."""
+    """Check that standard error has every text and no traceback, and that standard output is empty."""
     assert (done.status, done.out) == (status, "")
     for text in texts:
         assert text in done.err
@@ -137,7 +137,7 @@ def descendant(process: subprocess.Popen[str], name: str) -> psutil.Process:
 
 
 def fields_of(command: str) -> set[str]:
-    """Return the fields of a command's answers, as the end of its help has them."""
+    """Return the fields of a command's answers, from the end of its help."""
     called: Any = typer.main.get_command(cli.load_commands(command.partition(" ")[0]))
     for name in command.split():
         called = called.commands[name]
@@ -153,7 +153,7 @@ def documented(section: str) -> set[str]:
 
 
 def answers(out: str) -> list[dict[str, Any]]:
-    """Return the objects, one a line; check that their fields are exactly those that page and help have."""
+    """Return the JSON objects of the lines; check that their fields are exactly those in the docs and in the help."""
     found = [json.loads(line, parse_constant=no_json) for line in out.splitlines()]
     for one in found:
         assert one["schema_version"] == SCHEMA_VERSION

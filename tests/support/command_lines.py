@@ -13,7 +13,7 @@ import typer
 
 from cortex_m_hil.boards.virtual.machines import MACHINES
 from cortex_m_hil.cli.__main__ import load_commands
-from cortex_m_hil.cli.exit_status import UsageError
+from cortex_m_hil.cli.error_answers import UsageError
 from paths import REPOSITORY
 
 _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -28,7 +28,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         ".venv/bin/pip install -c constraints.txt -e '.[dev,docs,maintainers,upstream]'",
         ".venv/bin/python ci/freeze.py > constraints.new && mv constraints.new constraints.txt",
         ".venv/bin/ruff check --fix && .venv/bin/ruff format",
-        ".venv/bin/python ci/pictures.py",
+        ".venv/bin/python ci/readme_outputs.py",
         ".venv/bin/python ci/report_picture.py",
         ".venv/bin/python ci/known_bugs_table.py",
         ".venv/bin/python ci/accuracy_table.py",
@@ -80,12 +80,9 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil doctor selftest -t m4-fvp --require-fvp",
         "hil launch arm_executor_runner -t m55-fvp --timeout 300",
     ),
-    "takes hours: builds each step of ExecuTorch's history, mutates its kernels, or runs its suite on three ISAs": (
+    "takes hours: builds each step of ExecuTorch's history, or mutates its kernels": (
         "hil dev mutate test_model.py -t m4-qemu --kernels executorch/backends/cortex_m/ops --kernels CMSIS-NN/Source "
         "--kernels CMSIS-NN/Include",
-        "pytest --target=m4-qemu,m55-qemu,m0-qemu --runtime=executorch tests/targets",
-        "hil dev upstream -t m4-qemu -t m55-qemu -t m0-qemu --runtime executorch -- -n 2 --keep-programs kept",
-        "hil compare-runtimes kept/*m4-qemu*.pte -t m4-qemu",
         "hil bisect start NEW OLD --source ~/CMSIS-NN "
         "--build 'hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn . --link prefix'",
         "hil bisect start NEW OLD --source ~/executorch "
@@ -98,8 +95,8 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "pytest -n 2 --target=m4-qemu,m0-qemu,m55-qemu test_founding.py",
     ),
 }
-# A folder with checkouts of ExecuTorch (`executorch`, with its submodules) and of CMSIS-NN (`CMSIS-NN`), which nobody
-# else has to have; where it is named, tests/nightly/test_documented_commands.py executes these too.
+# The environment variable for a folder with checkouts of ExecuTorch (`executorch`, with submodules) and CMSIS-NN
+# (`CMSIS-NN`). It is optional; if set, tests/nightly/test_documented_commands.py executes these commands too.
 CHECKOUTS: Final = os.environ.get("HIL_TEST_CHECKOUTS", "")
 WITH_CHECKOUTS: Final = frozenset(
     {
@@ -121,7 +118,7 @@ WITH_CHECKOUTS: Final = frozenset(
 NEVER_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for line in lines}
 NOT_EXECUTED: Final = {*NEVER_EXECUTED, *(() if CHECKOUTS else WITH_CHECKOUTS)}
 
-# Whose commands are executed: tests/harness/test_tutorials.py, tests/nightly/test_documented_commands.py.
+# Pages whose commands tests/harness/test_tutorials.py and tests/nightly/test_documented_commands.py execute.
 TUTORIALS: Final = (
     "docs/getting-started.md",
     "docs/boards.md#a-memory-map-of-your-own",
@@ -141,7 +138,7 @@ IN_A_USERS_FOLDER: Final = (
     "docs/your-program.md",
 )
 IN_A_CHECKOUT: Final = ("firmware/fuzz/README.md",)  # pages whose commands run in this checkout, with its .venv
-# tests/harness/test_pages.py
+# pages checked by tests/harness/test_pages.py
 QUICK: Final = ("docs/nightly.md",)
 
 _ASSIGNMENT: Final = re.compile(r"\w+=")
@@ -149,9 +146,9 @@ _OPTIONS_OF_EXECUTORCH: Final = ("--cortex-m-target",)  # options that ExecuTorc
 
 
 def problems(line: str, pytest_options: Any) -> list[str]:
-    """Return what is wrong with a line's words for `hil`, pytest, make and this repository's scripts; execute nothing.
+    """Return the errors in a line's words for `hil`, pytest, make and this repository's scripts; execute nothing.
 
-    `pytest_options` is pytest's parser of options, with those of its plugins.
+    `pytest_options` is pytest's option parser, including the options of plugins.
     """
     return [problem for words in _called(line) for problem in _of_words(words, pytest_options)]
 

@@ -1,4 +1,4 @@
-"""ExecuTorch's own compiler for Arm, `aot_arm_compiler` of its wheel, called as its users do."""
+"""ExecuTorch's own compiler for Arm, `aot_arm_compiler` of its wheel, called as by its users."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 COMPILER: Final = "executorch.backends.arm.scripts.aot_arm_compiler"
-DEADLINE: Final = 1800.0  # seconds
+DEADLINE: Final = 1800.0  # seconds for one compilation
 
 
 def compiled(model: Path, *options: str, target: str = "cortex-m55") -> Path:
-    """Compile a file with `ModelUnderTest` and `ModelInputs`, in its folder, and return the program that is written."""
+    """Compile a file with `ModelUnderTest` and `ModelInputs`, in its folder, and return the path of the program."""
     command = [sys.executable, "-m", COMPILER, "-m", model.name, "-t", target, *options]
     done = subprocess.run(
         command,

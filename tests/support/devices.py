@@ -1,4 +1,4 @@
-"""Helpers of tests of boards: processes that behave like boards, tools and other people's test runs."""
+"""Helpers for tests of boards: processes that behave like boards, like tools, and like other users' test runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def has_lease(ticket, *about):
 
 Ticket.__exit__ = has_lease
 """
-# A script that does what `hil board virtual` does, without the seconds of importing the harness.
+# A script that works like `hil board virtual`, but does not take seconds to import the harness.
 _ORDER = """
 import json, os, socket, sys
 def tell(order):

@@ -20,21 +20,24 @@ from cortex_m_hil.program.values import Instruction
 
 Order = tuple[int, ...]
 CHANNELS_LAST: Mapping[int, Order] = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-"""By the number of dimensions: what ExecuTorch's kernels take besides contiguous tensors."""
+"""For each number of dimensions the dim order that ExecuTorch's kernels accept in addition to the contiguous one."""
 
 
 class Form(str, Enum):
     """A way to give a program's tensors dim orders."""
 
     CONTIGUOUS = "contiguous"
-    EXPORTED = "exported"  # images are channels-last, and the compiler chooses the rest
+    EXPORTED = "exported"  # images are channels-last, and the compiler chooses the orders of other tensors
     CHANNELS_LAST = "channels_last"  # every tensor of four or five dimensions
-    MIXED = "mixed"  # every second one of these
+    MIXED = "mixed"  # every second tensor of four or five dimensions is channels-last
     ANY = "any"  # each tensor has its own order
 
 
 def order_for(form: Form, index: int, rank: int, draw: int) -> Order:
-    """Return the dim order of value `index`; if mixed, by bit `draw` of the index: neighbours differ in some draw."""
+    """Return the dim order of value `index`.
+
+    For MIXED, by bit `draw` of the index, so that neighbours differ in some draw.
+    """
     contiguous = tuple(range(rank))
     if form is Form.ANY:
         return tuple(torch.randperm(rank).tolist())
@@ -44,7 +47,7 @@ def order_for(form: Form, index: int, rank: int, draw: int) -> Order:
 
 
 def is_in_form(specs: Collection[TensorSpec], form: Form) -> bool:
-    """Tell whether tensors of one operator show what is special about a form: dimensions of size 1 do not."""
+    """Tell whether the tensors of an operator really have the form, which dimensions of size 1 do not show."""
     orders = {spec.memory_order for spec in specs if len(spec.memory_order) > 1}
     plain = {order for order in orders if list(order) == sorted(order)}
     if form is Form.CONTIGUOUS:
@@ -61,7 +64,7 @@ def is_in_form(specs: Collection[TensorSpec], form: Form) -> bool:
 
 
 def tensors(file: PteFile, arguments: Collection[int]) -> set[int]:
-    """Return the arguments that are tensors, and those in lists."""
+    """Return the arguments that are tensors, also those in lists."""
     found: set[int] = set()
     for value in (file.values[argument] for argument in arguments):
         listed = value.kind in (ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST)
@@ -84,8 +87,8 @@ def kernels(file: PteFile) -> Iterator[Instruction]:
 def relaid(program: Program, form: Form, draw: int) -> Program:
     """Return the program with its tensors in dim orders of the form and equal values; `draw` distinguishes tries.
 
-    Constants and states stay, and so do tensors whose place in memory means something: views, what they are of and what
-    as_strided_copy reads.
+    Constants and states are unchanged, and so are tensors whose layout in memory matters: views, their bases, and the
+    input of as_strided_copy.
     """
     kept = _bound(program.file)
     parsed = _parsed(program)
@@ -151,7 +154,7 @@ class Part:
 
 
 def without(program: Program, excluded: Collection[int], wrong: Collection[int] = ()) -> Part:
-    """Return the program without some instructions or wrong values, and without whatever needs these."""
+    """Return the program without some instructions or wrong values, and without those that depend on them."""
     file = program.file
     bases = {view.value: view.base for view in Lifetimes(file).views}
     unknown = set(wrong)
@@ -171,7 +174,7 @@ def without(program: Program, excluded: Collection[int], wrong: Collection[int] 
 
 
 def up_to(program: Program, last: int) -> Part:
-    """Return an instruction with those that compute its operands."""
+    """Return an instruction together with the instructions that compute its operands."""
     file = program.file
     bases = {view.value: view.base for view in Lifetimes(file).views}
     needed = {last}
@@ -184,7 +187,7 @@ def up_to(program: Program, last: int) -> Part:
 
 
 def _with_bases(values: set[int], bases: Mapping[int, int]) -> set[int]:
-    """Return these values, and the bases of those that are views."""
+    """Return these values, and the bases of views among them."""
     found = set(values)
     while more := {bases[value] for value in found if value in bases} - found:
         found |= more

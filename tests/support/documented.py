@@ -17,11 +17,11 @@ import platformdirs
 
 from cortex_m_hil.host.paths import cache_directory
 
-DEADLINE: Final = 600.0  # seconds for one command: a runner may have to be built
-SHARED: Final = ("lowerings", "objects", "runners", "executorch")  # cache folders whose entries are kept by content
-# What a shell remembers for the commands after it.
+DEADLINE: Final = 600.0  # seconds for one command, which may have to build a runner
+SHARED: Final = ("lowerings", "objects", "runners", "executorch")  # cache folders that can be shared
+# State of a shell that later commands use.
 _STATE: Final = re.compile(r"(cd|export) .*|\w+=('[^']*'|\$\(.*\)|\S*)")
-# Commands that run until they are ended, by Ctrl-C, with what they print once they work.
+# Commands that run until Ctrl-C, with the text that they print when they are ready.
 ENDLESS: Final[Mapping[str, str]] = {"hil board virtual f405": "baud "}
 
 
@@ -56,7 +56,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 
 @dataclass
 class Shell:
-    """A shell for one command after the other: variables and background processes stay for the next."""
+    """A shell that runs several commands; variables and background processes are kept between them."""
 
     folder: Path
     environment: Mapping[str, str]

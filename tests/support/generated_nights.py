@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Final
 
 from cortex_m_hil.campaigns.report.changes import changes
-from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
+from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, by_key
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
 
 DAY: Final = 86400.0
 TARGETS: Final = ("m0-qemu", "m4-qemu", "m55-qemu", "native")
 OPERATORS: Final = tuple(f"cortex_m::quantized_operator_{number}.out" for number in range(40))
-# What must come out as it went in, wherever it is shown.
+# A text that reports must show unchanged everywhere.
 HOSTILE: Final = "</script><img src=x onerror=document.title='broken'><!--&amp;\"'`{{7*7}}\u2028\x00\x1b[31m"
 
 
@@ -87,7 +87,7 @@ def _moved(one: Result, chance: random.Random, moving: float, failing: float) ->
 
 
 def _localized(one: Result, chance: random.Random) -> str:
-    """Return text as of `--hil-localize`: a row for each operator, what is at fault, and a plot."""
+    """Return a text like that of `--hil-localize`: a row for each operator, the faulty one, and a plot."""
     rows = [
         f"{number:>3}  {name:<44} {chance.randrange(200)} of {chance.randrange(200, 9000)} off, by up to 3 quanta"
         for number, name in enumerate(one.parts["instructions"])

@@ -1,6 +1,6 @@
-"""A GitHub runner that executes the `run` steps of this repository's workflows here, and a server for parts of its API.
+"""A stand-in for a GitHub runner, which executes the `run` steps of this repository's workflows, and for GitHub's API.
 
-Actions of others are replaced: artifacts are folders, the cache is the user's own, the rest does nothing.
+Other actions are replaced: artifacts are folders, the cache is the user's own, all others do nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from paths import REPOSITORY
 
 Fields = dict[str, Any]
 WORKFLOWS = REPOSITORY / ".github" / "workflows"
-SECONDS = 600.0  # for one step; the cache of runners may be cold, and the machine busy
+SECONDS = 600.0  # time limit for one step; the cache of runners may be cold, and the machine busy
 NOTHING_HERE = {"actions/checkout", "actions/setup-python"}
-# Commands that are not executed: what they install is here already.
+# Commands that are not executed, because their packages are installed already.
 APART = {
     '"$GITHUB_ACTION_PATH/ci/install.sh" system': "installs Debian packages as root",
     'python "$GITHUB_ACTION_PATH/ci/install_action.py"': "downloads PyTorch; its command is tested apart",
@@ -59,7 +59,10 @@ def commands(file: Path) -> set[str]:
 
 
 def value(text: str, contexts: Fields) -> Any:
-    """Return the value of an expression in one of the few forms that are used; raise NameError or SyntaxError else."""
+    """Return the value of a GitHub expression in one of the supported forms.
+
+    Otherwise raise NameError or SyntaxError.
+    """
 
     def look_up(match: re.Match[str]) -> str:
         if (string := match[1]) is not None:

@@ -1,4 +1,4 @@
-"""A check of hints: the options that an error's hint names must be those of the command that it is about."""
+"""A check of hints: every option in an error's hint must exist in the command that the hint is about."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from cortex_m_hil.cli.__main__ import load_commands
 
 _OF_VBOARD: Final = {"--name", "--baud", "--seed", "--help"}  # options of an argparse program, unknown to typer
 _OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
-_CLAUSES: Final = re.compile(r"[;,:()]|\bor\b|\s--\s")  # behind a lone -- begins another command
+_CLAUSES: Final = re.compile(r"[;,:()]|\bor\b|\s--\s")  # after a lone -- another command begins
 _PROGRAM: Final = re.compile(r"\b(hil|pytest|git|npm|pip|python3?|cmake)\s.*?--")
 
 
 def check_hints(arguments: Sequence[object], out: str, err: str) -> None:
-    """Raise AssertionError where an error of this call of `hil` names an option that is not there."""
+    """Raise AssertionError if an error of this call of `hil` names an option that does not exist."""
     words = [str(argument) for argument in arguments]
     wrong = [(hint, option) for hint in _hints(out, err) for option in strange_options(words, hint)]
     assert wrong == [], f"hil {' '.join(words)}"
 
 
 def strange_options(words: Sequence[str], hint: str) -> list[str]:
-    """Return the options in a hint that their command lacks: the last one named before, else the called one."""
+    """Return the options in a hint that do not exist in their command: the one named before, else the called one."""
     found = []
     for clause in _CLAUSES.split(hint):
         program = _PROGRAM.search(clause)
@@ -40,7 +40,7 @@ def strange_options(words: Sequence[str], hint: str) -> list[str]:
 
 
 def _hints(out: str, err: str) -> Iterator[str]:
-    """Yield the hints of errors in what a command printed, as text or with `--json`."""
+    """Yield the hints of errors in a command's output, which is text or `--json`."""
     yield from re.findall(r"^  → (.*)", err, re.MULTILINE)
     for line in out.splitlines():
         if line.startswith('{"schema_version"') and "error" in (answer := json.loads(line)):

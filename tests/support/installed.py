@@ -1,4 +1,4 @@
-"""The ExecuTorch of this machine: hidden from tests, but for those that say that they run it."""
+"""Hides this machine's ExecuTorch from tests, except from tests that ask for it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.targets.executorch_prefix import VARIABLE, find_install, install_command
 from cortex_m_hil.targets.target import Target
 
-CACHE = cache_directory()  # before pytester moves HOME
-_NAMED: Final = "HIL_TESTS_EXECUTORCH"  # what VARIABLE was, for the processes that tests start
+CACHE = cache_directory()  # read before pytester changes HOME
+_NAMED: Final = "HIL_TESTS_EXECUTORCH"  # the value of VARIABLE, for the processes that tests start
 
 
 def hide_executorch() -> None:
-    """Let `auto` be builtin in tests and all that they start, whatever is installed on this machine."""
+    """Make `auto` mean builtin in tests and their processes, even if an ExecuTorch is installed on this machine."""
     os.environ.setdefault(_NAMED, os.environ.get(VARIABLE, ""))
     os.environ[VARIABLE] = ""
 

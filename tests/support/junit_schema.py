@@ -1,4 +1,4 @@
-"""A check of JUnit files against `junit.xsd`, which says where it is from."""
+"""Checks JUnit files against `junit.xsd`, which names its source."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ SCHEMA = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
 
 
 def invalid(text: str) -> list[str]:
-    """Return what a JUnit file has that the schema forbids, or lacks."""
+    """Return the violations of the schema in a JUnit file."""
     return [f"{error.path}: {error.reason}" for error in SCHEMA.iter_errors(text)]

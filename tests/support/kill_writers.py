@@ -1,4 +1,4 @@
-"""Processes that write and read the disk cache and are killed meanwhile: every entry that is left must be right."""
+"""Kills processes that write and read the disk cache, and checks that every remaining entry is right."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def key_of(number: int) -> str:
 
 
 def right(number: int) -> dict[str, object]:
-    """Return the content that belongs to a key and to no other; it is large, so that writing takes some time."""
+    """Return the right content for a key, unique to it, and large, so that writing takes some time."""
     return {"pte": np.random.default_rng(number).integers(0, 255, 40_000 + number, np.uint8), "number": number}
 
 

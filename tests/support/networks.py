@@ -22,7 +22,7 @@ class Apply(nn.Module):
 
 
 class Net(nn.Module):
-    """A network for (1, 3, 17, 17): scratch of every kind, a tensor used twice, odd sizes (vectors have tails)."""
+    """A network for (1, 3, 17, 17): scratch of every kind, a tensor used twice, and sizes that fill no vector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 class Listener(nn.Module):
-    """A network for frames of (1, 1, 8): a convolution over the last three, and a GRU's cell. Both keep their state."""
+    """A network for frames of (1, 1, 8): a convolution over the last three frames, and a GRU cell. Both keep state."""
 
     window: torch.Tensor
     hidden: torch.Tensor
@@ -88,14 +88,14 @@ class Unrolled(nn.Module):
 
 
 def listener(frames: int) -> tuple[Listener, list[tuple[torch.Tensor, ...]]]:
-    """Return the network and so many frames, always the same."""
+    """Return the network and `frames` frames, always the same."""
     generator = torch.Generator().manual_seed(11)
     torch.manual_seed(7)
     return Listener().eval(), [(torch.randn(1, 1, 8, generator=generator).cumsum(2) * 0.3,) for _ in range(frames)]
 
 
 class CachedAttention(nn.Module):
-    """Attention of a token of (1, 1, 8) to all before it, whose keys and values it keeps.
+    """Attention of a token of (1, 1, 8) to all earlier tokens, whose keys and values are kept as state.
 
     ``write(cache, position, row)`` puts a row into a cache, in one of the ways of models. Layers have no bias: with
     one, ExecuTorch does not lower the product of a layer and of anything else (known bug 27).

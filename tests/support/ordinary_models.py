@@ -1,4 +1,4 @@
-"""Small models as people write them: what they use besides convolutions, and which of it ExecuTorch leaves to ATen."""
+"""Small models as people write them: operators other than convolutions, some of which stay ATen operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from networks import Apply
 
 
 class Way(Enum):
-    """How a model is lowered."""
+    """The way in which a model is lowered."""
 
     QUANTIZED = "quantized"
     FLOAT = "float"
@@ -52,7 +52,7 @@ class Model:
 
 
 def check(target: OpenTarget, name: str, way: Way) -> None:
-    """Run the model of MODELS and compare, or check that it ends with its obstacle."""
+    """Run the model `name` of MODELS and compare its outputs, or check that it fails with the expected error."""
     torch.manual_seed(1)
     model, known = MODELS[name], KNOWN.get((name, way), ())
     module, inputs = model.made()
@@ -301,7 +301,7 @@ MODELS = {
         _applied(lambda layer, x: layer(torch.roll(x, 1, 1)) + torch.flip(x, (1,)), lambda: nn.Linear(16, 16)), _ROWS
     ),
 }
-"""By name."""
+"""The models by name."""
 
 
 def _of(way: Way, names: str, *known: int | str) -> dict[tuple[str, Way], tuple[int | str, ...]]:
@@ -327,4 +327,4 @@ KNOWN: Mapping[tuple[str, Way], tuple[int | str, ...]] = {
     **_of(Way.QUANTIZED, "prelu", 42),
     **_of(Way.QUANTIZED, "unet", 22),
 }
-"""What ExecuTorch would refuse or compute wrongly of MODELS: known bugs by number, and operators that it lacks."""
+"""Why MODELS would fail on ExecuTorch: known bugs by number, and operators that it lacks."""

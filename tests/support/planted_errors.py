@@ -26,7 +26,10 @@ from cortex_m_hil.program.tensor import Array, HostTensor
 
 Arguments = dict[str, Any]  # arguments of one call, by their names in the schema
 Error = Callable[[Arguments], Arguments]
-"""What to call an operator with instead. KeyError: it has no such argument; ValueError: it would not matter."""
+"""Returns changed arguments for an operator.
+
+Raises KeyError if there is no such argument, ValueError if nothing would change.
+"""
 
 
 def _scaled(value: Any, factor: float) -> Any:
@@ -114,7 +117,7 @@ def _next_multiplier(a: Arguments) -> Arguments:
 
 
 def _padding(offset: int) -> Error:
-    """Pad with ``offset`` quanta from the zero point, and not with the zero point."""
+    """Pad with the zero point plus ``offset`` quanta in place of the zero point."""
 
     def plant(a: Arguments) -> Arguments:
         _need(any(a["padding"]) and "output_padding" not in a)
@@ -203,8 +206,8 @@ ERRORS: dict[str, Error] = {
 def planted(program: Program, seed: int) -> Iterator[tuple[str, References]]:
     """Yield the name of each error that some operator of a program's graph can have, and references with the error.
 
-    Their dialect is what a target would give that computes the error. Errors that change no output are left out: nobody
-    can see these.
+    The references' dialect has the outputs that a target with the error would compute. Errors that change no output are
+    left out, since they cannot be detected.
     """
     assert isinstance(program.reference, RememberedReferences)
     models = program.reference.models()

@@ -1,7 +1,7 @@
 """Bugs of kernels, planted one at a time into a copy of the firmware, to test which checks find and name them.
 
-Each is a patch in `planted_bugs/`, which begins with its name, the operators that have it, and the ISA classes that
-show it.
+Each bug is a patch in `planted_bugs/`, which begins with the bug's name, the affected operators, and the ISA classes on
+which it shows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets.cpu import Isa
 
 FOLDER: Final = Path(__file__).parent / "planted_bugs"
-DEADLINE: Final = 60.0  # seconds
+DEADLINE: Final = 60.0  # seconds for `patch`
 SIDE: Final = 24  # pixels of the network's image
 
 

@@ -75,7 +75,7 @@ def _of(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[nn.Module,
 
 
 def _numbers(rank: int) -> tuple[nn.Module, Tensors]:
-    """Return the operators that are exact on floats."""
+    """Return a module with the operators that are exact on floats, and its inputs."""
     x = torch.randn(sizes(size(), size(), size(), rank=rank)) * 3
     return _of(
         lambda x, y: (x.abs(), -x, torch.relu(x), functional.leaky_relu(x, 0.2), functional.hardtanh(x, -0.5, 2.0),
@@ -87,7 +87,7 @@ def _numbers(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _roundings(rank: int) -> tuple[nn.Module, Tensors]:
-    """Return roundings and divisions: of whole numbers, and of halves, where a tie goes to the even one.
+    """Return a module with roundings and divisions, of whole numbers and of halves (ties to even), and its inputs.
 
     Quotients are exact and not zero, since ExecuTorch's are not rounded, nor have its zeros ATen's sign (known bug 25).
     """
@@ -167,7 +167,10 @@ def _views(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _conversions(rank: int) -> tuple[nn.Module, Tensors]:
-    """Return conversions without a dimension of size 1: for these the compiler derives a dim order of no format."""
+    """Return a module with conversions, and its inputs.
+
+    No dimension has size 1, for which the compiler derives a dim order that is no known format.
+    """
     shape = sizes(size(2), size(2), rank=rank, low=2)
     x, y = torch.randn(shape) * 5, torch.randint(-9, 10, shape)
     return _of(
@@ -188,7 +191,7 @@ def _indices(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _writes(rank: int) -> tuple[nn.Module, Tensors]:
-    """Return writes into copies, by indices or slices; never two to one place, where either may win."""
+    """Return a module that writes into copies, by indices or slices, and its inputs; no element is written twice."""
     rows, columns, *inner = sizes(size(3), size(4, 8), rank=rank)
     x, row, column = (torch.randn(*shape, *inner) for shape in ((rows, columns), (columns,), (rows, 1)))
     at, along = torch.randint(0, rows, (size(1, 4),)), torch.randint(0, columns, (3,))
@@ -218,7 +221,7 @@ def _choices(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _sums(rank: int) -> tuple[nn.Module, Tensors]:
-    """Return sums, except those over the last dimension alone, which the wheel adds in vectors."""
+    """Return a module with sums, and its inputs; not over the last dimension alone, where the wheel adds in vectors."""
     x = torch.randn(sizes(size(), size(2), size(2), rank=rank))
     return _of(
         lambda x: (x.mean(1), x.mean((0, 2), keepdim=True), x.mean(-1), x.sum((0, 1)), x.sum(0, keepdim=True),
@@ -290,7 +293,7 @@ def _volumes(rank: int) -> tuple[nn.Module, Tensors]:
 
 
 def _bags(rank: int) -> tuple[nn.Module, Tensors]:
-    """Return sums, means and the largest of rows, in bags of which one is empty."""
+    """Return a module with sums, means and maxima of rows, in bags one of which is empty, and its inputs."""
     rows, count = size(3), size(3, 8)
     kinds = [(mode, row) for mode in ("sum", "mean", "max") for row in (None, 1)]
     bag = functional.embedding_bag
@@ -391,7 +394,7 @@ FAMILIES = {
 def drawn(family: str, seed: int, form: Form = Form.CONTIGUOUS) -> Exported:
     """Return the export of a family's module; most tensors have 4 dimensions, or 5 if the seed is odd.
 
-    In the contiguous form they have any number.
+    In the contiguous form tensors have any number of dimensions.
     """
     torch.manual_seed(seed)
     rank = {Form.CONTIGUOUS: 0, Form.EXPORTED: 4}.get(form, 4 + seed % 2)

@@ -1,4 +1,4 @@
-"""What an installed ExecuTorch looks like from outside: for tests of what is found and what fits."""
+"""Imitates the files of an installed ExecuTorch, for tests that find one and check whether it fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Python that has imported torch, ExecuTorch and this package already: programs are forked from one that has.
+"""A Python that starts with torch, ExecuTorch and this package imported: a server with these forks each program.
 
 `preloaded.py PYTHON SOCKET -m pytest …` has the server fork a process that does what `python -m pytest …` would,
 with this one's arguments, folder, environment and open files, passes signals on to it, and ends as it does. What
@@ -61,7 +61,7 @@ def serve(path: str, owner: int) -> None:
     owner_ended = os.pidfd_open(owner)
     import_module("cortex_m_hil.pytest_plugin.plugin")  # records what of torch and ExecuTorch is imported later
     import_module("torch.export._trace")
-    import_module("cortex_m_hil.lowering.capability").executorch_api()
+    import_module("cortex_m_hil.lowering.installed_executorch").executorch_api()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen()

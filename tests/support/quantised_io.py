@@ -34,7 +34,7 @@ def doubles(method_name: str | None = None) -> bytes:
 
 def int8_io(module: torch.nn.Module, inputs: tuple[Any, ...], calibration: Sequence[tuple[Any, ...]]) -> bytes:
     """Return the `.pte` of a quantised module whose first input and output are int8."""
-    from cortex_m_hil.lowering.capability import executorch_api
+    from cortex_m_hil.lowering.installed_executorch import executorch_api
 
     api = executorch_api()
     prepared = api.prepare_pt2e(torch.export.export(module.eval(), inputs).module(check_guards=False), api.quantizer())
@@ -46,7 +46,7 @@ def int8_io(module: torch.nn.Module, inputs: tuple[Any, ...], calibration: Seque
 def _without_conversions(exported: Any, method_name: str | None) -> bytes:
     from executorch.exir.passes.quantize_io_pass import QuantizeInputs, QuantizeOutputs
 
-    from cortex_m_hil.lowering.capability import executorch_api
+    from cortex_m_hil.lowering.installed_executorch import executorch_api
 
     api = executorch_api()
     edge = api.to_edge(exported, compile_config=api.edge_compile_config())

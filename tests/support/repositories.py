@@ -39,7 +39,7 @@ class Repository:
         return self.commits[-1]
 
     def touched(self) -> dict[str, str]:
-        """Return all that a search must leave unchanged."""
+        """Return everything in the repository that a search must not change."""
         asked = {
             "status": ("status", "--porcelain=v2", "--branch", "--ignored"), "index": ("ls-files", "--stage"),
             "refs": ("for-each-ref",), "stash": ("stash", "list"), "worktrees": ("worktree", "list", "--porcelain"),

@@ -38,7 +38,7 @@ class Encoder(torch.nn.Module):
 
 
 class Decoder(torch.nn.Module):
-    """Two inputs, two outputs."""
+    """A module with two inputs and two outputs."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Decoder(torch.nn.Module):
 
 
 class Reset(torch.nn.Module):
-    """No inputs."""
+    """A module without inputs, which resets the state."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ CONSTANTS: Mapping[str, Any] = {"vocabulary": 49152, "rate": 16000.5, "is_causal
 
 
 def modules() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
-    """Return the modules of the methods with inputs, made anew: their state is that of the beginning."""
+    """Return new modules for the methods, in their initial state, with inputs."""
     shared = Shared().eval()
     return {"encode": (Encoder(shared), ROW), "decode": (Decoder(shared), PAIR), "reset": (Reset(shared), ())}
 

@@ -75,7 +75,7 @@ class Block:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Yield the fenced blocks, those in lists without their indentation."""
+    """Yield the fenced blocks of a page; the indentation of blocks in lists is removed."""
     for block in _BLOCK.finditer(text):
         above = text[: block.start()].strip().splitlines()
         own = re.sub(rf"^{block['indent']}", "", block["text"], flags=re.MULTILINE)

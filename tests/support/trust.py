@@ -1,4 +1,4 @@
-"""A way to trust the compiler again, after a test that changed it and took back what it changed."""
+"""Makes the harness trust the compiler again, after a test that changed it and undid the change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cortex_m_hil.host.compiler_state.state import CompilerState, compiler_state
 
 
 def trust_again() -> None:
-    """Let the compiler in memory count as the one in its files. Only a test knows that it took its changes back."""
+    """Accept the compiler in memory as unchanged. Only a test can know that it has undone its changes."""
     fresh = CompilerState()
     fresh._callables.record(list(sys.modules))
     fresh._compiler.update()

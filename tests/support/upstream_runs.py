@@ -19,7 +19,7 @@ DEADLINE = 600.0  # seconds, for a run that may have to build runners
 
 @dataclass(frozen=True)
 class Cell:
-    """The result of one test on one target, as the JUnit file has it.
+    """The result of one test on one target, from the JUnit file.
 
     `outputs` has a digest for each program that ran; `lowering` says where the last one came from.
     """

@@ -26,7 +26,7 @@ _NAMESPACE: Final = "cortex_m::"
 def require(operators: Iterable[str], *, layout: str = "channels_last", argument: str = "") -> None:
     """Skip the test where executorch has no such layout, no such operator, or no such argument of an operator.
 
-    If it has them and lowers to something else, the test has to find that.
+    If it has them but lowers to something else, the test must fail.
     """
     installed = f"executorch {version('executorch')}"
     if layout == "explicit" and not has_explicit_layout():

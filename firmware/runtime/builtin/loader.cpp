@@ -369,7 +369,7 @@ class MissingOperators {
   explicit MissingOperators(Failure* failure) : failure_(failure), message_(failure->message) {}
 
   void add(const char* op_name, const char* overload) {
-    constexpr size_t kRoomForTheRest = sizeof("\nand 4294967295 more");
+    constexpr size_t kRoomForTheRest = sizeof("\nand further operators: 4294967295");
     if (count_++ == 0) {
       clear(failure_);
       failure_->code = HIL_STATUS_UNSUPPORTED_OPERATOR;
@@ -384,7 +384,8 @@ class MissingOperators {
   }
 
   bool none() {
-    if (named_ < count_) message_.add(named_ == 0 ? "" : "\nand ", count_ - named_, " more");
+    if (named_ < count_)
+      message_.add(named_ == 0 ? "" : "\nand ", "further operators: ", count_ - named_);
     return count_ == 0;
   }
 

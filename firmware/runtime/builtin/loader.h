@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/arenas.h"
-#include "runtime/builtin/arena.h"
+#include "runtime/builtin/bump_allocator.h"
 #include "runtime/builtin/method.h"
 #include "runtime/builtin/program_file.h"
 
@@ -12,7 +12,8 @@ namespace hil::builtin {
 class Loader {
  public:
   // `arenas` is where activations go, `arena` where the method's tables go.
-  Loader(const ProgramFile& file, Arenas* arenas, Arena* arena, Method* method, Failure* failure)
+  Loader(const ProgramFile& file, Arenas* arenas, BumpAllocator* arena, Method* method,
+         Failure* failure)
       : file_(file), arenas_(arenas), arena_(arena), method_(method), failure_(failure) {}
 
   // The method of that name, of "" the first.
@@ -65,7 +66,7 @@ class Loader {
 
   const ProgramFile& file_;
   Arenas* arenas_;
-  Arena* arena_;
+  BumpAllocator* arena_;
   Method* method_;
   Failure* failure_;
 

@@ -16,7 +16,7 @@ class BuiltinRuntime final : public Runtime {
   // No kernel here takes memory for itself.
   void init(Span<const Bank> banks, Span<uint8_t> method, Span<uint8_t>) override {
     arenas_.init(banks);
-    arena_ = Arena(method);
+    arena_ = BumpAllocator(method);
     unload();
   }
 
@@ -57,7 +57,7 @@ class BuiltinRuntime final : public Runtime {
   bool report_no_value(const char* region, uint32_t index, size_t count);
 
   Arenas arenas_;
-  Arena arena_;
+  BumpAllocator arena_;
   Method method_;
   Failure failure_;
   uint32_t program_counter_ = 0;

@@ -1,1 +1,1 @@
-"""Boards that are shared: leases, health and tools of a board, and virtual boards."""
+"""Shared boards: leases, health records and tools of boards, and virtual (simulated) boards."""

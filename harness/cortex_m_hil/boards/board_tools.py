@@ -1,6 +1,6 @@
 """Runs of external tools that flash a board, reset it, or switch its power.
 
-They run without a shell and with a deadline, and their output is in every error.
+Tools run without a shell and with a deadline; every error has the tool's output.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner.launchers.process import Process
+from cortex_m_hil.targets.board_tool_commands import Procedure
 from cortex_m_hil.targets.connection import LinkClosed
-from cortex_m_hil.targets.tool_commands import Procedure
 
-LOG_LIMIT = 64 * 1024  # characters of a tool's output kept, the newest
+LOG_LIMIT = 64 * 1024  # the newest characters of a tool's output, which are kept
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class CommandTools:
     """The tools of a board.
 
     Attributes:
-        flashing, resetting, powering: the procedures of targets.yaml; None where it has none.
-        variables: template variables of this board: port, serial_number, place.
+        flashing, resetting, powering: the procedures in targets.yaml; None where a procedure is not defined.
+        variables: the values of this board's template variables: port, serial_number, place.
         target: the target's name, for errors.
     """
 
@@ -74,13 +74,13 @@ def run(
 
     Args:
         procedure: the commands.
-        variables: values of template variables, which take precedence over those of targets.yaml.
-        what: what the procedure does, for messages.
+        variables: values of template variables, which take precedence over the values in targets.yaml.
+        what: a description of the procedure, for messages.
         error: the class of the error where a command fails.
         target: the target's name, for errors.
 
     Returns:
-        The output, at most the last LOG_LIMIT characters.
+        The last LOG_LIMIT characters of the output.
 
     Raises:
         ToolchainError: a tool is missing.
@@ -104,7 +104,7 @@ def run(
 
 
 def _program(name: str) -> Path:
-    """Return the path of a tool: beside this interpreter, where an environment has its own, else on PATH."""
+    """Return the path of a tool: next to this interpreter, as in a virtual environment, else on PATH."""
     beside = Path(sys.executable).parent / name
     return beside if "/" not in name and beside.is_file() else toolchain.locate(name)
 
@@ -132,7 +132,7 @@ class _ToolRun:
         return self._checked_output(status, process.log.decode(errors="replace"))
 
     def with_dialogue(self, given: Mapping[str, str], deadline: Deadline) -> str:
-        """Run the command in a pseudo-terminal, answer its prompts as `procedure.talk` says, and return its output."""
+        """Run the command in a pseudo-terminal, answer its prompts by `procedure.talk`, and return its output."""
         printed = _OutputLog()
         program, *arguments = subprocesses.supervised(self.command)
         child = pexpect.spawn(program, arguments, encoding="utf-8", codec_errors="replace", echo=False)

@@ -1,4 +1,4 @@
-"""The health of a board: what went wrong with it, recorded beside its lock, and the steps that recover it.
+"""The health of a board: the record of its failures, stored next to its lock, and the steps that recover it.
 
 Busy and wedged are different states: a busy board is in use by somebody else, a wedged one stayed broken after every
 recovery step.
@@ -10,25 +10,27 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, SelfTestFailed, ToolchainError
 
 if TYPE_CHECKING:
     from cortex_m_hil.boards.board_tools import CommandTools
 
+_SAME: Final = "the same error"  # as after the step before
+
 
 @dataclass(frozen=True)
 class Health:
     """The health record of one board.
 
-    A wrong baud rate, a tool that does nothing or a runner that does not start make a board look dead as well. So a
-    caller with another setup may try the board once more.
+    A board also looks dead if the baud rate is wrong, a tool does nothing or the runner does not start. So a caller
+    with another setup may try a wedged board once more.
 
     Attributes:
         failures: how often recovery of the board was necessary.
         wedged: why the last recovery failed; "" if the board is not wedged.
-        wedged_at: when that was, in seconds since the epoch.
+        wedged_at: the time of the last recovery, in seconds since the epoch.
         wedged_for: the setups under which no recovery step helped; empty: any setup.
         build: the build id that was flashed last, "" while a flash is incomplete.
         flashing: the build id of a flash that has begun and not completed, else "".
@@ -42,7 +44,7 @@ class Health:
     flashing: str = ""
 
     def refuses(self, setup: str) -> bool:
-        """Tell whether the board is wedged for this setup, so that trying it is of no use."""
+        """Tell whether the board is wedged for this setup, so that it need not be tried."""
         return bool(self.wedged) and (not self.wedged_for or setup in self.wedged_for)
 
     def recovered(self) -> Health:
@@ -54,7 +56,7 @@ class Health:
 
 
 class BoardRecord(Protocol):
-    """Access to the health record of a board, such as a lease has."""
+    """The interface to a board's health record, which a lease implements."""
 
     board: str
     setup: str
@@ -69,9 +71,8 @@ class BoardRecord(Protocol):
 def flash(record: BoardRecord, tools: CommandTools, elf: Path, build: str) -> str:
     """Flash an ELF with the board's tool, and record that a flash is incomplete until it has completed.
 
-    An interrupted flash may leave a runner that answers with the right build id and is wrong further on, so such a
-    board is flashed again before it is used. `build` is the ELF's build id, "" if it is no runner. Returns the tool's
-    output.
+    An interrupted flash may leave a runner that answers with the right build id but is incomplete, so such a board is
+    flashed again before it is used. `build` is the ELF's build id, "" if it is no runner. Returns the tool's output.
     """
     before = record.health
     record.health = replace(before, failures=before.failures + 1, flashing=build or elf.name, build="")
@@ -110,8 +111,8 @@ def recover(
     """Take recovery steps until the self-test passes.
 
     Args:
-        record: the board's health record; it counts the failure, and whether the board is wedged.
-        cause: the error that cast doubt on the board.
+        record: the board's health record, in which the failure and the result are recorded.
+        cause: the error that made the recovery necessary.
         steps: the recovery steps, the gentlest first.
         self_test: raises a HarnessError if the board does not work.
         tried_before: names of steps that were taken before `cause` occurred, and are not repeated.
@@ -121,16 +122,16 @@ def recover(
 
     Raises:
         BoardWedged: no step helped; the board is recorded as wedged for this setup.
-        SelfTestFailed: as BoardWedged, but after each step the board answered with the same wrong outputs, which is a
-            wrong runner more often than a wrong board.
-        ToolchainError, ConfigError: a tool is missing or configured wrongly, which proves nothing about the board.
+        SelfTestFailed: no step helped, but after each step the board answered with the same wrong outputs: the runner
+            is more probably wrong than the board.
+        ToolchainError, ConfigError: a tool is missing or configured wrongly, which says nothing about the board.
     """
     record.health = replace(record.health, failures=record.health.failures + 1)
     if not steps:
         return ""
-    tried = [f"after {step.name}: the same" for step in steps if step.name in tried_before]
+    tried = [f"after {step.name}: {_SAME}" for step in steps if step.name in tried_before]
     said = cause.message
-    after: list[HarnessError] = []  # what went wrong after each step
+    after: list[HarnessError] = []  # the error after each step
     for step in steps:
         if step.name in tried_before:
             continue
@@ -141,7 +142,7 @@ def recover(
         except (ConfigError, ToolchainError):
             raise
         except HarnessError as error:
-            tried.append(f"after {step.name}: {'the same' if error.message == said else error.message}")
+            tried.append(f"after {step.name}: {_SAME if error.message == said else error.message}")
             said = error.message
             after.append(error)
     reason = "; ".join([cause.message, *tried])

@@ -1,7 +1,7 @@
 """Boards of a labgrid farm: a place is reserved, acquired, used through its serial port, and released.
 
-All calls go through `labgrid-client`, so labgrid may live in an environment of its own: it requires another pyserial.
-Across machines the coordinator's queue is the fair one: reservations are served by their age.
+All calls use the command `labgrid-client`, so labgrid can be in another virtual environment, since it requires another
+version of pyserial. The coordinator's queue is fair across machines: reservations are served by age.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cortex_m_hil.boards import board_tools as tools
 from cortex_m_hil.boards import leases, locks
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links.uart import LABGRID
-from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT
-from cortex_m_hil.targets.tool_commands import Procedure
+from cortex_m_hil.targets.board_tool_commands import Procedure
 
 CALL_TIMEOUT = 60.0  # seconds for one call of labgrid-client
 
@@ -33,7 +33,7 @@ CALL_TIMEOUT = 60.0  # seconds for one call of labgrid-client
 class Farm:
     """A labgrid coordinator and the tags that a place must have.
 
-    `labgrid://coordinator:20408/?board=nucleo` is any place with that tag; `name=b1` is the place b1.
+    `labgrid://coordinator:20408/?board=nucleo` means any place with that tag; `?name=b1` means the place b1.
     """
 
     coordinator: str
@@ -64,9 +64,9 @@ class Farm:
 
 
 class _Reservation:
-    """A reservation at the coordinator: its token, and a locked file named after it.
+    """A reservation at the coordinator: the token, and a locked file named after the token.
 
-    A killed process leaves the file behind, and the next process gives the place back.
+    If the process is killed, the file remains, and the next process gives the place back.
     """
 
     def __init__(self, farm: Farm) -> None:
@@ -83,7 +83,7 @@ class _Reservation:
         self._handle = handle
 
     def end(self) -> None:
-        """Give the place back, if it was acquired. If that fails, the next process gives it back."""
+        """Give the place back, if it was acquired; if this fails, the next process does it."""
         with contextlib.suppress(HarnessError):
             _give_back(self.farm, self.token)
             self._path.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def _records() -> Path:
 
 def _give_back(farm: Farm, token: str) -> None:
     """Release a place and cancel its reservation. Raises LaunchError where the coordinator does not answer."""
-    with contextlib.suppress(LaunchError):  # it may not have been acquired yet
+    with contextlib.suppress(LaunchError):  # the place may not have been acquired yet
         farm.run_client("-p", f"+{token}", "release")
     farm.run_client("cancel-reservation", token)
 
@@ -108,7 +108,7 @@ def _give_back_what_was_left(farm: Farm) -> None:
         if path.read_text() != farm.coordinator or (handle := locks.try_lock(path)) is None:
             continue
         try:
-            with contextlib.suppress(LaunchError):  # the coordinator forgets reservations, too
+            with contextlib.suppress(LaunchError):  # the coordinator may have dropped the reservation
                 _give_back(farm, path.name)
             path.unlink(missing_ok=True)
         finally:
@@ -135,7 +135,7 @@ class RemoteLease:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Return the template variables of its tools: `labgrid-client -x {coordinator} -p {place} …`."""
+        """Return the template variables for the board's tools: `labgrid-client -x {coordinator} -p {place} …`."""
         return {"coordinator": self._reservation.farm.coordinator, "place": f"+{self._reservation.token}"}
 
     def release(self) -> None:
@@ -144,17 +144,17 @@ class RemoteLease:
         self._reservation.end()
 
 
-def acquire(port: str, *, what: str, wait: float = DEFAULT_LEASE_WAIT, setup: str = "") -> RemoteLease:
+def acquire(port: str, *, what: str, wait: float = time_limits.LEASE_WAIT, setup: str = "") -> RemoteLease:
     """Lease a place of a labgrid farm.
 
     Args:
-        port: the coordinator and the filters, as `Farm.parse` takes them.
-        what: what the board is for, such as a test's name; shown to others that wait.
+        port: the URL with coordinator and filters, as for `Farm.parse`.
+        what: the purpose of the lease, such as a test's name; shown to others that wait.
         wait: seconds to wait for a place.
-        setup: a digest of what the board's start depends on, as in `Health.wedged_for`.
+        setup: a digest of everything that the board's start depends on, as in `Health.wedged_for`.
 
     Raises:
-        BoardBusy: no place became free within `wait` seconds; the message says who has which place.
+        BoardBusy: no place became free within `wait` seconds; the message has the holder of each place.
         BoardWedged: this machine has recorded all such places as wedged for `setup`.
         ToolchainError: labgrid-client is missing.
     """
@@ -171,7 +171,7 @@ def acquire(port: str, *, what: str, wait: float = DEFAULT_LEASE_WAIT, setup: st
                 local = leases.acquire([board], what=what, wait=deadline.remaining, setup=setup)
                 return RemoteLease(local, url, reservation)
             except BoardWedged:
-                wedged[place] = reservation  # held, or the coordinator might choose the same place again
+                wedged[place] = reservation  # kept reserved, since the coordinator might choose the same place again
                 if farm.places() <= wedged.keys():
                     raise
             except BaseException:
@@ -191,7 +191,7 @@ def _obtain(farm: Farm, token: str, deadline: Deadline, wait: float) -> tuple[st
 
 def _wait(farm: Farm, token: str, deadline: Deadline, wait: float) -> None:
     try:
-        # The client needs about 1 s for a free place.
+        # labgrid-client needs about 1 s even for a free place.
         farm.run_client("wait", token, seconds=max(deadline.remaining, 3.0))
     except LaunchError:
         if not deadline.expired:

@@ -1,4 +1,4 @@
-"""A leased board: its lease, its tools and its health, as the launcher and the Dut use them."""
+"""A leased board: its lease, tools and health record in one object, for the launcher and the Dut."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cortex_m_hil.targets.target import HardwareLauncher, Target
 
 
 class LeasedBoard:
-    """A board of `target`, leased from the constructor, which waits for one, until `release`.
+    """A board of `target`; the constructor waits for a free one and leases it until `release`.
 
-    The constructor raises BoardBusy or BoardWedged where it gets none. The attribute `target` is the same target with
-    the port of the leased board.
+    The constructor raises BoardBusy or BoardWedged if it gets no board. The attribute `target` is the same target with
+    the leased board's port.
     """
 
     def __init__(self, target: Target, elf: Elf, what: str) -> None:
@@ -67,7 +67,7 @@ class LeasedBoard:
         return self._tools.reset()
 
     def begin(self) -> None:
-        """Begin a boot: recovery steps that are taken from now on are not repeated if it fails."""
+        """Note the begin of a boot: recovery steps taken from now on are not repeated if the boot fails."""
         self._tried.clear()
 
     def recover(self, cause: HarnessError, self_test: Callable[[], object]) -> str:
@@ -84,7 +84,7 @@ class LeasedBoard:
 
 
 def _setup(launcher: HardwareLauncher, elf: Elf) -> str:
-    """Return a digest of what a board's start depends on besides the board: build id, baud rate and tools."""
+    """Return a digest of all that affects the start of a board: build id, baud rate and tools."""
     tools = [
         tool and dataclasses.replace(tool, origin="", seconds=0.0)
         for tool in (launcher.flash, launcher.reset, launcher.power)
@@ -95,7 +95,7 @@ def _setup(launcher: HardwareLauncher, elf: Elf) -> str:
 def _lease(
     launcher: HardwareLauncher, elf: Elf, what: str
 ) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
-    """Lease a board of the launcher's; return the lease, and template variables that select the board for its tools."""
+    """Lease a board of the launcher; return the lease, and the template variables that select the board for tools."""
     setup = _setup(launcher, elf)
     if launcher.port.startswith(LABGRID):
         remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait, setup=setup)

@@ -1,7 +1,7 @@
-"""Leases of boards: a lock for each board, which the kernel releases when its owner ends, however it ends.
+"""Leases of boards: a lock for each board, which the kernel releases when its owner ends in any way.
 
-A lock (`boards.locks`) is named after the device behind the port, so two targets on one port share it. Beside it lie
-the holder's record, which is trusted only while the process that wrote it lives, and the board's health
+A lock (`boards.locks`) is named after the device behind the port, so two targets on one port share it. Next to the lock
+are the holder's record, which is valid only while the process that wrote it lives, and the board's health
 (`boards.health`).
 
 Fairness: a waiting process has a ticket (`boards.wait_queue`). Nothing is polled: a waiter sleeps in the kernel on the
@@ -28,18 +28,18 @@ from cortex_m_hil.boards import locks
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.wait_queue import QUEUE_LOCK, Ticket
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT
 
 RELEASE_TIMEOUT = 10.0  # seconds for the process of `hil board hold` to end after SIGTERM
 BY_ID = Path("/dev/serial/by-id")
 
 
 def port_identity(port: str) -> str:
-    """Return a name of the board behind a port that stays the same when it is plugged in again.
+    """Return a name for the board at a port that does not change when the board is unplugged and plugged in again.
 
-    It is the adapter's link in /dev/serial/by-id, which has its serial number, else the device, else a URL.
-    /dev/ttyACM0 may be another board after the next plugging, and a health record must stay with its board.
+    It is the adapter's link in /dev/serial/by-id, which has a serial number, else the device, else a URL. /dev/ttyACM0
+    may be another board the next time, and a health record must stay with its board.
     """
     if not port.startswith("/"):
         return port
@@ -67,11 +67,11 @@ class Holder:
     user: str
     host: str
     pid: int
-    started: int  # the process's start, as `_started` returns it
+    started: int  # the start time of the process, from `_started`
     since: float  # seconds since the epoch
     command: str
-    what: str  # the test, or a person's reason
-    keeper: bool = False  # `hil board hold`
+    what: str  # the name of the test, or a person's reason
+    keeper: bool = False  # True: the process of `hil board hold`
 
     @property
     def is_alive(self) -> bool:
@@ -150,7 +150,7 @@ class Lease:
         """Pass the lease to a new process that sleeps for `seconds` and outlives this one; return its record."""
         assert self._handle is not None
         os.set_inheritable(self._handle, True)
-        # A lock belongs to the open file, which the child inherits.
+        # The child inherits the lock with the open file.
         keeper = subprocess.Popen(
             ["sleep", f"{seconds:g}"], pass_fds=[self._handle], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -176,27 +176,27 @@ def acquire(
     ports: Sequence[str],
     *,
     what: str,
-    wait: float = DEFAULT_LEASE_WAIT,
+    wait: float = time_limits.LEASE_WAIT,
     build: str = "",
     setup: str = "",
     even_wedged: bool = False,
 ) -> Lease:
     """Lease the first of these interchangeable boards that becomes free.
 
-    Of several free boards, those with the fewest failures are preferred, and among them one that has `build` already.
+    Of several free boards, one with the fewest failures is preferred, and of these one that has `build` already.
 
     Args:
         ports: the ports of the boards.
-        what: what the board is for, such as a test's name; shown to others that wait.
+        what: the purpose of the lease, such as a test's name; shown to others that wait.
         wait: seconds to wait for a board.
-        build: the build id of the runner that is going to run; "": no preference.
-        setup: a digest of what the board's start depends on, as in `Health.wedged_for`.
-        even_wedged: lease also a board that is wedged.
+        build: the build id of the runner that will run; "": no preference.
+        setup: a digest of everything that the board's start depends on, as in `Health.wedged_for`.
+        even_wedged: whether a wedged board may be leased, too.
 
     Raises:
-        BoardBusy: no board became free within `wait` seconds; the message says who holds which.
+        BoardBusy: no board became free within `wait` seconds; the message has the holder of each.
         BoardWedged: all boards are wedged for `setup`.
-        ConfigError: this process has a lease already: waiting for a second one could be a deadlock.
+        ConfigError: this process has a lease already; waiting for a second one could be a deadlock.
     """
     if _ours:
         held = ", ".join(lease.board for lease in _ours)
@@ -211,7 +211,7 @@ def acquire(
             open_to_us = [board for board in _ranked(usable, build) if board not in promised]
             for board in open_to_us:
                 if lease := _try(board, known[board], setup, what):
-                    if even_wedged or not lease.health.refuses(setup):  # it may have become wedged while we waited
+                    if even_wedged or not lease.health.refuses(setup):  # it may have become wedged during the wait
                         return lease
                     lease.release()
             if attempt and deadline.expired:
@@ -267,10 +267,10 @@ class BoardStatus:
     """The state of a board, as `hil board status` shows it.
 
     Attributes:
-        board: its identity.
+        board: the board's identity.
         held: whether its lock is held.
-        holder: the record of its holder; None if nobody holds it, or the holder has not written its record yet.
-        health: its health record.
+        holder: the holder's record; None if nobody holds the board, or if the record is not written yet.
+        health: the board's health record.
     """
 
     board: str
@@ -298,12 +298,12 @@ def known_boards() -> list[str]:
 
 
 def hold(port: str, *, seconds: float, reason: str, wait: float) -> Holder:
-    """Lease a board for a person, so that no test gets it, until `release_hold` or for `seconds`."""
+    """Lease a board for a person, so that no test gets it, for `seconds` or until `release_hold`."""
     return acquire([port], what=reason, wait=wait, even_wedged=True).give_to(seconds, reason)
 
 
 def clear(port: str) -> None:
-    """Delete a board's health record. Raises BoardBusy while a test has the board; a person's hold does not matter."""
+    """Delete a board's health record. Raises BoardBusy while a test has the board; a person's hold is allowed."""
     status = inspect(port_identity(port))
     if status.holder and status.holder.keeper:
         write_health(status.board, Health())
@@ -313,16 +313,16 @@ def clear(port: str) -> None:
 
 
 def release_hold(port: str) -> Holder:
-    """End a `hold`, and return its record.
+    """End a person's hold, and return its record.
 
-    Raises ConfigError where nobody holds the board, or a test does: a test is stopped by ending its run.
+    Raises ConfigError if nobody holds the board, or a test does; a test releases it when its run is ended.
     """
     board = port_identity(port)
     status = inspect(board)
     if not status.held:
         raise ConfigError(f"{board} is not held", hint="hil board status")
     if status.holder is None or not status.holder.keeper:
-        raise ConfigError(f"{board} is {status.describe()}", hint="no hold of a person: end that process")
+        raise ConfigError(f"{board} is {status.describe()}", hint="not held by hil board hold: end that process")
     os.kill(status.holder.pid, signal.SIGTERM)
     deadline = Deadline.after(RELEASE_TIMEOUT)
     while inspect(board).held:

@@ -23,13 +23,13 @@ from cortex_m_hil.errors import BoardBusy, ConfigError
 from cortex_m_hil.host.deadline import Deadline
 
 _LOCKS = Path("/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp")
-BRIEF_LOCK_TIMEOUT = 10.0  # seconds to wait for a lock whose holders need it for moments only
+BRIEF_LOCK_TIMEOUT = 10.0  # seconds to wait for a lock that is held only briefly
 
 
 def lock_directory() -> Path:
     """Return the folder that holds the locks of this user's processes: `$HIL_LOCK_DIR`, or one in /run/lock.
 
-    XDG_RUNTIME_DIR would not do: a login has it and a CI service may not, and they would not see each other's locks.
+    XDG_RUNTIME_DIR is not used: a login has it but a CI service may not, so they would not see each other's locks.
     Raises ConfigError where the folder cannot be made, or others can write to it.
     """
     override = os.environ.get("HIL_LOCK_DIR")
@@ -79,7 +79,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[tuple[int, Path], Future[None]] = {}  # by pid: a fork has none of its parent's threads
+        self._pending: dict[tuple[int, Path], Future[None]] = {}  # by pid: a fork does not have its parent's threads
 
     def any(self, paths: Sequence[Path], deadline: Deadline) -> None:
         """Wait until one of the locks has been released, or until the deadline."""
@@ -107,9 +107,9 @@ watch = _Watch()
 
 @contextlib.contextmanager
 def brief_lock(path: Path) -> Iterator[int]:
-    """Hold a lock whose holders need it for less than a millisecond, unless they are stopped.
+    """Hold a lock that every holder needs for less than a millisecond.
 
-    Raises BoardBusy if it is not free within BRIEF_LOCK_TIMEOUT seconds.
+    Raises BoardBusy if the lock is not free within BRIEF_LOCK_TIMEOUT seconds, for instance if a holder is stopped.
     """
     deadline = Deadline.after(BRIEF_LOCK_TIMEOUT)
     while (handle := try_lock(path)) is None:
@@ -123,9 +123,9 @@ def brief_lock(path: Path) -> Iterator[int]:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record; return {} if there is none, or it is not readable.
+    """Read a record; return {} if the record is missing or not readable.
 
-    Records are written atomically, so one that is not readable was written by another version.
+    Records are written atomically, so an unreadable record was written by another version.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""The queue for boards: tickets, which are numbered files that their owners keep locked.
+"""The queue for boards: tickets are numbered files, which waiting processes keep locked.
 
-No process takes a board that the owner of an earlier ticket waits for.
+No process takes a board for which the owner of an earlier ticket waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Ticket:
         self._folder = locks.lock_directory() / "queue"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         with locks.brief_lock(locks.lock_directory() / QUEUE_LOCK) as counter:
-            # A number is never reused: a process that removes a dead ticket might remove a new one.
+            # Numbers are never reused, since a process that removes a dead ticket could remove a new one with the same
+            # number.
             self._number = int(os.pread(counter, 20, 0) or 0) + 1
             os.pwrite(counter, str(self._number).encode(), 0)
             self._path = self._folder / f"{self._number:09d}"
@@ -50,7 +51,7 @@ class Ticket:
 
     @staticmethod
     def _is_left_behind(path: Path) -> bool:
-        """Tell whether a ticket's owner was killed, so that it is not locked; such a ticket is removed."""
+        """Tell whether a ticket is not locked because its owner was killed; such a ticket is removed."""
         try:
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

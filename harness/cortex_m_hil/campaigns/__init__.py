@@ -1,1 +1,1 @@
-"""Campaigns: many runs that one plan asks for, kept in one store, so that they go on after any kill."""
+"""Campaigns: many runs of one plan, recorded in a store, so that a killed campaign can be resumed."""

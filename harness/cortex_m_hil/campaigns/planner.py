@@ -1,4 +1,4 @@
-"""The loop of all campaigns: ask the planner what to run, carry it out, record it."""
+"""The loop of all campaigns: ask the planner for the next run, carry it out, record it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host.deadline import Deadline
 
 ATTEMPTS: Final = 2  # tries of a run that ends in an infra error
-INFRA_IN_A_ROW: Final = 4  # runs that taught nothing, one after the other, after which a campaign stops
+INFRA_IN_A_ROW: Final = 4  # infra errors in a row after which a campaign stops
 
 
 class Planner:
-    """A campaign's choice of runs. It follows from the recorded runs alone, so a killed campaign goes on where it was.
+    """Chooses a campaign's runs. The choice depends only on the recorded runs, so a killed campaign can be resumed.
 
     Attributes:
-        infra: the verdicts of runs that teach nothing.
+        infra: the verdicts of runs that say nothing, because of an infra error.
     """
 
     infra: Collection[str] = ()
 
     def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
-        """Return the key to run next, given all runs so far; None if there is none, or none before others have ended.
+        """Return the key to run next, given all runs so far; None if none is left, or if current runs must end first.
 
         Args:
             runs: all runs so far.
-            under_way: keys that are being run.
+            under_way: the keys of current runs.
         """
         raise NotImplementedError
 
     def left(self, runs: Sequence[Run]) -> int:
-        """Return about how many runs are left; 0 if and only if the campaign is complete."""
+        """Estimate how many runs are left; 0 if and only if the campaign is complete."""
         raise NotImplementedError
 
     def carry_out(self, key: str) -> Run:
@@ -41,7 +41,7 @@ class Planner:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """End the runs that are under way: their `carry_out` then raises, and the error is not reported."""
+        """Stop the current runs: their `carry_out` raises an error, which is not reported."""
 
 
 class _Here(Executor):
@@ -64,18 +64,18 @@ def work(
     """Execute the runs of a campaign; no run begins once the budget is spent. Only the caller's thread uses the store.
 
     Args:
-        planner: decides what is run, and runs it.
-        store: has the runs so far, and gets each new one.
-        campaign: the one whose runs these are.
-        budget: the deadline for the beginning of a run.
-        told: called before each run with the runs so far and the key that is run next.
-        jobs: how many runs are under way at a time, each in a thread of its own; 0: one, in this thread.
+        planner: chooses the runs and carries them out.
+        store: has the runs so far, and records each new one.
+        campaign: the campaign to work on.
+        budget: the deadline after which no run begins.
+        told: called before each run with the runs so far and the key of the next run.
+        jobs: the number of parallel runs, each in a thread of its own; 0: one at a time, in this thread.
 
     Yields:
         All runs so far, after each run.
 
     Raises:
-        LaunchError: the last runs taught nothing. The next call tries again.
+        LaunchError: the last runs had infra errors. The next call tries again.
     """
     runs, in_vain = store.runs(campaign), 0
     under_way: dict[Future[Run], str] = {}

@@ -1,7 +1,6 @@
-"""The names of everything that a test records; docs/writing-tests.md has the meaning and the unit of each.
+"""The names of all properties that a test records; docs/writing-tests.md has the meaning and the unit of each.
 
-In pytest's reports, and so in JUnit files, they are properties whose names begin with PREFIX. In a nightly's results,
-as figures and facts, they stand without it.
+In pytest's reports and in JUnit files their names begin with PREFIX; in a nightly's results they have no prefix.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ CPU_SECONDS, PARTS, RUNNER = "cpu_seconds", "parts", "runner"
 
 
 def fit_bytes(region: str) -> str:
-    """Return the name of the least bytes of a memory region that a program runs in."""
+    """Return the name of the property with the least bytes of a memory region in which a program runs."""
     return f"{FIT}{region.replace(' ', '_')}{BYTES}"
 
 
 def recorded(properties: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield names, without PREFIX, and values of the properties that are this package's."""
+    """Yield names, without PREFIX, and values of the properties that belong to this package."""
     for name, value in properties:
         if str(name).startswith(PREFIX):
             yield name.removeprefix(PREFIX), value

@@ -1,4 +1,4 @@
-"""Provenance of the modules that a command's Python processes imported: whether it tested the tree it was to test."""
+"""Checks which modules a command's Python processes imported: whether it tested the intended checkout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cortex_m_hil.errors import IdentityError
 
 _HOOK: Final = "hil_provenance"
 _FILES: Final = {
-    # An older Python is a tool of this machine's, and no test runs by it.
+    # Older Pythons are used only by tools of the machine, not by tests.
     "sitecustomize.py": f"import sys\n\nif sys.version_info >= (3, 10):\n    import {_HOOK}\n\n    {_HOOK}.begin()\n",
     f"{_HOOK}-0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {_HOOK}\nVersion: 0\n",
     f"{_HOOK}-0.dist-info/entry_points.txt": f"[pytest11]\n{_HOOK} = {_HOOK}\n",
@@ -29,14 +29,14 @@ _PYTHONPATH: Final = "PYTHONPATH="
 
 @dataclass(frozen=True)
 class Objection:
-    """A reason why a run tells nothing of its tree, and what to do about that."""
+    """A reason why a run says nothing about its tree, and the next step."""
 
     why: str
     hint: str
 
 
 class Provenance:
-    """The Python processes of one command, which are to import the modules of `tree`, a checkout of `repository`.
+    """The Python processes of one command, which have to import modules from `tree`, a checkout of `repository`.
 
     A module that a process would import from another checkout is imported from `tree` instead, whatever put that other
     checkout on sys.path: the working folder, PYTHONPATH, an editable install, `pythonpath` of pytest, a conftest.py.
@@ -48,16 +48,16 @@ class Provenance:
         self, repository: Repository, tree: Path, folder: Path, commits: Sequence[str],
         python: str = "", built: float | None = None, *, unseen_build: bool = False,
     ) -> None:  # fmt: skip
-        """Make `folder` anew, for the command's processes.
+        """Create `folder` again, for the command's processes.
 
         Args:
-            repository: whose other checkouts are mapped to `tree`.
-            tree: the top of the checkout that is tested.
-            folder: goes on PYTHONPATH.
-            commits: where git is asked which files it tracks.
+            repository: the repository; imports from its other checkouts are redirected to `tree`.
+            tree: the top folder of the checkout under test.
+            folder: a folder that is put on PYTHONPATH.
+            commits: the commits whose tracked files are looked up.
             python: the folder of `tree` that is on PYTHONPATH, if any.
-            built: when the build of the tree began, which may have installed it; None without one.
-            unseen_build: somebody else may have built the tree before, and installed it anywhere.
+            built: the time when the build of the tree began, which may have installed it; None without a build.
+            unseen_build: whether somebody else may have built the tree before, and installed it anywhere.
         """
         self._repository, self._tree, self._folder = repository, tree.resolve(), folder.resolve()
         self._commits, self._python, self._built, self._unseen_build = commits, python, built, unseen_build
@@ -78,14 +78,14 @@ class Provenance:
         return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, [str(self._folder), before]))}
 
     def words(self, command: Sequence[str]) -> list[str]:
-        """Return the command, with the folder in what `env` makes of PYTHONPATH."""
+        """Return the command, with the folder added to a PYTHONPATH that `env` in it sets."""
         begin = f"{_PYTHONPATH}{self._folder}{os.pathsep}"
         return [word.replace(_PYTHONPATH, begin, 1) if word.startswith(_PYTHONPATH) else word for word in command]
 
     def objection(self, *, is_pytest: bool) -> Objection | None:
-        """Return why the verdict of an ended command is not one on the tree; None if nothing speaks against it.
+        """Return the reason why an ended command's verdict is not about the tree; None if there is none.
 
-        pytest has to have used something of the tree; how other commands use it is not known.
+        pytest must have used a file of the tree; how other commands use it is not known.
         """
         reports = [json.loads(file.read_text()) for file in sorted((self._folder / "reports").glob("*.json"))]
         found = next(self._of_checkouts(reports), None) or next(self._of_installed(reports), None)
@@ -99,7 +99,7 @@ class Provenance:
         return any(file.stat().st_ctime >= began for file in files if file.exists())
 
     def _of_checkouts(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
-        """Yield an objection for each executed file of another checkout that is none of the tests' own."""
+        """Yield an objection for each executed file of another checkout, except for the tests' own files."""
         for one in (one for report in reports for one in report["local"] if self._is_checkout(one["top"])):
             top, path = Path(one["top"]), one["path"]
             what = f"{path}{' (' + one['module'] + ')' if one['module'] else ''}"
@@ -124,7 +124,10 @@ class Provenance:
         return known or self._repository.is_shared_with(Path(top), self._commits)
 
     def _of_installed(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
-        """Yield an objection for each executed file of an installed copy that the tree has, too; none with a build."""
+        """Yield an objection for each executed file of an installed copy that is also in the tree.
+
+        If the tree was built, nothing is yielded.
+        """
         for one in _installed(reports) if self._built is None else ():
             for file, name in one["files"]:
                 root = self._root_of(name)
@@ -156,7 +159,7 @@ class Provenance:
 
 
 class Sources:
-    """A check of this process's modules: its results count for the commit of the folder that it runs in."""
+    """Checks that this process's modules belong to its checkout, so that its results are about that commit."""
 
     def __init__(self) -> None:
         self._top = provenance_hook.top_of(os.path.realpath(Path.cwd()))
@@ -165,7 +168,7 @@ class Sources:
         self._seen: set[str] = set()
 
     def check(self) -> None:
-        """Raise IdentityError if a module that was imported since the last call is of another checkout."""
+        """Raise IdentityError if a module that was imported since the last call belongs to another checkout."""
         for module, file in provenance_hook.module_files():
             if module in self._seen:
                 continue
@@ -196,7 +199,7 @@ def _python_hint(root: str) -> str:
 
 
 def _is_product(top: Path, path: str, repository: Repository) -> bool:
-    """Tell whether a build has made a file that git does not track, and that is in no repository below the checkout."""
+    """Tell whether a file is a product of a build: git does not track it, and it is in no nested repository."""
     parents = (top / path).parents
     if any((parent / ".git").exists() for parent in parents if parent != top and top in parent.parents):
         return False

@@ -1,8 +1,8 @@
-"""A hook by which Python processes import a checkout's modules from a worktree of it, and report what they executed.
+"""A hook that makes Python processes import a checkout's modules from a worktree, and report the executed files.
 
-A program of its own, which imports nothing of the harness: `campaigns/provenance.py` copies it, as `hil_provenance`,
-into a folder on PYTHONPATH, beside a `sitecustomize` that installs it before anything of the user's is imported, and an
-entry point by which pytest knows it as a plugin. What holds for all of them is in `settings.json` there.
+This module imports nothing of the harness: `campaigns/provenance.py` copies it, as `hil_provenance`, into a folder on
+PYTHONPATH, next to a `sitecustomize` that installs it before any of the user's modules is imported, and to an entry
+point that makes it a plugin of pytest. The settings for all processes are in `settings.json` there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _settings() -> dict[str, Any]:
         with open(os.path.join(FOLDER, "settings.json"), encoding="utf-8") as file:
             found: dict[str, Any] = json.load(file)
             return found
-    except FileNotFoundError:  # imported in another way, as by tests
+    except FileNotFoundError:  # imported without its folder, as in tests of it
         return {}
 
 
@@ -49,7 +49,7 @@ _NAME = re.compile(r"""^\s*name\s*=\s*["']?([\w.-]+)""", re.MULTILINE)
 
 
 class Tests:
-    """The tests' own files, which stay where they are: modules that pytest collects, and each conftest.py there."""
+    """The tests' own files, which are not redirected: modules that pytest collects, and conftest.py files."""
 
     def __init__(self) -> None:
         self.collected: set[str] = set()
@@ -67,12 +67,12 @@ tests = Tests()
 
 
 def below(path: str, top: str) -> str | None:
-    """Return the path from the folder `top`, or None where it is not below it; both are real paths."""
+    """Return a path relative to the folder `top`, or None where it is not below; both are real paths."""
     return os.path.relpath(path, top) if top and (path == top or path.startswith(top.rstrip("/") + "/")) else None
 
 
 def repository_of(path: str) -> tuple[str, str] | None:
-    """Return the top of the other checkout that a real path is a source of, and the path from there; or None."""
+    """Return the top of the other checkout that a real path belongs to, and the path relative to it; or None."""
     if below(path, TREE) is not None or below(path, FOLDER) is not None:
         return None
     folder = os.path.dirname(path)
@@ -83,7 +83,7 @@ def repository_of(path: str) -> tuple[str, str] | None:
 
 
 def checkout_of(path: str) -> tuple[str, str] | None:
-    """Return what `repository_of` does, for checkouts of the same repository by git or by the project's name."""
+    """Return the same as `repository_of`, but only for the same repository, by git or by the project's name."""
     found = repository_of(path)
     return found if found and (found[0] in CHECKOUTS or _is_clone(found[0])) else None
 
@@ -112,7 +112,7 @@ def projects_in(top: str) -> set[str]:
 
 @functools.cache
 def is_installed(folder: str, top: str) -> bool:
-    """Tell whether an installer has put a folder below a checkout there, such as a virtual environment's packages."""
+    """Tell whether an installer put a folder below a checkout, such as a virtual environment's packages."""
     if below(folder, top) in (None, "."):
         return False
     name = os.path.basename(folder)
@@ -130,7 +130,7 @@ def is_installed(folder: str, top: str) -> bool:
 
 
 class Pair(machinery.FileFinder):
-    """A finder of modules in a folder of the worktree, and in the checkout's for tests and what the worktree lacks."""
+    """A finder of modules in a folder of the worktree; tests and missing files are taken from the checkout."""
 
     def __init__(self, tree: str, checkout: str) -> None:
         super().__init__(tree, *_LOADERS)
@@ -148,7 +148,7 @@ class Pair(machinery.FileFinder):
 
 
 def pair_of(entry: str) -> Pair:
-    """Return the finder of an entry of sys.path. ImportError for one that is of neither worktree nor checkout."""
+    """Return the finder of an entry of sys.path. ImportError for an entry outside of both worktree and checkout."""
     path = os.path.realpath(entry)
     rest = below(path, TREE)
     if rest is not None:
@@ -160,7 +160,7 @@ def pair_of(entry: str) -> Pair:
 
 
 class Mapper:
-    """A finder that maps to the worktree what other finders find in a checkout, as for editable installs and links."""
+    """A finder that redirects to the worktree what others find in a checkout, as for editable installs and links."""
 
     @staticmethod
     def find_spec(
@@ -192,7 +192,7 @@ def _in_tree(path: str, exists: Callable[[str], bool]) -> str | None:
 
 
 def place_in_tree(path: str) -> str | None:
-    """Return where a path of a checkout is in the worktree: through the same links, where it is one through links."""
+    """Return the path in the worktree that corresponds to a path of a checkout, through the same links."""
     found = checkout_of(os.path.realpath(path) + path[len(path.rstrip("/")) :])
     if found is None:
         return None
@@ -203,7 +203,7 @@ def place_in_tree(path: str) -> str | None:
 
 
 class Seen:
-    """A record of the files that were executed, by which lines those of checkouts were, and of the worktree's use."""
+    """A record of the executed files, of the lines that caused their execution, and of the use of the worktree."""
 
     def __init__(self) -> None:
         self.used = ""
@@ -211,7 +211,7 @@ class Seen:
         self._checkouts = tuple(top + "/" for top in CHECKOUTS)
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Note an event of the interpreter; an exception here would be one of the code that is watched."""
+        """Note an event of the interpreter; an exception here would be raised in the watched code."""
         try:
             if event in WATCHED:
                 self._note(event, arguments)
@@ -241,7 +241,7 @@ class Seen:
             self.used = text
 
     def _start(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Note a process whose arguments name the worktree, and let every process that is started load this module."""
+        """Note a process whose arguments name the worktree, and make every started process load this module."""
         self._use(" ".join(_texts(arguments[:3] if event == "subprocess.Popen" else arguments[:2])))
         environment = arguments[-1] if isinstance(arguments[-1], dict) else os.environ
         paths = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -255,7 +255,7 @@ def _texts(values: Iterable[Any]) -> list[str]:
 
 
 def _line_at_work() -> str:
-    """Return the file and line that has a file executed, leaving out Python's import system."""
+    """Return the file and line that caused a file to be executed, leaving out Python's import system."""
     frame = sys._getframe(4)
     while frame is not None and _IMPORTS.search(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
@@ -265,14 +265,13 @@ def _line_at_work() -> str:
 seen = Seen()
 
 
-# --- what is told ---------------------------------------------------------------------------------------------
+# --- reports ---------------------------------------------------------------------------------------------
 
 
 def tell() -> None:
-    """Write what was seen so far to a file of this process.
+    """Write the record so far to a file of this process.
 
-    A file of another repository, which may be a clone under another name, is named only where the worktree has it as
-    well.
+    A file of another repository, which may be a clone under another name, is named only if the worktree has it too.
     """
     names = {os.path.realpath(file): name for name, file in module_files()}
     local, used = [], seen.used
@@ -302,7 +301,7 @@ def _like_the_trees(real: str) -> tuple[str, str] | None:
 
 
 def _is_package_of_tests(real: str, rest: str) -> bool:
-    """Tell whether a file makes packages of the tests' folders, as the worktree's does if it has one.
+    """Tell whether a file is an `__init__.py` of the tests' folders that the worktree has too.
 
     With --import-mode=importlib pytest loads it by its path.
     """
@@ -314,7 +313,7 @@ def _is_package_of_tests(real: str, rest: str) -> bool:
 
 
 def module_files() -> list[tuple[str, str]]:
-    """Return modules by name, with their files, or folders where they have none."""
+    """Return names of modules with their files, or with folders for modules without a file."""
     found = []
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
@@ -341,7 +340,7 @@ def _installed() -> list[dict[str, Any]]:
 
 
 def _is_from_checkout(direct_url: str | None) -> bool:
-    """Tell whether a distribution's record of where it is from names a checkout, of which it is a copy."""
+    """Tell whether a distribution's `direct_url.json` names a checkout, of which it is a copy."""
     said = json.loads(direct_url or "{}")
     kind, _, place = said.get("url", "").partition("file://")
     if kind or not place or said.get("dir_info", {}).get("editable", False):
@@ -349,7 +348,7 @@ def _is_from_checkout(direct_url: str | None) -> bool:
     return checkout_of(os.path.realpath(parse.unquote(place)) + "/") is not None
 
 
-# --- where it is installed ------------------------------------------------------------------------------------
+# --- installation of the hook ------------------------------------------------------------------------------------
 
 
 def begin() -> None:
@@ -364,7 +363,7 @@ def begin() -> None:
 
 
 def _execute_users(name: str) -> None:
-    """Execute the user's own module of this name, which ours has hidden."""
+    """Execute the user's own module of this name, which ours hides."""
     others = [one for one in sys.path if os.path.realpath(one) != FOLDER]
     spec = machinery.PathFinder.find_spec(name, others)
     if spec is not None and spec.loader is not None:
@@ -376,7 +375,7 @@ def _execute_users(name: str) -> None:
 
 
 def pytest_load_initial_conftests(early_config: Any) -> None:
-    """Take the conftest.py of the worktree where the tests are named there."""
+    """Use the conftest.py of the worktree if the tests are named there."""
     given = early_config.known_args_namespace
     named = [os.path.realpath(str(one).partition("::")[0]) for one in given.file_or_dir]
     tests.named_in_tree = given.pyargs or any(below(one, TREE) is not None for one in named)
@@ -388,5 +387,5 @@ def pytest_pycollect_makemodule(module_path: Any) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Report here, too: a worker of xdist is ended as soon as it has said that its session is over."""
+    """Report at the end of the session, too: a worker of xdist is ended right after it."""
     tell()

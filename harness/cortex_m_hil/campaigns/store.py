@@ -1,6 +1,6 @@
-"""The store of campaigns and their runs, one SQLite file. Only the process that leads a campaign writes to it.
+"""The store of campaigns and their runs, one SQLite file. Only the process that runs a campaign records its runs.
 
-A run is in the file as soon as `record` returns, whatever ends the process or the machine.
+A run is in the file as soon as `record` returns, even if the process or the machine crashes then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CREATE TABLE run (
     PRIMARY KEY (campaign, number)
 );
 """
-# Migrations, by the schema that they lead to. Campaigns that users knew by `id` keep that as their ordinal.
+# Migrations, by the schema that they lead to. A campaign that users knew by its `id` gets it as its ordinal.
 _MIGRATIONS: Final = {
     2: ("ALTER TABLE campaign ADD COLUMN name TEXT NOT NULL DEFAULT ''",),
     3: ("ALTER TABLE campaign ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0", "UPDATE campaign SET ordinal = id"),
@@ -51,11 +51,11 @@ class Run:
     """One run of a campaign.
 
     Attributes:
-        key: what was run, such as a commit.
+        key: the subject of the run, such as a commit.
         verdict: a word that the kind of campaign defines.
-        error: why the verdict is not the best one; empty where it is.
+        error: the reason for a bad verdict; empty for a good one.
         seconds: the duration by the host's clock.
-        at: when it ended, in seconds since 1970.
+        at: the time when the run ended, in seconds since 1970.
         figures: all other results of the run, as values that JSON can have.
     """
 
@@ -72,14 +72,14 @@ class StoredCampaign:
     """A campaign that the store has.
 
     Attributes:
-        number: unique in the store.
+        number: a number that is unique in the store.
         kind: the kind of campaign, such as a nightly.
-        folder: the folder that it was begun in.
-        plan: what is asked of it, as values that JSON can have.
-        began: in seconds since 1970.
-        ended: in seconds since 1970; None while it has not ended.
-        name: what a user called it; "" if nothing.
-        ordinal: counts the campaigns of its kind in its folder, from 1 on: the number that users see.
+        folder: the folder in which it was begun.
+        plan: the settings of the campaign, as values that JSON can have.
+        began: the time of its beginning, in seconds since 1970.
+        ended: the time of its end, in seconds since 1970; None while it has not ended.
+        name: the name that a user gave it; "" if none.
+        ordinal: the number that users see; it counts the campaigns of one kind in one folder, from 1.
     """
 
     number: int
@@ -93,10 +93,10 @@ class StoredCampaign:
 
 
 def from_fields(kind: type[_Kind], fields: Mapping[str, Any]) -> _Kind:
-    """Return the dataclass that `asdict` made `fields` of, also after a round trip through JSON.
+    """Return a dataclass for fields from `asdict`, even after a round trip through JSON.
 
     Raises:
-        ValueError: the fields make no sense.
+        ValueError: the fields are malformed.
     """
     return cast(_Kind, _adapter(cast(Any, kind)).validate_python(fields))
 
@@ -107,11 +107,11 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 
 class Plan:
-    """The base of dataclasses that say what is asked of a campaign, or of its workers."""
+    """The base of dataclasses with the settings of a campaign or of its workers."""
 
     @classmethod
     def of(cls: type[_Plan], fields: Mapping[str, Any]) -> _Plan:
-        """Return the plan that `as_fields` made `fields` of; raise what `from_fields` does."""
+        """Return the plan for `fields` from `as_fields`; raise the errors of `from_fields`."""
         return from_fields(cls, fields)
 
     def as_fields(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Plan:
 
 
 class Store:
-    """A file of campaigns. Its methods raise ConfigError, with what to do, where it cannot be read or written."""
+    """A file of campaigns. Its methods raise ConfigError, with a hint, where the file cannot be read or written."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -156,7 +156,7 @@ class Store:
             raise ConfigError(f"cannot use the store {self.file}: {error}", hint=hint) from error
         except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
             hint = "move it out of the way, or name another file: --store FILE"
-            raise ConfigError(f"the store {self.file} is damaged, or none: {error}", hint=hint) from error
+            raise ConfigError(f"the store {self.file} is damaged, or is no store: {error}", hint=hint) from error
         except OSError as error:
             raise ConfigError(f"cannot use the store {self.file}: {error.strerror}", hint="--store FILE") from error
 
@@ -184,15 +184,15 @@ class Store:
     def begin(
         self, kind: str, folder: str, plan: Mapping[str, Any], began: float | None = None, ordinal: int = 0
     ) -> StoredCampaign:
-        """Record a campaign as begun.
+        """Record the beginning of a campaign.
 
         Args:
-            kind: as `StoredCampaign` has it.
-            folder: as `StoredCampaign` has it.
-            plan: as `StoredCampaign` has it.
+            kind: as in `StoredCampaign`.
+            folder: as in `StoredCampaign`.
+            plan: as in `StoredCampaign`.
             began: in seconds since 1970; None: now.
-            ordinal: the number that it had in another store, which it keeps if no campaign of its kind in its folder
-                has it; 0, or a number that is taken: the next one there.
+            ordinal: the number that the campaign had in another store, which it keeps if the number is free; 0, or a
+                number that is taken: the next free one.
         """
         values = kind, folder, json.dumps(plan), time.time() if began is None else began
         with self._transaction():
@@ -206,7 +206,7 @@ class Store:
         return found
 
     def latest(self, kind: str, folder: str) -> StoredCampaign | None:
-        """Return the campaign of this kind that was begun last in this folder; None if there is none."""
+        """Return the latest campaign of this kind in this folder; None if there is none."""
         return next((one for one in reversed(self.campaigns(kind)) if one.folder == folder), None)
 
     def campaigns(self, kind: str) -> list[StoredCampaign]:

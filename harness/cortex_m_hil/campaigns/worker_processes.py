@@ -1,6 +1,6 @@
 """Worker processes of a campaign, which answer its requests.
 
-A request and its answer are a line of JSON each. A worker ends when its standard input does.
+A request and its answer are a line of JSON each. A worker ends at the end of its standard input.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from typing import Any, Final, TypeVar
 
 from cortex_m_hil.campaigns.store import Plan
 from cortex_m_hil.errors import HarnessError, LaunchError
-from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host import subprocesses, time_limits
 from cortex_m_hil.host.deadline import Deadline
 
-ANSWER_TIMEOUT: Final = 7200.0  # seconds: two builds at their limits, and programs that hang one after the other
-LOG_LINES: Final = 40  # kept of the end of a log that tells why
+LOG_LINES: Final = 40  # lines at the end of a log that an error shows
 
 Own = TypeVar("Own", bound="Workers")
 _Settings = TypeVar("_Settings", bound=Plan)
@@ -32,15 +31,15 @@ Answering = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Worker:
-    """A process that runs `answer_requests`; it ends with this process, and with it all that it has started."""
+    """A process that runs `answer_requests`; it and its children end with this process."""
 
     def __init__(self, of: str, module: Sequence[str], log: Path) -> None:
         """Start the worker process.
 
         Args:
-            of: the command whose worker it is, for messages.
-            module: the module that is run, and its arguments except the last, which is the log.
-            log: the file for what the worker prints.
+            of: the name of the command, for messages.
+            module: the module to run, and its arguments except the last one, which is the log.
+            log: the file for the worker's output.
         """
         self._of, self._log = of, log
         self._child = subprocesses.start([sys.executable, "-m", *module, str(log)])
@@ -51,11 +50,11 @@ class Worker:
         """Send a request and return its answer.
 
         Raises:
-            LaunchError: the worker ended, or for `ANSWER_TIMEOUT` it neither read nor answered, or the harness in it
-                raised an error.
+            LaunchError: the worker ended, or did not read or answer for `time_limits.WORKER_ANSWER`, or the harness
+                in it raised an error.
         """
         self._send(json.dumps(request).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(self._line(Deadline.after(ANSWER_TIMEOUT)))
+        answer: dict[str, Any] = json.loads(self._line(Deadline.after(time_limits.WORKER_ANSWER)))
         if problem := answer.get("error"):
             what = f"{problem['type']}: {problem['message']}"
             raise LaunchError(what, hint=problem["hint"], log=problem["log"])
@@ -70,7 +69,7 @@ class Worker:
         stdin = self._child.pipes[0].fileno()
         try:
             while data:
-                _, ready, _ = select.select([], [stdin], [], ANSWER_TIMEOUT)
+                _, ready, _ = select.select([], [stdin], [], time_limits.WORKER_ANSWER)
                 if not ready:
                     raise self._ended()
                 data = data[os.write(stdin, data) :]
@@ -99,15 +98,15 @@ class Worker:
 
 
 class Workers:
-    """The workers of a campaign: one for each simultaneous request, started when it is needed first. Use `with`."""
+    """The workers of a campaign: one for each simultaneous request, started on first use; use it in `with`."""
 
     def __init__(self, of: str, module: Sequence[str], folder: Path) -> None:
         """Prepare the workers, without starting one.
 
         Args:
-            of: the command whose workers they are, for messages.
-            module: the module that is run, and its arguments except the last, which is the log.
-            folder: gets the workers' logs.
+            of: the name of the command, for messages.
+            module: the module to run, and its arguments except the last one, which is the log.
+            folder: the folder for the workers' logs.
         """
         self._of, self._module, self._folder = of, module, folder
         self._lock = threading.Lock()
@@ -152,7 +151,7 @@ class Workers:
 
 
 def answer_requests(settings: type[_Settings], make: Callable[[_Settings, ExitStack], Answering]) -> None:
-    """Answer each request on standard input, until that ends; a HarnessError is sent back as an answer.
+    """Answer each request on standard input until its end; a HarnessError is sent back as an answer.
 
     The arguments of the process are its settings as JSON, and the log file that gets all of its other output.
 
@@ -174,7 +173,7 @@ def answer_requests(settings: type[_Settings], make: Callable[[_Settings, ExitSt
 
 
 def _answers_apart(log: str) -> Any:
-    """Return the stream for answers, and redirect all other output of the process into the log."""
+    """Return the stream for answers, and redirect all other output of the process to the log."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(said, 1)

@@ -1,4 +1,7 @@
-"""Accuracy of answers against labels: of classes, anomaly scores and keywords in a stream. Works without torch."""
+"""Accuracy of a model's answers against labels: for classes, anomaly scores and keywords in a stream.
+
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ import numpy as np
 
 from cortex_m_hil.program.tensor import Array
 
-NONE: Final = -1  # the answer of outputs that are not finite
-COLLAPSE_SHARE: Final = 0.9  # share of the samples of all other classes for which one class is the answer
-COLLAPSE_SAMPLES: Final = 10  # samples of other classes that there must be at least
+NONE: Final = -1  # stands for the class where an output is not finite
+COLLAPSE_SHARE: Final = 0.9  # share of the samples of other classes that are answered with one class, to be a collapse
+COLLAPSE_SAMPLES: Final = 10  # least number of samples of other classes
 
 
 def predicted_class(output: Array) -> int:
-    """Return the class that an output names, the first of its largest elements; NONE where one is not finite."""
+    """Return the predicted class, the first of an output's largest elements; NONE where an element is not finite."""
     return int(output.argmax()) if np.isfinite(output).all() else NONE
 
 
@@ -33,16 +36,16 @@ def top1(answers: Sequence[int], labels: Sequence[int]) -> float:
 
 
 def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
-    """Return the area under the ROC curve: the probability that a positive has a higher score than a negative.
+    """Return the area under the ROC curve: the probability that a positive sample scores higher than a negative one.
 
-    Equal scores count one half. Exact, of whole numbers: Mann-Whitney's U over the number of pairs (Hanley and McNeil,
-    1982). None where there are only positives or only negatives.
+    Equal scores count one half. The result is exact: Mann-Whitney's U, a multiple of one half, over the number of pairs
+    (Hanley and McNeil, 1982). None where there are only positives or only negatives.
     """
     values, is_positive = np.asarray(scores, np.float64), np.asarray(positive, np.bool_)
     above, below = values[is_positive], np.sort(values[~is_positive])
     if not above.size or not below.size:
         return None
-    # Negatives below each positive, and those that are not above it: half the sum counts ties as one half.
+    # For each positive: the negatives below it, and those below or equal; half the sum counts ties as one half.
     pairs = np.searchsorted(below, above, "left").sum() + np.searchsorted(below, above, "right").sum()
     return int(pairs) / (2 * above.size * below.size)
 
@@ -53,8 +56,8 @@ class ClassRow:
 
     Attributes:
         count: samples of the class.
-        right: samples of the class that were answered right.
-        predicted: samples of any class that were answered with this one.
+        right: samples of the class that were answered with it.
+        predicted: samples of all classes that were answered with this class.
     """
 
     label: int
@@ -72,7 +75,7 @@ class ClassRow:
 
 
 def by_class(answers: Sequence[int], labels: Sequence[int]) -> tuple[ClassRow, ...]:
-    """Return the counts of each class that is a label or an answer, in order."""
+    """Return the counts of each class that occurs as a label or as an answer, in ascending order."""
     count, predicted = Counter(labels), Counter(answers)
     right = Counter(label for one, label in zip(answers, labels, strict=True) if one == label)
     every = sorted({*answers, *labels} - {NONE})
@@ -84,8 +87,8 @@ class Collapse:
     """A class that is the answer for nearly all samples of other classes.
 
     Attributes:
-        answer: the class.
-        misclassified: how many samples of other classes were given that class.
+        answer: the class that is predicted too often.
+        misclassified: how many samples of other classes were answered with this class.
         others: how many samples of other classes there are.
     """
 
@@ -113,12 +116,12 @@ def collapse(answers: Sequence[int], labels: Sequence[int]) -> Collapse | None:
 
 @dataclass(frozen=True)
 class Detections:
-    """The counts of detections. In a stream an event is an occurrence, elsewhere a sample.
+    """The counts of detections. An event is a keyword in a stream, else a sample that is no negative.
 
     Attributes:
-        events: the number of events, which are what there is to detect.
+        events: the number of events to detect.
         false_rejects: the number of events that were not detected.
-        false_accepts: the number of detections of no event, or of an event of another class.
+        false_accepts: the number of detections without an event of the same class.
     """
 
     events: int
@@ -135,7 +138,7 @@ def detections(answers: Sequence[int], labels: Sequence[int], negative: Collecti
 
 
 def detections_in_stream(answers: Sequence[int], labels: Sequence[int], negative: Collection[int]) -> Detections:
-    """Count the detections in one stream, of which the samples are windows, in order.
+    """Count the detections in one stream whose samples are consecutive windows.
 
     An occurrence is a run of windows of the same class. It is rejected if none of its windows is answered with that
     class. A run of equal answers is a false accept if none of its windows is of that class.
@@ -146,7 +149,7 @@ def detections_in_stream(answers: Sequence[int], labels: Sequence[int], negative
 
 
 def _occurrences(classes: Sequence[int], negative: Collection[int]) -> list[tuple[int, int, int]]:
-    """Return class, first window and the one behind the last, of each run that is not of a negative class."""
+    """Return class, first window and end (exclusive) of each run of equal classes that are not negative."""
     found, at = [], 0
     for one, run in groupby(classes):
         first, at = at, at + len(list(run))

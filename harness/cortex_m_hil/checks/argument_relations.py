@@ -1,4 +1,7 @@
-"""Relations of a call's dtypes, numbers and lists, of which signatures are made; no other dim order mends these."""
+"""Relations between the dtypes, numbers and lists of a call, which signatures consist of.
+
+Dim orders do not matter here.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from cortex_m_hil.program.schema import SCALAR_TYPES, ValueKind
 from cortex_m_hil.program.values import Value
 
 _INTEGERS: Final = {"int8": 1 << 7, "int32": 1 << 31, "int64": 1 << 31}
-"""Limits of the numbers that builtin takes beside a tensor, as distances from 0; 32 bits beside a tensor of 64, too."""
+"""Limits, as distances from 0, of a number argument that builtin takes with a tensor of each dtype."""
 
 
 def number_is_of(name: str, *numbers: int) -> Relation:
-    """Return a relation by which some arguments, given by their numbers in the schema, are integers where `name` is."""
+    """Return a relation: some arguments, given by their numbers in the schema, are integers if tensor `name` is."""
 
     def relation(call: OperatorCall) -> str:
         dtype = call[name].dtype
@@ -42,7 +45,7 @@ _READ: Final = (*_CONVERTED, "uint8", "int16")
 
 @of_arguments("give the program a tensor of one of these, converted by whoever calls it", "dtype")
 def converts(call: OperatorCall) -> str:
-    """Check that builtin copies between these dtypes, or to the same one."""
+    """Check that builtin can copy from the input's dtype to the output's."""
     one, out = call["self"].dtype, call["out"].dtype
     if one == out or (one in _READ and out in _CONVERTED):
         return ""
@@ -81,7 +84,7 @@ def names_its_dtype(name: str) -> Relation:
 
 
 _MOST_OF_16_BITS: Final = (1 << 15) - 1 - 128
-"""The largest distance of a zero point from 0 at which its difference from any int8 fits in 16 bits."""
+"""The largest distance of a zero point from 0 for which its difference from any int8 value fits in 16 bits."""
 
 
 def _zero_points(call: OperatorCall) -> dict[str, int]:
@@ -98,21 +101,21 @@ def product_of_32_bits(call: OperatorCall) -> str:
 
 @of_bug(20)
 def factors_of_16_bits(call: OperatorCall) -> str:
-    """Check that zero points of a product fit in 16 bits, in which CMSIS-NN's arm_elementwise_mul_s8 adds on DSP."""
+    """Check that zero points of a product fit in 16 bits, which CMSIS-NN's arm_elementwise_mul_s8 uses on DSP."""
     for name, zero_point in _zero_points(call).items():
         if abs(zero_point) > _MOST_OF_16_BITS:
             return f"{name} is {zero_point}, which CMSIS-NN adds in 16 bits on DSP"
     return ""
 
 
-_LARGEST_PRODUCT: Final = 128 * 255  # of an int8 weight and an input less its zero point
+_LARGEST_PRODUCT: Final = 128 * 255  # of an int8 weight and (input - zero point)
 
 
 @of_bug(34)
 def sums_of_32_bits(call: OperatorCall) -> str:
-    """Check that sums which begin with a layer's bias fit in int32, also on MVE where `kernel_sum` has the bias.
+    """Check that a layer's sums, including the bias, fit in int32; on MVE the bias is in `kernel_sum`.
 
-    They may leave int32 where the layer's input has next to no range.
+    They may exceed int32 where the range of the layer's input is nearly zero.
     """
     for name in ("bias", "kernel_sum"):
         value = call.value({"bias": 2, "kernel_sum": 3}[name])
@@ -130,7 +133,7 @@ def sums_of_32_bits(call: OperatorCall) -> str:
 
 @of_bug(28)
 def sums_with_scales(call: OperatorCall) -> str:
-    """Check that index_put does not accumulate quantised integers: ExecuTorch adds them as they are."""
+    """Check that index_put does not accumulate quantised integers: ExecuTorch ignores their scales."""
     accumulate = call.value(3)
     if accumulate is None or not accumulate.scalar or call["self"].dtype != "int8":
         return ""
@@ -152,9 +155,9 @@ def neighbouring_indices(call: OperatorCall) -> str:
 
 
 def every_window_has_a_pixel(*dimensions: str) -> Relation:
-    """Return a relation by which no window of a dilated max pool over these last dimensions lies in the padding alone.
+    """Return a relation: no window of a dilated max pool over these last dimensions lies wholly in the padding.
 
-    Such a window has no largest pixel, and each runtime gives another number for it.
+    Such a window has no largest pixel, and the runtimes give different numbers for it.
     """
 
     @of_bug(35)
@@ -162,7 +165,7 @@ def every_window_has_a_pixel(*dimensions: str) -> Relation:
         lists = [tuple(call.ints(at) or ()) for at in (1, 2, 3, 4)]
         kernel, stride, padding, dilation = lists
         if not kernel or any(len(one) not in (0, 1, len(dimensions)) for one in lists):
-            return ""  # the runner says what is wrong with it
+            return ""  # the runner reports what is wrong with the call
         given = (kernel, stride or kernel, padding or (0,), dilation or (1,))
         windows = [one * (len(dimensions) // len(one)) for one in given]
         shapes = [call[name].shape[-len(dimensions) :] for name in ("self", "out")]

@@ -1,4 +1,4 @@
-"""The signatures of the operators that `builtin` has besides cortex_m's; equal signatures share a row."""
+"""The signatures of `builtin`'s operators outside the namespace cortex_m; equal signatures share a row."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _normalises(statistics: str, form: str = "") -> Signature:
     """Return the signature of a normalisation in builtin.
 
     Args:
-        statistics: the operands between the input and the three outputs, as `signature` has them.
-        form: of input and output.
+        statistics: the operands between the input and the three outputs, in the syntax of `signature`.
+        form: the form of input and output, a key of `FORMS`.
     """
     return signature(
         f"0 input float32 {form}, {statistics}, -3 out float32 {form}, -2 mean float32, -1 rstd float32",

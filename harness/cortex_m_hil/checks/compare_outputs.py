@@ -1,7 +1,8 @@
 """Comparison of outputs with references, by the rules of docs/architecture.md, "Truth and tolerance".
 
-Works without torch. Differences in quanta are taken on the integer tensor before the final dequantize, recovered from
-the float output as ``output / scale + zero_point``, which is exact to far less than half a quantum for int8 and int16.
+Works without torch. Differences in quanta are computed on the integer tensor before the final dequantize, recovered
+from the float output as ``output / scale + zero_point``, which is exact to far less than half a quantum for int8 and
+int16.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ def compare(
     tolerance: Tolerance,
     unwritten: Sequence[Array] | None = None,
 ) -> Comparison:
-    """Compare the outputs of a program with all references that there are.
+    """Compare the outputs of a program with all available references.
 
     Args:
         program_file: the parsed program.
-        outputs: what the target returned, in order.
-        references: any of them may be missing.
+        outputs: the outputs of the target, in order.
+        references: the expected outputs; any of the references may be missing.
         tolerance: how far outputs may be from each reference.
-        unwritten: a bool mask per output, of logical shape: True where two runs with complementary poison both left the
-            poison. None: not known.
+        unwritten: a bool mask per output, of logical shape: True where two runs, with complementary fill patterns, both
+            left the pattern unchanged. None: not known.
     """
     wanted = len(program_file.outputs)
     if len(outputs) != wanted:
@@ -64,7 +65,7 @@ def compare(
         )
         for number in range(wanted)
     ]
-    # Wrong outputs may be of any size; a float that overflows on the way is wrong all the same.
+    # Wrong outputs may be of any magnitude; one that overflows in a computation here is found wrong all the same.
     with np.errstate(over="ignore", invalid="ignore"):
         results = [_compared(output) for output in compared]
         advice = [advice_about(*one) for one in zip(compared, *zip(*results, strict=True), strict=True)]
@@ -81,7 +82,7 @@ def _pick(file: PteFile, arrays: tuple[Array, ...] | None, number: int) -> Array
 
 
 def _as_floats(file: PteFile, number: int, values: Array) -> Array:
-    """Return integers of an output as the floats that they stand for, where the program's constants tell the scale."""
+    """Return an output's integers as the floats that they represent, if the program's constants tell the scale."""
     by = output_quantization(file, number)
     return values if by is None or values.dtype.name != by.dtype else dequantized(values, by)
 

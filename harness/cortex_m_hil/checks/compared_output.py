@@ -21,17 +21,17 @@ UNINFORMATIVE_QUANTA: Final = 4
 
 @dataclass(frozen=True)
 class ComparedOutput:
-    """An output with everything it is compared with.
+    """An output, its references and its tolerance.
 
     Attributes:
         file: the program.
-        number: its number, from 0.
-        array: what the target returned, in the logical shape; integers whose scale the program's constants tell are the
-            floats that they stand for, here and in the references.
-        is_expected: whether ``dialect`` is what a user says it is; ``eager`` is the same where that is judged by its
-            SQNR.
+        number: the number of the output, from 0.
+        array: the values from the target, in the logical shape; quantised integers whose scale the program's constants
+            tell are converted to floats, here and in the references.
+        is_expected: whether ``dialect`` has the user's expected values; then ``eager`` has them too if they are judged
+            by their SQNR.
         disturbed: the outputs of disturbed runs of the fake-quantised module.
-        unwritten: a mask of the elements that nobody wrote; None: not known.
+        unwritten: a mask of the elements that the program did not write; None: not known.
     """
 
     file: PteFile
@@ -47,18 +47,21 @@ class ComparedOutput:
 
     @property
     def quantization(self) -> Quantization | None:
-        """Return that of the integers behind a float output; None where there are none."""
+        """Return the quantisation of the integers that a float output is dequantised from.
+
+        None without such integers.
+        """
         behind = self.file.dataflow.output_quantizations[self.number]
         return behind or output_quantization(self.file, self.number)
 
     @cached_property
     def is_quanta(self) -> bool:
-        """Tell whether it is integers that stand for numbers by a scale, and not choices."""
+        """Tell whether the output's integers are quantised numbers, and not choices such as an index."""
         return self.quantization is None and self.number in self.file.dataflow.quantised_outputs
 
     @property
     def references(self) -> list[Array]:
-        """Return the references that there are, the one with the most authority first."""
+        """Return the available references, the one with the most authority first."""
         return [reference for reference in (self.dialect, self.quantized, self.eager) if reference is not None]
 
     @property
@@ -68,7 +71,7 @@ class ComparedOutput:
 
     @cached_property
     def finite_values(self) -> Array:
-        """Return the output as float64 with zero where it is not finite, which is a finding of its own."""
+        """Return the output as float64, with zero where it is not finite; another rule reports such elements."""
         return finite(self.array)
 
     @cached_property
@@ -77,20 +80,23 @@ class ComparedOutput:
 
     @cached_property
     def expected(self) -> Array | None:
-        """Return the dialect's integers; the output's own where either value is not finite, a finding of its own."""
+        """Return the dialect's integers.
+
+        Where either value is not finite, the output's own, as another rule reports it.
+        """
         deviation = self.deviation_from(self.dialect)
         return None if deviation is None or self.integers is None else self.integers - deviation
 
     def in_quanta(self, values: Array) -> Array | None:
-        """Return values of this output as whole numbers of quanta, in float64; None where they have none."""
+        """Return values of this output as whole numbers of quanta, in float64; None if the output is not quantised."""
         if self.is_quanta:
             return values.astype(np.float64)
         return None if self.quantization is None else to_quanta(finite(values), self.quantization)
 
     def deviation_from(self, reference: Array | None) -> Array | None:
-        """Return how many quanta each element is from a reference, with its sign; None where either has none.
+        """Return the signed distance of each element from a reference, in quanta; None if it cannot be given in quanta.
 
-        An element that is not finite in either is a finding of its own, and 0 here.
+        It is 0 for an element that is not finite in either, which another rule reports.
         """
         if reference is None or self.integers is None:
             return None
@@ -98,7 +104,7 @@ class ComparedOutput:
         return None if expected is None else np.where(self.is_known(reference), self.integers - expected, 0.0)
 
     def is_known(self, reference: Array) -> Array:
-        """Return a mask of the elements that are finite here and in a reference."""
+        """Return a mask of the elements that are finite in the output and in a reference."""
         both: Array = np.isfinite(self.array) & np.isfinite(reference)
         return both
 
@@ -109,14 +115,14 @@ class ComparedOutput:
     def is_flat(self, reference: Array) -> bool:
         """Tell whether a reference is so flat that a constant output would pass.
 
-        A single integer is not flat; several that are all alike are.
+        A single integer is not flat; several equal integers are.
         """
         if reference.dtype.kind != "f" and reference.size == 1:
             return False
         return value_range(reference) <= self.flatness(reference)
 
     def flatness(self, reference: Array) -> float:
-        """Return the range that proves nothing, in the reference's unit: what the tolerance lets pass."""
+        """Return the largest range of a flat reference, in the reference's unit: the deviation that is tolerated."""
         quanta = max(UNINFORMATIVE_QUANTA, 2 * self.tolerance.qtol, 2 * (self.tolerance.fake_quant_qtol or 0))
         if self.quantization is not None:
             return quanta * self.quantization.scale
@@ -144,7 +150,7 @@ class ComparedOutput:
 
 
 def value_range(reference: Array) -> float:
-    """Return the largest minus the smallest finite value; for a single element its distance from zero."""
+    """Return the largest minus the smallest finite value; for a single element, its absolute value."""
     known = reference[np.isfinite(reference)].astype(np.float64)
     if known.size == 0:
         return 0.0

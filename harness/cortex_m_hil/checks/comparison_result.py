@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
-from cortex_m_hil.checks.advice import Advice
+from cortex_m_hil.checks.advice_texts import Advice
 from cortex_m_hil.errors import Mismatch
-from cortex_m_hil.program.costs import CountOperators, OperatorCost, counted_operators
+from cortex_m_hil.program.operator_costs import CountOperators, OperatorCost, counted_operators
 
 
 class FindingKind(str, Enum):
-    """The rule that a finding is about, gravest first: the gravest finding becomes the message."""
+    """The rule that an output breaks, in order of gravity: the gravest finding becomes the message."""
 
     SHAPE = "shape"
     UNWRITTEN = "unwritten"
@@ -49,10 +49,11 @@ class Finding:
     """A rule that an output breaks.
 
     Attributes:
-        kind: the rule. Those in `WARNINGS` prove nothing wrong.
-        output: its number, from 0.
+        kind: the rule. Kinds in `WARNINGS` do not prove the output wrong.
+        output: the number of the output, from 0.
         message: a line of text.
-        index: of the element that the message is about, in the logical shape; None where it is about all.
+        index: the index, in the logical shape, of the element that the message is about; None: it is about all
+            elements.
     """
 
     kind: FindingKind
@@ -69,15 +70,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The worst figures of one output; each is None where there was nothing to compare with.
+    """The worst figures of one output; a figure is None where its reference is missing.
 
     Attributes:
-        max_quanta: quanta from the dialect, or from what a user expects; `authority` says which.
-        fake_quant_quanta: quanta from the fake-quantised module.
-        max_abs_error: the same in units of the output; from the float module where nothing is quantised, or from what a
-            user expects.
-        sqnr_db: dB of signal to quantisation noise against the float module; infinite where nothing differs.
-        authority: in words, for messages.
+        max_quanta: largest distance in quanta from the dialect, or from the user's expected values; `authority` says
+            which.
+        fake_quant_quanta: largest distance in quanta from the fake-quantised module.
+        max_abs_error: largest absolute error, from the fake-quantised module; from the float module where nothing is
+            quantised, or from the user's expected values.
+        sqnr_db: signal-to-quantisation-noise ratio in dB against the float module; infinite where nothing differs.
+        authority: the name, for messages, of the reference that `max_quanta` is about.
     """
 
     max_quanta: int | None = None
@@ -108,12 +110,12 @@ class Comparison:
     """The findings and figures of comparing the outputs of a run with their references.
 
     Attributes:
-        findings: all, in the order of the outputs; `errors` and `warnings` are the two sorts.
+        findings: all findings, in the order of the outputs; each is one of `errors` or of `warnings`.
         outputs: the figures of each output.
         computed_by: for each output the operator that computed it, "" where it is not known.
-        advice: for each output what the findings say of the cause.
-        saturated: with `quantize_inputs`, the share of the quantised values that saturated; else None.
-        count: returns `operators`, by running the program once more; None where nobody can.
+        advice: for each output the likely cause and next step, by its findings.
+        saturated: with `quantize_inputs`, the share of input values that saturated; else None.
+        count: returns `operators`, by running the program once more; None where it cannot be run again.
     """
 
     findings: tuple[Finding, ...]
@@ -125,7 +127,7 @@ class Comparison:
 
     @property
     def operators(self) -> tuple[OperatorCost, ...]:
-        """Return what each operator took, as `RunResult.operators`; of several runs it is the first."""
+        """Return the cost of each operator, as `RunResult.operators` does; of several runs, the first."""
         return counted_operators(self.count)
 
     @property
@@ -135,12 +137,12 @@ class Comparison:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """Return the findings that prove nothing wrong, but that the check proves little."""
+        """Return the findings that do not prove the outputs wrong, but show that the comparison proves little."""
         return tuple(finding for finding in self.findings if finding.kind in WARNINGS)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """Return the findings that prove something wrong, gravest first."""
+        """Return the findings that prove the outputs wrong, gravest first."""
         order = list(FindingKind)
         wrong = (finding for finding in self.findings if finding.kind not in WARNINGS)
         return tuple(sorted(wrong, key=lambda finding: (order.index(finding.kind), finding.output)))

@@ -1,4 +1,4 @@
-"""Convolutions that CMSIS-NN refuses or computes wrongly: relations of which ExecuTorch's signatures are made."""
+"""Relations that exclude convolutions which CMSIS-NN refuses or computes wrongly, for ExecuTorch's signatures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.tensor import TensorSpec
 
 _REVERSED_FROM: Final = 16
-"""CMSIS-NN's REVERSE_TCOL_EFFICIENT_THRESHOLD: more input channels, and strides up to 2, make it a convolution."""
+"""CMSIS-NN's REVERSE_TCOL_EFFICIENT_THRESHOLD: above it, with strides up to 2, a convolution is computed."""
 
 
 @of_bug(9)
@@ -34,7 +34,7 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class _Transposed:
-    """The sizes of a transposed convolution; a pair is of height and width."""
+    """The sizes of a transposed convolution; a pair is (height, width)."""
 
     stride: tuple[int, int]
     padding: int
@@ -44,7 +44,7 @@ class _Transposed:
 
     @classmethod
     def of(cls, call: OperatorCall) -> _Transposed | None:
-        """Return the sizes of a call; None where CMSIS-NN computes it as a convolution, or where it makes no sense."""
+        """Return the sizes of a call; None where CMSIS-NN computes it as a convolution, or where they are invalid."""
         stride, paddings = call.ints(3) or (), call.ints(4) or ()
         images = [call[name].shape for name in ("input", "weight", "out")]
         if len(stride) != 2 or len(paddings) != 2 or any(len(shape) != 4 for shape in images) or min(stride) < 1:
@@ -70,7 +70,7 @@ def padding_is_a_multiple_of_the_stride(call: OperatorCall) -> str:
 
 @of_bug(21)
 def kernel_covers_stride_and_padding(call: OperatorCall) -> str:
-    """Check that CMSIS-NN's transposed convolution writes no more rows than there are."""
+    """Check that CMSIS-NN's transposed convolution writes no rows beyond the output."""
     sizes = _Transposed.of(call)
     if sizes is None or (beyond := sizes.stride[0] + sizes.padding - sizes.kernel[0]) <= 0:
         return ""
@@ -82,7 +82,10 @@ def kernel_covers_stride_and_padding(call: OperatorCall) -> str:
 
 @of_bug(1)
 def scratch_holds_the_rows(call: OperatorCall) -> str:
-    """Check that the scratch of CMSIS-NN's transposed convolution is large enough, of which its size function errs."""
+    """Check that the scratch of CMSIS-NN's transposed convolution is large enough.
+
+    Its size function may return too little.
+    """
     sizes, scratch = _Transposed.of(call), call.value(13)
     if sizes is None or scratch is None or scratch.spec is None:
         return ""
@@ -97,19 +100,20 @@ def scratch_holds_the_rows(call: OperatorCall) -> str:
 
 
 EVERY_ROW_ONCE: Final = (padding_is_a_multiple_of_the_stride, kernel_covers_stride_and_padding, scratch_holds_the_rows)
-"""What CMSIS-NN's transposed convolution needs to write each row of its output, and nothing else."""
+"""The relations that hold if CMSIS-NN's transposed convolution writes each row of its output, and nothing else."""
 
 
 @of_bug(39)
 def one_row_read_to_its_end(call: OperatorCall) -> str:
-    """Check that CMSIS-NN's arm_convolve_1_x_n_s8 computes a convolution of one row rightly on MVE.
+    """Check that CMSIS-NN's arm_convolve_1_x_n_s8 computes a convolution of one row correctly on MVE.
 
-    It ignores vertical padding, and needs a horizontal one whose end the last window reaches.
+    The function ignores vertical padding, and is right only if the last window reaches the end of the horizontal
+    padding.
     """
     stride, padding, dilation = (call.ints(at) or () for at in (3, 4, 5))
     shapes = [call[name].shape for name in ("input", "weight", "out")]
     if any(len(one) != 2 for one in (stride, padding, dilation)) or any(len(one) != 4 for one in shapes):
-        return ""  # the runner says what is wrong with it
+        return ""  # the runner reports what is wrong with the call
     height, width, channels = _image_sizes(call["input"], _is_nhwc(call))
     columns = _image_sizes(call["out"], _is_nhwc(call))[1]
     _, rows, kernel, depth = call["weight"].shape
@@ -122,10 +126,10 @@ def one_row_read_to_its_end(call: OperatorCall) -> str:
     )
     if not is_row or (kernel == 1 and padding == (0, 0) and dilation[0] == 1):
         return ""
-    reached = (columns - 1) * stride[1] + kernel - width  # of the padding at both ends
-    padded = 2 * -(-padding[1] // stride[1])  # windows that are partly in it
+    reached = (columns - 1) * stride[1] + kernel - width  # columns of padding at both ends that are used
+    padded = 2 * -(-padding[1] // stride[1])  # windows that are partly in the padding
     if reached == 2 * padding[1] and padded > columns:
-        return ""  # this one is left to arm_convolve_s8
+        return ""  # CMSIS-NN uses arm_convolve_s8 for this call
     if padding[0]:
         wrong = "a vertical padding"
     elif (padding[1], reached) == (0, -1):
@@ -134,7 +138,7 @@ def one_row_read_to_its_end(call: OperatorCall) -> str:
         unreached = counted(2 * padding[1] - reached, "column")
         return f"CMSIS-NN refuses, on MVE, a row that ends with {unreached} out of reach of any window"
     elif kernel > 1 and padding[1] and (padding[1] - 1) % stride[1]:
-        wrong = f"a stride of {stride[1]} and a padding of {padding[1]}"  # the kernel reads behind the row
+        wrong = f"a stride of {stride[1]} and a padding of {padding[1]}"  # the kernel reads beyond the row
     else:
         return ""
     return f"CMSIS-NN computes a row with {wrong} wrongly on MVE"

@@ -1,4 +1,4 @@
-"""The signatures of cortex_m's operators, which both runtimes share, and what one of them or one ISA class refuses."""
+"""The signatures of cortex_m's operators, shared by both runtimes, and relations for one runtime or ISA class only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _convolution(form: str, offsets: int) -> Signature:
 def _cortex_m() -> dict[str, Signature]:
     """Return the signatures of cortex_m's operators, which both runtimes share.
 
-    What `builtin` refuses besides, ExecuTorch refuses or computes wrongly.
+    Calls that only `builtin` refuses are included if ExecuTorch computes them wrongly.
     """
     pair = "0 self int8, {} other int8, -1 out int8"
     found = {
@@ -68,9 +68,9 @@ DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
     "cortex_m::quantized_transpose_conv2d.out": (orders.channels_last_to_executorch, *convolutions.EVERY_ROW_ONCE),
     "cortex_m::quantized_transpose_conv2d_nhwc.out": convolutions.EVERY_ROW_ONCE,
 }
-"""Calls that ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
+"""Further relations for ExecuTorch with CMSIS-NN, which refuses or computes wrongly the calls that violate them."""
 ON_DSP: Final[Mapping[str, tuple[Relation, ...]]] = {"cortex_m::quantized_mul.out": (arguments.factors_of_16_bits,)}
-"""Calls that neither runtime computes on DSP: builtin refuses what CMSIS-NN computes wrongly."""
+"""Further relations on DSP, for both runtimes: calls that CMSIS-NN computes wrongly, builtin refuses."""
 DEFECTS_ON_MVE: Final[Mapping[str, tuple[Relation, ...]]] = {
     f"cortex_m::quantized_{name}.out": (convolutions.one_row_read_to_its_end,) for name in ("conv2d", "conv2d_nhwc")
 }

@@ -1,4 +1,4 @@
-"""Relations between the dim orders and shapes of a call's tensors, of which signatures are made."""
+"""Relations between the dim orders and shapes of a call's tensors, which signatures consist of."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def same_layout(*names: str) -> Relation:
 
 
 def sum_or_product(call: OperatorCall) -> str:
-    """Check for one shape and dim order, or for an operand with one item a channel and channels innermost."""
+    """Check that both operands have one shape and dim order, or one has an item per channel, channels innermost."""
     one, other, out = call["self"], call["other"], call["out"]
     if are_stored_alike(one, out) and are_stored_alike(other, out):
         return ""
@@ -38,7 +38,7 @@ def sum_or_product(call: OperatorCall) -> str:
 
 @of_bug(7, "dim-order")
 def broadcasts_as_stored(call: OperatorCall) -> str:
-    """Check the operands of CMSIS-NN's minimum and maximum, which get the sizes as they stand in any dim order."""
+    """Check the operands of CMSIS-NN's minimum and maximum, which are given logical sizes whatever the dim order is."""
     one, other, out = call["self"], call["other"], call["out"]
     by_scalar = other.numel == 1 and len(other.shape) <= len(out.shape)
     if are_stored_alike(one, out) and (by_scalar or are_stored_alike(other, out)):
@@ -57,9 +57,9 @@ def pads_in_order(call: OperatorCall) -> str:
 
 
 def has_its_dim_order(call: OperatorCall) -> str:
-    """Check that a copy's output lies in the dim order of its argument dim_order.
+    """Check that a copy's output has the dim order of the argument dim_order.
 
-    Where a dimension has size 1, the compiler may name two orders of the same bytes.
+    Where a dimension has size 1, different dim orders may mean the same bytes.
     """
     wanted, out = call.ints(2), call["out"]
     if wanted is None or (sorted(wanted) == list(range(len(out.shape))) and is_stored_in(out, wanted)):
@@ -78,13 +78,13 @@ def same_order(call: OperatorCall) -> str:
 
 @of_bug(42, "dim-order")
 def input_and_out_in_order(call: OperatorCall) -> str:
-    """Check that a convolution's input and output have one dim order, as ExecuTorch's portable kernel needs it."""
+    """Check that a convolution's input and output have one dim order, as ExecuTorch's portable kernel requires."""
     return same_order(OperatorCall(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
 
 
 @of_bug(43, "dim-order")
 def weight_in_order(call: OperatorCall) -> str:
-    """Check the dim order of a convolution's weight, which the exporter derives for one channel a group."""
+    """Check the dim order of a convolution's weight, which may differ where a group has one channel."""
     if is_default(call["weight"]) or is_channels_last(call["weight"]) or input_and_out_in_order(call):
         return ""
     return "weight is neither contiguous nor in channels-last dim order"
@@ -94,8 +94,8 @@ def weight_in_order(call: OperatorCall) -> str:
 def known_orders(call: OperatorCall) -> str:
     """Check that input and output are in a dim order that ExecuTorch's max pool and var know.
 
-    Their `tensor_is_default_or_channels_last_dim_order` refuses others of the same bytes, which the exporter derives
-    for a single channel.
+    `tensor_is_default_or_channels_last_dim_order` refuses other dim orders of the same bytes, which the exporter
+    derives for a single channel.
     """
     if all(is_default(call[name]) or is_channels_last(call[name]) for name in ("self", "out")):
         return ""
@@ -104,9 +104,9 @@ def known_orders(call: OperatorCall) -> str:
 
 @of_bug(5, "dim-order")
 def broadcasts_contiguous(call: OperatorCall) -> str:
-    """Check that the output is contiguous where shapes differ, since portable operators write it in that order.
+    """Check that the output is contiguous where shapes differ, since portable operators then write contiguously.
 
-    Tensors in two dim orders are refused before that.
+    Another relation refuses tensors in two dim orders before.
     """
     out = call["out"]
     if is_contiguous(out) or all(spec.shape == out.shape for spec in call.tensors.values()) or same_order(call):
@@ -140,9 +140,9 @@ def same_byte_layout(call: OperatorCall) -> str:
 
 @of_bug(38, "dim-order")
 def has_known_order(call: OperatorCall) -> str:
-    """Check that a copy's output is contiguous or channels-last, and in the dim order that is asked for.
+    """Check that a copy's output is contiguous or channels-last, and in the requested dim order.
 
-    That is the argument `dim_order` if it is given, else the dim order of `self`.
+    The requested one is the argument `dim_order` if it is given, else the dim order of `self`.
     """
     out, wanted = call["out"], call.ints(2) or call["self"].dim_order
     if wanted == out.dim_order and (is_default(out) or is_channels_last(out)):
@@ -152,7 +152,7 @@ def has_known_order(call: OperatorCall) -> str:
 
 @of_bug(36, "dim-order")
 def indices_as_out(call: OperatorCall) -> str:
-    """Check that the indices of a max pool have the dim order of its output, whose offsets they are written at."""
+    """Check that the indices of a max pool have the dim order of its output, since they are written at its offsets."""
     if are_stored_alike(call["indices"], call["out"]):
         return ""
     return "ExecuTorch writes indices where out's items lie, and their dim order is another"
@@ -160,7 +160,7 @@ def indices_as_out(call: OperatorCall) -> str:
 
 @of_bug(22, "dim-order")
 def inputs_joined_as_stored(call: OperatorCall) -> str:
-    """Check that tensors are joined along the first dimension, or are contiguous, as cat takes their memory."""
+    """Check that tensors are joined along the first dimension, or are contiguous, since cat copies their memory."""
     dim, out = call.value(1), call["out"]
     if is_contiguous(out) or (dim is not None and dim.scalar in (0, -len(out.shape))):
         return ""

@@ -1,4 +1,4 @@
-"""Predicates of a tensor's dim order: where its elements lie, whatever order names it."""
+"""Predicates on the place of a tensor's elements in memory; different dim orders may mean the same places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _strides(spec: TensorSpec) -> tuple[int, ...]:
 
 
 def is_stored_in(spec: TensorSpec, order: tuple[int, ...]) -> bool:
-    """Tell whether a tensor's bytes are those of one in that dim order; dimensions of size 1 may stand anywhere."""
+    """Tell whether a tensor's bytes are the same in that dim order; dimensions of size 1 make no difference."""
     if len(order) != len(spec.shape):
         return False
     wanted = _strides(TensorSpec(spec.dtype, spec.shape, order))
@@ -37,7 +37,7 @@ def is_image(spec: TensorSpec) -> bool:
 
 
 def are_stored_alike(one: TensorSpec, other: TensorSpec) -> bool:
-    """Tell whether two tensors have one shape, with the same element at the same place."""
+    """Tell whether two tensors have the same shape, and each element at the same place in memory."""
     return one.shape == other.shape and is_stored_in(one, other.dim_order)
 
 
@@ -50,9 +50,9 @@ def is_channels_last(spec: TensorSpec) -> bool:
 
 
 def counts_as_channels_last(spec: TensorSpec) -> bool:
-    """Tell whether ExecuTorch takes a tensor for channels-last, as it does where both layouts are the same bytes.
+    """Tell whether ExecuTorch takes a tensor for channels-last, as it does if both layouts are the same bytes.
 
-    Its rule is `is_channels_last_tensor`.
+    ExecuTorch decides this in `is_channels_last_tensor`.
     """
     if len(spec.shape) != 4:
         return False

@@ -1,4 +1,4 @@
-"""Checks of an ELF that a user names: it must be an executable for the CPU, and lie where the target has memory."""
+"""Checks of a user's ELF: it must be an executable for the CPU, and its segments must lie in the target's memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.elf_architecture import ARM, MAGIC, built_for
 from cortex_m_hil.targets.target import Target
 
-_NOTE, _NO_BITS, _ALLOCATED = 7, 8, 2  # types of sections, and a flag
+_NOTE, _NO_BITS, _ALLOCATED = 7, 8, 2  # section types, and a section flag
 _EXECUTABLE, _POSITION_INDEPENDENT, _LOAD = 2, 3, 1
 _MACHINES = {3: "x86", 8: "MIPS", 40: "Arm", 62: "x86-64", 94: "Xtensa", 183: "AArch64", 243: "RISC-V"}
-# Which code a core executes, beside its own (Arm v6-M, v7-M and v8-M Architecture Reference Manuals).
+# For each architecture the other architectures whose code it executes (Arm v6-M, v7-M and v8-M Architecture Reference
+# Manuals).
 _EXECUTES = {
     "armv6-m": {"armv6-m"},
     "armv7-m": {"armv6-m", "armv7-m"},
@@ -29,7 +30,7 @@ _EXECUTES = {
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment of `size` bytes at `address` at run time, of which `stored` are written to `loaded` beforehand."""
+    """A segment of `size` bytes at `address` at run time; `stored` of them are written to address `loaded` before."""
 
     address: int
     size: int
@@ -49,8 +50,8 @@ def check(path: Path, target: Target) -> None:
     """Check that an ELF can run on a target.
 
     Raises:
-        ConfigError: it is no executable for the target's CPU.
-        OutOfTargetMemory: the target has no memory where it lies, or too little.
+        ConfigError: the ELF is no executable for the target's CPU.
+        OutOfTargetMemory: the target has no memory at the addresses of the ELF's segments, or too little.
     """
     elf = read(path)
     if target.cpu == "host":
@@ -79,8 +80,8 @@ def _name(machine: int) -> str:
 
 
 def _missing(architecture: str, target: Target) -> str:
-    """Return what of an architecture, as `built_for` says it, the core lacks; "" for nothing."""
-    if architecture.endswith("(no Arm code)"):  # no build attributes: stripped of them, or written in assembler
+    """Return the extensions of an architecture, in the words of `built_for`, that the core lacks; "" for none."""
+    if architecture.endswith("(no Arm code)"):  # no build attributes: they were stripped, or the code is assembler
         return ""
     base, *extensions = architecture.split("+")
     cpu = cpus()[target.cpu]
@@ -114,14 +115,14 @@ def _places(elf: Executable) -> Iterator[tuple[int, int]]:
             yield segment.loaded, segment.stored
 
 
-# --- what is executed ----------------------------------------------------------------------------------------
+# --- the executed contents ----------------------------------------------------------------------------------------
 
 
 def executed_digest(path: Path) -> str:
-    """Return a digest of all that is in memory while an ELF runs: code and data, but no notes or debug information.
+    """Return a digest of all bytes that an ELF has in memory at run time: code and data, no notes or debug information.
 
     Raises:
-        ConfigError: it is no ELF, or cut short.
+        ConfigError: the file is no ELF, or cut short.
     """
     data = files.read(path, files.ELF_LIMIT)
     digest = hashlib.sha256()
@@ -160,7 +161,7 @@ def read(path: Path) -> Executable:
     """Read the headers of an ELF (System V ABI, "Object Files").
 
     Raises:
-        ConfigError: it is no executable ELF, whole and little-endian.
+        ConfigError: the file is no complete, little-endian, executable ELF.
     """
     data = files.read(path, files.ELF_LIMIT)
     try:
@@ -191,7 +192,7 @@ def _parse(data: bytes, path: Path) -> Executable:
 
 
 def _segments(data: bytes, wide: bool, headers: Sequence[int]) -> Iterator[tuple[int, Segment]]:
-    """Yield each loaded segment, after its offset in the file."""
+    """Yield the offset in the file, and the segment, of each segment that is loaded."""
     for at in headers:
         if wide:
             kind, _, offset, address, loaded, stored, size = struct.unpack_from("<2I5Q", data, at)

@@ -17,7 +17,7 @@ _IN_PLACE: Final = "0 self any, 1 src =self"
 
 
 def _same_batches(factors: str) -> Signature:
-    """Return the signature of a normalisation by the channel, which ExecuTorch has for contiguous tensors only."""
+    """Return the signature of a normalisation by channel, which ExecuTorch computes for contiguous tensors only."""
     return signature(f"0 input {_FLOATS} default, {factors}, -3 out =input default, -2 mean =input, -1 rstd =input")
 
 
@@ -134,7 +134,10 @@ _ROWS: Final[Mapping[str, Signature]] = {
 EXECUTORCH: Final[Mapping[str, Signature]] = {
     name: replace(row, bug=37 if name == "aten::_softmax.out" else 36) for name, row in _ROWS.items()
 }
-"""The signature of each operator; a tensor in another form than it takes comes from known bug 36 or 37."""
+"""The signature of each operator.
+
+An operand in another form than its signature allows comes from known bug 36 or 37.
+"""
 _SCALE_KEPT: Final = ("aten::upsample_bilinear2d.vec_out", "aten::upsample_nearest2d.vec_out")
 
 
@@ -146,7 +149,7 @@ def _takes_int8(known: Signature, name: str) -> bool:
 
 
 def _int8_in_executorch_alone() -> Iterator[str]:
-    """Yield the operators that take int8 in ExecuTorch and not in builtin, where copies and choices alone take it."""
+    """Yield the operators that take int8 in ExecuTorch but not in builtin, where only copies and choices take int8."""
     for operator, known in EXECUTORCH.items():
         first = known.operands[0].name
         if first != "out" and _takes_int8(known, first) and not _takes_int8(BUILTIN[operator], first):

@@ -1,6 +1,6 @@
-"""The verdict on what ExecuTorch would make of a program that the runtime builtin computes rightly.
+"""The verdict on a program that the runtime builtin computes correctly, but that would fail on ExecuTorch.
 
-A cause is the number of a known bug, or else the name of the operator that ExecuTorch lacks or whose call it refuses.
+A cause is the number of a known bug, or the name of an operator that ExecuTorch lacks or whose call it refuses.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from cortex_m_hil.checks.lint_rules.finding import LintFinding, bug_details, next_step
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, and_others, bug_details
+from cortex_m_hil.checks.lint_rules.hints import next_step
 from cortex_m_hil.errors import ConfigError, KnownBugAbsent, WouldFailOnExecuTorch
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS, known_bug
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.targets.target import Target
 
 ALL: Final = "all"
-"""In place of all causes: nothing is judged by what ExecuTorch would make of it."""
+"""Stands for all causes: programs are not judged by whether they would fail on ExecuTorch."""
 
 
 def accepted_words(words: Sequence[str]) -> tuple[int | str, ...]:
-    """Return the causes that words of a command line or ini file name; raise ConfigError as `accepted_causes` does."""
+    """Parse causes given as words on a command line or in an ini file; raise ConfigError as `accepted_causes` does."""
     return accepted_causes([int(one) if one.isascii() and one.isdecimal() else one for one in words])
 
 
@@ -27,7 +28,7 @@ def accepted_causes(causes: Collection[int | str]) -> tuple[int | str, ...]:
     """Check the numbers of known bugs, and names of operators, that a caller accepts, and return them.
 
     Raises:
-        ConfigError: one is neither.
+        ConfigError: a cause is neither.
     """
     for one in causes:
         is_number = type(one) is int and one in KNOWN_BUGS
@@ -40,23 +41,23 @@ def accepted_causes(causes: Collection[int | str]) -> tuple[int | str, ...]:
 def raise_for_executorch(
     findings: Sequence[LintFinding], target: Target, known: Collection[int | str], expected: Collection[int | str]
 ) -> None:
-    """Raise the verdict on what ExecuTorch would make of a program that runtime builtin computes rightly.
+    """Raise the verdict on a program that the runtime builtin computes correctly, if it would fail on ExecuTorch.
 
     Args:
-        findings: of `lint_elsewhere`.
+        findings: the findings of `lint_elsewhere`.
         target: the target.
         known: the causes that the caller accepts.
-        expected: those of them that have to be there, on an ISA class on which they show.
+        expected: the accepted causes that must be found, on an ISA class on which they show.
 
     Raises:
-        WouldFailOnExecuTorch: a finding comes from something else.
-        KnownBugAbsent: one that is expected is not there.
+        WouldFailOnExecuTorch: a finding has a cause that is not accepted.
+        KnownBugAbsent: an expected cause was not found.
     """
     wrong = [one for one in findings if one.cause_key not in known and ALL not in known]
     if wrong:
         first, causes = wrong[0], tuple(dict.fromkeys(one.cause_key for one in wrong))
         raised = WouldFailOnExecuTorch(
-            first.message + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""),
+            first.message + and_others(wrong),
             target=target.name,
             operator=first.operator,
             details=[*bug_details(first), *first.details],
@@ -69,7 +70,7 @@ def raise_for_executorch(
 
 
 def require_occurring(found: Collection[int | str], target: Target, expected: Collection[int | str]) -> None:
-    """Raise KnownBugAbsent for what is expected and not found, but for known bugs of another ISA class."""
+    """Raise KnownBugAbsent for an expected cause that was not found, unless it is a known bug of other ISA classes."""
     for one in expected:
         known = KNOWN_BUGS[one] if isinstance(one, int) else None
         if one not in found and (known is None or known.isa in ("", target.isa.value)):

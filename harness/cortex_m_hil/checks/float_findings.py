@@ -1,4 +1,4 @@
-"""Findings about float outputs: by the integers behind them where these are known, else by atol and rtol."""
+"""Findings about float outputs: by the integers that they are dequantised from, else by atol and rtol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cortex_m_hil.checks.sqnr import against_eager
 
 
 def float_findings(output: ComparedOutput, found: list[Finding]) -> tuple[list[Finding], Figures]:
-    """Return findings and figures of a float output; `found` has those about its reference."""
+    """Return findings and figures of a float output; `found` has the findings about its reference so far."""
     sqnr, worse_than_eager = against_eager(output)
     findings: list[Finding] = []
     quanta, fake_quanta, q, integers, expected = None, None, output.quantization, output.integers, output.expected
@@ -31,7 +31,7 @@ def float_findings(output: ComparedOutput, found: list[Finding]) -> tuple[list[F
 
 
 def _beyond_tolerance(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
-    """Compare a float output by atol and rtol with expected values, else fake-quant, else eager.
+    """Compare a float output by atol and rtol with expected values, or with fake-quant or eager, in this order.
 
     Returns:
         The largest error, None without a reference, and the findings.
@@ -41,7 +41,7 @@ def _beyond_tolerance(output: ComparedOutput) -> tuple[float | None, list[Findin
         name, reference = output.authority, output.dialect
     if reference is None:
         return None, []
-    # What is not finite was checked already; it would poison the difference.
+    # Elements that are not finite were checked already; they would make the largest difference NaN.
     expected = np.where(output.is_known(reference), reference.astype(np.float64), output.finite_values)
     error, tolerance = np.abs(output.finite_values - expected), output.tolerance
     wrong = error > tolerance.atol + tolerance.rtol * np.abs(expected)

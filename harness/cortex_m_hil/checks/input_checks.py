@@ -1,7 +1,7 @@
-"""Checks that inputs fit a program: where they do not, the call is wrong, and nothing is learnt about the program.
+"""Checks that inputs fit a program: a misfit is an error of the call, and no verdict on the program.
 
-No value of a user's is changed on its way into a program, unless that is asked for (`InputQuantizer`). What is here
-decides it for every way in: the API, files, data sets and bundles.
+No value of a user is changed before it reaches a program, unless the user asks for it (`InputQuantizer`). These checks
+serve every source of inputs: the API, files, data sets and bundles.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _WHOLE: Final = {ValueKind.INT: "1", ValueKind.BOOL: "True", ValueKind.DOUBLE: "
 
 @dataclass(frozen=True)
 class Taken:
-    """The spec of an input or output, and what is known of its quantisation.
+    """The spec of an input or output, and its quantisation as far as it is known.
 
     Attributes:
-        spec: its dtype and shape.
+        spec: dtype, shape and layout.
         quantization: scale and zero point of an integer tensor, complete or as far as they are known; None: unknown,
             or it is a float tensor.
-        of_floats: those of the program's quantize operator next to a float input, or of its dequantize operator next
-            to a float output; None: it has no such operator.
-        is_bound: whether its shape is an upper bound.
+        of_floats: scale and zero point of the quantize operator next to a float input, or of the dequantize operator
+            next to a float output; None: the program has no such operator.
+        is_bound: whether the shape is an upper bound.
     """
 
     spec: TensorSpec
@@ -44,7 +44,7 @@ class Taken:
 
     @classmethod
     def of(cls, file: PteFile, number: int) -> Taken:
-        """Return what the input of that number takes. Raise ProgramRejected as `input_quantization` does."""
+        """Return the spec and quantisation of an input. Raise ProgramRejected as `input_quantization` does."""
         data = file.dataflow
         known = input_quantization(file, number) or data.input_quantizations[number]
         is_bound = file.values[file.inputs[number]].is_dynamic
@@ -52,7 +52,7 @@ class Taken:
 
     @classmethod
     def of_output(cls, file: PteFile, number: int) -> Taken:
-        """Return what the output of that number is compared with."""
+        """Return the spec and quantisation of an output."""
         known = output_quantization(file, number), file.dataflow.output_quantizations[number]
         own, behind = (one and InputQuantization(one.scale, one.zero_point) for one in known)
         return cls(file.output_specs()[number], own, behind, file.values[file.outputs[number]].is_dynamic)
@@ -66,7 +66,10 @@ class Taken:
 
     @property
     def described(self) -> str:
-        """Return dtype, logical shape and quantisation as text; the dim order is not the user's business here."""
+        """Return dtype, logical shape and quantisation as text.
+
+        The dim order is left out, as arrays have logical shapes.
+        """
         spec = self.spec
         if spec.kind is not ValueKind.TENSOR:
             return f"a single {spec.kind.value}"
@@ -78,7 +81,7 @@ class Taken:
 
 
 def changed(values: Array, dtype: str) -> Array:
-    """Return a mask of the values that a cast to the dtype would change, of NaN and infinities too."""
+    """Return a mask of the values, including NaN and infinities, that a cast to the dtype would change."""
     wanted = np.dtype(dtype)
     if values.dtype.name == wanted.name:
         return np.zeros(values.shape, np.bool_)
@@ -103,12 +106,12 @@ def changed(values: Array, dtype: str) -> Array:
 
 @dataclass
 class InputQuantizer:
-    """Quantises the floats that are given for inputs of integers, where that is asked for, and counts what saturates.
+    """Quantises floats that are given for integer inputs, if the user asks for it, and counts values that saturate.
 
     Attributes:
-        is_asked: whether to quantise; if not, all values stay as they are.
+        is_asked: whether to quantise; if not, values are never changed.
         values: the number of values that were quantised.
-        saturated: the number of quantised values that were beyond the range.
+        saturated: the number of values beyond the quantised range.
     """
 
     is_asked: bool = True
@@ -117,7 +120,7 @@ class InputQuantizer:
 
     @property
     def share(self) -> float | None:
-        """Return the share of the values that saturate; None where none were quantised."""
+        """Return the share of the quantised values that saturated; None where no value was quantised."""
         return self.saturated / self.values if self.values else None
 
     def __str__(self) -> str:
@@ -130,7 +133,7 @@ class InputQuantizer:
 
         Raises:
             ConfigError: the program does not tell the scale; a value is NaN; or the values are integers of another
-                dtype than the input's, which may be numbers or quanta.
+                dtype than the input's, so that it is unclear whether they are quantised already.
         """
         is_other = values.dtype.name != taken.spec.dtype and values.dtype.kind in "iuf"
         if not (self.is_asked and is_other and taken.spec.dtype in QUANTA):
@@ -158,14 +161,14 @@ def converted(
 
     Args:
         values: numbers of any dtype.
-        taken: what the input takes.
-        place: what messages call the values.
-        is_computed: the values are what the caller asked to compute. Then an input of floats takes the nearest that it
-            has, and one of integers takes floats that are whole.
-        quantizer: for floats that are to be quantised for an input of quanta; None: that is not asked for.
+        taken: the spec of the input.
+        place: the name of the values in messages.
+        is_computed: whether the values come from a computation that the caller asked for. Then they are rounded for a
+            float input, and whole floats are accepted for an integer input.
+        quantizer: quantises floats for an input of quanta; None: floats are not to be quantised.
 
     Raises:
-        ConfigError: a value would be another one, or floats, which stand for themselves, are for an input of integers.
+        ConfigError: the conversion would change a value, or floats are given for an integer input.
     """
     values = values if quantizer is None else quantizer.quantize(values, taken, place)
     wanted = np.dtype(taken.spec.dtype)
@@ -199,7 +202,7 @@ def _told(values: Array, wrong: Array, wanted: np.dtype[np.generic]) -> str:
 
 
 def dtype_advice(taken: Taken, values: Array) -> str:
-    """Return advice about values of another dtype than an input's; none of it changes a value without saying so."""
+    """Return advice about values of another dtype than an input's; it never suggests a silent change of values."""
     dtype = taken.spec.dtype
     if values.dtype.kind == "f" and dtype in QUANTA:
         return _quantise(taken)
@@ -243,9 +246,9 @@ def _quantise(taken: Taken) -> str:
 
 
 def arrange(program: Program, arrays: Sequence[Any], quantizer: InputQuantizer | None = None) -> tuple[HostTensor, ...]:
-    """Return arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants.
+    """Return arrays of logical shape (numbers for scalars), laid out in the program's dim orders.
 
-    No value is changed but by `quantizer`; `require_fit` checks whether dtypes and shapes are the program's.
+    Only `quantizer` changes values; `require_fit` checks dtypes and shapes.
     """
     specs = program.file.input_specs()
     orders = [specs[number].dim_order if number < len(specs) else () for number in range(len(arrays))]
@@ -279,9 +282,9 @@ def _sent(number: int, value: Any, order: tuple[int, ...]) -> HostTensor:
 
 
 def as_array(value: Any) -> Array:
-    """Return a value with a dtype as an array; raise ConfigError for others.
+    """Return an array, tensor or NumPy scalar as an array; raise ConfigError for a value without a dtype.
 
-    NumPy would choose the dtype of a list, which may not hold its values.
+    For a list NumPy would choose a dtype, which may not represent its values.
     """
     if isinstance(value, (list, tuple)):
         raise ConfigError(f"{shown(value)} has no dtype", hint="an array: numpy.array(values), or torch.tensor(values)")
@@ -296,9 +299,10 @@ def as_array(value: Any) -> Array:
 
 
 def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, str]]:
-    """Yield each misfit of the inputs, with what to do about it.
+    """Yield each misfit of the inputs, and the advice for it.
 
-    It is one of number, kind, dtype, shape or dim order, another number than is built in, or a NaN that is quantised.
+    A misfit is a wrong number of inputs, a wrong kind, dtype, shape or dim order, another value than the number that is
+    built into the program, or a NaN that would be quantised.
     """
     specs = program.file.input_specs()
     if len(specs) != len(inputs):
@@ -332,9 +336,9 @@ def input_misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tu
 
 
 def _quantised_nan(file: PteFile, number: int, given: HostTensor) -> str:
-    """Return what is wrong with an input that has a NaN and is quantised; "" if nothing is.
+    """Return an error text for an input that has a NaN and is quantised by the program; else "".
 
-    C leaves the conversion undefined, so no output is right. The dialect says the same of a NaN that the program makes.
+    The conversion of NaN to an integer is undefined in C, so no output would be right.
     """
     if given.spec.kind is not ValueKind.TENSOR or not given.spec.dtype.startswith("float"):
         return ""
@@ -371,7 +375,7 @@ def _fix(fitting: TensorSpec | None, taken: Taken, given: HostTensor, array: Arr
 
 
 def scalar_example(kind: ValueKind) -> str:
-    """Return an example of how a number of that kind is written."""
+    """Return an example of a Python number of that kind."""
     return _WHOLE[kind]
 
 

@@ -1,4 +1,4 @@
-"""Findings about integer outputs: quanta, which stand for numbers by a scale, and choices, such as an index."""
+"""Findings about integer outputs: quantised numbers, and choices, such as an index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cortex_m_hil.checks.sqnr import decibels
 from cortex_m_hil.checks.tolerance import Spread
 from cortex_m_hil.program.tensor import Array
 
-CHOICES: Final = 2  # elements that rounding may change, though it did in none of the disturbed runs
+CHOICES: Final = 2  # elements that rounding may change, even if it changed none in the disturbed runs
 
 
 def integer_findings(output: ComparedOutput) -> tuple[list[Finding], Figures]:
@@ -27,7 +27,7 @@ def integer_findings(output: ComparedOutput) -> tuple[list[Finding], Figures]:
 
 
 def _figures(output: ComparedOutput) -> Figures:
-    """Return the distances of quantised integers, in quanta; choices have one from the dialect at most."""
+    """Return the distances of quantised integers, in quanta; for choices only the one from the dialect."""
     if output.array.dtype not in QUANTISED:
         return Figures()
     against = output.dialect, output.quantized if output.is_quanta and not output.is_expected else None
@@ -58,12 +58,11 @@ def _differs(output: ComparedOutput, array: Array, reference: Array) -> Array:
 
 
 def _other_choices(output: ComparedOutput) -> Iterator[Finding]:
-    """Yield findings where integers that the module chose, such as an index of the largest, were chosen otherwise.
+    """Yield findings where choices, such as the index of the largest value, differ from fake-quant's or eager's.
 
-    They are compared with the choices of fake-quant and eager. Two values that are nearly equal change places by
-    rounding. Other choices than fake-quant's are wrong where the disturbed runs do not explain them; with a
-    `fake_quant_qtol` above 0 all may be due to these quanta. Other choices than eager's are never wrong: it is not
-    known how coarse the quantisation may be.
+    Rounding may swap two values that are nearly equal. A choice other than fake-quant's is wrong if the disturbed runs
+    do not explain it; with a `fake_quant_qtol` above 0 every one may be due to the allowed quanta. A choice other than
+    eager's is never wrong: how coarse the quantisation may be is not known.
     """
     told = []
     if output.quantized is not None:
@@ -71,7 +70,7 @@ def _other_choices(output: ComparedOutput) -> Iterator[Finding]:
         runs = [_differs(output, run, output.quantized) for run in output.disturbed]
         rounded, limit = Spread.of_disturbed_runs(runs).elements, output.tolerance.fake_quant_qtol
         allowed = rounded + CHOICES if limit is None else math.inf if limit else 0
-        why = f"rounding explains {rounded:.0f}" if limit is None else f"fake_quant_qtol is {limit}"
+        why = f"rounding alone changes {rounded:.0f}" if limit is None else f"fake_quant_qtol is {limit}"
         text = f"{int(wrong.sum())} of {wrong.size} elements are not fake-quant's ({why})"
         if wrong.sum() > allowed:
             yield output.find(FindingKind.QUANTIZED, text, wrong)
@@ -84,10 +83,10 @@ def _other_choices(output: ComparedOutput) -> Iterator[Finding]:
 
 
 def _other_quanta(output: ComparedOutput) -> Iterator[Finding]:
-    """Yield findings where integers that stand for numbers are far from fake-quant's or the float module's.
+    """Yield findings where quantised integers are far from fake-quant's or from the float module's.
 
-    Fake-quant's are compared as the integers behind floats are. The scale is not in the program: instead of the
-    SQNR against the float module there is one about the mean, which is no better, and so proves nothing wrong.
+    Fake-quant's are compared like the integers of a float output. As the scale is not in the program, the SQNR against
+    the float module is computed about the mean; it only gives a warning.
     """
     if (deviation := output.deviation_from(output.quantized)) is not None:
         right, wrong, why = rounding_explains(output, deviation)

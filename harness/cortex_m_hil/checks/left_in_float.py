@@ -1,6 +1,6 @@
-"""Check of how much of a program is on Cortex-M kernels, by its multiply-accumulates and by its operators.
+"""Checks how much of a program runs on Cortex-M kernels, by its multiply-accumulates and by its operators.
 
-What ExecuTorch leaves out of the quantisation is right, slow and large, and it says nothing.
+Operators that ExecuTorch does not quantise compute correctly, but slowly and in more memory, and it gives no warning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.program.partition import Partition, PartitionKind, planned_in_int8
 from cortex_m_hil.program.program import Program
 
-_SHOWN: Final = 8  # places shown, those with the most multiply-accumulates first
+_SHOWN: Final = 8  # places that a message shows at most
 _SEE: Final = "hil inspect partition lists all operators of a program (pytest --keep-programs DIR)"
 _LAYOUT: Final = 'layout="explicit", whose quantiser has more patterns'
 _FLOAT: Final = "quantize=False leaves everything in float: leave one of the two out"
@@ -28,11 +28,11 @@ _INSTEAD: Final = {
     ),
     r" and [-+.\de]+: CortexMDivCheck": "for a quotient by a number a product with a registered buffer",
 }
-"""Replacements that are quantised, by the reason why something is not."""
+"""Replacements that the quantiser supports, by a pattern in the reason for not quantising."""
 
 
 def checked_share(value: float | None) -> float | None:
-    """Return a `min_cortex_m` that is None or a share. Raise ConfigError for anything else."""
+    """Return a valid `min_cortex_m`: None or a share from 0 to 1. Raise ConfigError for anything else."""
     try:
         return None if value is None else in_range(value, 0, 1)
     except ValueError as error:
@@ -44,13 +44,13 @@ def require_share(program: Program, minimum: float, target: str, *, layout: str,
 
     Args:
         program: the lowered program.
-        minimum: the least share of each, 0 to 1.
+        minimum: the least allowed share, 0 to 1.
         target: the target's name, for messages.
         layout: the layout that the program was lowered for.
-        quantize: whether it was quantised.
+        quantize: whether the program was quantised.
 
     Raises:
-        LoweringError: one of the shares is smaller.
+        LoweringError: one of the two shares is smaller.
         ConfigError: no share is known, so nothing would be checked.
     """
     found = program.partition
@@ -71,7 +71,10 @@ def require_share(program: Program, minimum: float, target: str, *, layout: str,
 
 
 def left_in_float(program: Program, layout: str) -> str:
-    """Return a warning where operators are left in float, or multiply-accumulates on portable integers; else ""."""
+    """Return a warning if operators are left in float, or multiply-accumulates run on portable integer kernels.
+
+    Return "" otherwise.
+    """
     found = program.partition
     if not found.left_in_float and not any(one.macs for one in found.elsewhere):
         return ""
@@ -86,11 +89,11 @@ def _shares(name: str, found: Partition) -> str:
 
 
 def _costs(program: Program, found: Partition) -> str:
-    """Return a text on how much is in float, and the planned bytes that this takes."""
+    """Return a text with the share of operators in float, and the planned bytes that floats cost."""
     if not found.left_in_float:
         return ""
     now, then = program.size_without_redzones or program.file.planned_bytes, planned_in_int8(program.file, found)
-    memory = f"{now} bytes are planned, about {then} in int8" if now > then else "the plan is no larger for that"
+    memory = f"{now} bytes are planned, about {then} in int8" if now > then else "the memory plan is no larger for it"
     left = len(found.left_in_float)
     return f"; {left} {'is' if left == 1 else 'are'} left in float: {memory}"
 
@@ -103,7 +106,7 @@ def _places(found: Partition) -> Iterator[str]:
 
 
 def _hint(found: Partition, layout: str) -> str:
-    """Return advice on what to do, with what is quantised instead where that is known."""
+    """Return advice, with a replacement that is quantised where one is known."""
     reasons = " ".join(one.steps[0].why for one in found.elsewhere)
     instead = [what for reason, what in _INSTEAD.items() if re.search(reason, reasons)]
     more = [_LAYOUT] if layout != "explicit" and "aten.conv" in reasons else []

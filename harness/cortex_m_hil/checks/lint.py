@@ -1,4 +1,4 @@
-"""Lint: does this `.pte` fit this target? It asks before anything is run, from the file alone, without torch."""
+"""Lint: checks that a `.pte` fits a target, before any run, from the file alone, without torch."""
 
 from __future__ import annotations
 
@@ -6,43 +6,52 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cortex_m_hil.checks.advice import FEEDS, TARGET
-from cortex_m_hil.checks.lint_rules import arguments, interface, kernels, memory
+from cortex_m_hil.checks.advice_texts import FEEDS, TARGET
+from cortex_m_hil.checks.lint_rules import (
+    argument_findings,
+    interface_findings,
+    isa_findings,
+    kernel_findings,
+    memory_findings,
+)
 from cortex_m_hil.checks.lint_rules.finding import (
     NOTES,
-    UNLINTED,
     LintFinding,
     LintRule,
     LintSubject,
     Rule,
+    and_others,
     bug_details,
-    next_step,
 )
+from cortex_m_hil.checks.lint_rules.hints import UNLINTED, next_step
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.targets.target import Target
 
 RULES: Final[tuple[LintRule, ...]] = (
-    arguments.layout,
-    arguments.isa_class,
-    interface.outputs,
-    memory.views,
-    arguments.signatures,
-    memory.scratch,
-    memory.overlaps,
-    kernels.delegates,
-    kernels.lacking,
-    kernels.left_in_float,
-    interface.state,
-    memory.banks,
-    memory.program_room,
+    isa_findings.layout,
+    isa_findings.isa_class,
+    interface_findings.outputs,
+    memory_findings.views,
+    argument_findings.signatures,
+    memory_findings.scratch,
+    memory_findings.overlaps,
+    kernel_findings.delegates,
+    kernel_findings.lacking,
+    kernel_findings.left_in_float,
+    interface_findings.state,
+    memory_findings.banks,
+    memory_findings.program_room,
 )
 """The rules, in the order of their findings."""
 _ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...]]]] = {
-    "builtin": ("executorch", (arguments.signatures, memory.scratch, kernels.lacking_in_executorch)),
-    "executorch": ("builtin", (arguments.signatures, kernels.lacking_in_builtin)),
+    "builtin": (
+        "executorch",
+        (argument_findings.signatures, memory_findings.scratch, kernel_findings.lacking_in_executorch),
+    ),
+    "executorch": ("builtin", (argument_findings.signatures, kernel_findings.lacking_in_builtin)),
 }
-"""By the runtime that executes a program: the other one, and the rules that depend on the runtime."""
+"""For each runtime that executes a program: the other runtime, and the rules to check for the other."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
 _ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
@@ -60,7 +69,10 @@ def lint(
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Return all findings about a program on a target, in the order of `RULES`. Takes the parts of a `LintSubject`."""
+    """Return all findings about a program on a target, in the order of `RULES`.
+
+    The arguments are the attributes of `LintSubject`.
+    """
     subject = LintSubject(program, target, operators, scratch, runtime)
     return tuple(finding for rule in RULES for finding in rule(subject))
 
@@ -68,9 +80,9 @@ def lint(
 def lint_elsewhere(
     program: Program, target: Target, *, scratch: Sequence[ScratchNeed] = (), runtime: str = "builtin"
 ) -> tuple[LintFinding, ...]:
-    """Return what the other runtime than `runtime` would refuse or compute wrongly, on the same target.
+    """Return findings about instructions that the other runtime would refuse or compute wrongly on the same target.
 
-    Of builtin these are notes, since what a program is made for is ExecuTorch.
+    If the other runtime is builtin, they are notes, since programs are made for ExecuTorch.
     """
     other, rules = _ELSEWHERE[runtime]
     subject = LintSubject(program, target, None, scratch, other)
@@ -83,9 +95,9 @@ def lint_elsewhere(
 
 
 def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
-    """Add to a bad verdict of a run without lint what lint would have refused, and the next step.
+    """Add to the verdict of a run without lint the error that lint would have raised, and the next step.
 
-    A layout of another class is the cause in place of one that is not known better than by the target or operator.
+    A layout for another ISA class replaces the verdict's cause, unless that names more than the target or operator.
     """
     grave = [finding for finding in findings if not finding.is_note]
     if not grave or any(label == "lint" for label, _ in error.details):
@@ -97,10 +109,9 @@ def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
 
 
 def would_refuse(findings: Sequence[LintFinding]) -> str:
-    """Return a line with the gravest finding, for a run without lint; "" where there are notes at most."""
+    """Return a line with the gravest finding, for a run without lint; "" if there are only notes or nothing."""
     grave = [finding for finding in findings if not finding.is_note]
-    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
-    return f"{grave[0].message}{more}; not asked before ({UNLINTED})" if grave else ""
+    return f"{grave[0].message}{and_others(grave)}; lint was off ({UNLINTED})" if grave else ""
 
 
 def _by_layout(cause: str, layout: LintFinding | None) -> str:
@@ -112,24 +123,23 @@ def _by_layout(cause: str, layout: LintFinding | None) -> str:
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     """Raise the error of the gravest findings; notes alone raise nothing.
 
-    Its message is the first such finding; the others follow in the log.
+    The message is the first of these findings; the others follow in the log.
 
     Raises:
         LintError: layout, dtypes, scratch and the like do not fit.
-        UnsupportedOperator: else, an operator or delegate is missing.
-        OutOfTargetMemory: else, memory is too small.
+        UnsupportedOperator: otherwise, if an operator or delegate is missing.
+        OutOfTargetMemory: otherwise, if a memory is too small.
     """
     grave = [finding for finding in findings if not finding.is_note]
     for error, rules in _ERRORS:
         mine = [finding for finding in grave if finding.rule in rules]
         if mine:
-            more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
             log = "\n".join(f"{finding.rule.value}: {finding.message}" for finding in findings)
             message = mine[0].message
             if error is UnsupportedOperator:
                 message = "; ".join(finding.message for finding in mine)
             raised = error(
-                message + more,
+                message + and_others(grave),
                 target=target_name,
                 operator=mine[0].operator,
                 details=[

@@ -1,4 +1,4 @@
-"""The advice about an output that is wrong, by its findings: the cause that they point to, and the next step."""
+"""The advice about a wrong output: the cause that its findings point to, and the next step."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks import advice
-from cortex_m_hil.checks.advice import Advice
+from cortex_m_hil.checks import advice_texts
+from cortex_m_hil.checks.advice_texts import Advice
+from cortex_m_hil.checks.argument_layout import has_kernel_sum
 from cortex_m_hil.checks.compared_output import ComparedOutput
 from cortex_m_hil.checks.comparison_result import WARNINGS, Figures, Finding, FindingKind
-from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.rounding_bound import is_rounding
 from cortex_m_hil.checks.tolerance import GOOD_SQNR
 
-LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
+LOST_SQNR: Final = 3.0  # dB; below it half of the signal is lost, which a coarse calibration does not explain
 
 
 def advice_about(output: ComparedOutput, findings: Sequence[Finding], figures: Figures) -> Advice:
@@ -23,34 +23,36 @@ def advice_about(output: ComparedOutput, findings: Sequence[Finding], figures: F
     if not kinds:
         return Advice()
     if output.dialect is None or kinds & {FindingKind.SHAPE, FindingKind.UNWRITTEN}:
-        return Advice(hint=advice.READING)
+        return Advice(hint=advice_texts.READING)
     if FindingKind.COLLAPSE in kinds and (likely := _likely_cause(output)):
-        general = advice.EXPECTED.hint if output.is_expected else advice.TARGET.hint
-        return Advice(likely, f"{advice.LAYOUT}; {advice.READING}" if "quantized_linear" in likely else general)
+        general = advice_texts.EXPECTED.hint if output.is_expected else advice_texts.TARGET.hint
+        return Advice(
+            likely, f"{advice_texts.LAYOUT}; {advice_texts.READING}" if "quantized_linear" in likely else general
+        )
     if output.is_expected:
-        return advice.EXPECTED
+        return advice_texts.EXPECTED
     if kinds == {FindingKind.EAGER}:
         return _of_quantisation(figures)
     if kinds == {FindingKind.QUANTIZED} and is_rounding(output):
-        return advice.ROUNDING
+        return advice_texts.ROUNDING
     return (
-        advice.LOWERING
+        advice_texts.LOWERING
         if kinds <= {FindingKind.QUANTIZED, FindingKind.EAGER} and _agrees_with_dialect(output)
-        else advice.TARGET
+        else advice_texts.TARGET
     )
 
 
 def _of_quantisation(figures: Figures) -> Advice:
-    """Return what to say of an SQNR under its bound, and nothing else wrong: the bound, or what is reached."""
+    """Return the advice for an output with only the SQNR below its bound, with the bound and the SQNR."""
     if figures.sqnr_db is None or figures.sqnr_db <= LOST_SQNR:
-        return advice.LOST
-    return advice.QUANTISATION if figures.sqnr_db < GOOD_SQNR else advice.BOUND
+        return advice_texts.LOST
+    return advice_texts.QUANTISATION if figures.sqnr_db < GOOD_SQNR else advice_texts.BOUND
 
 
 def _agrees_with_dialect(output: ComparedOutput) -> bool:
     """Tell whether the output agrees with the dialect, apart from differences that have findings of their own.
 
-    Where there is a quantisation, all differences have.
+    For quantised outputs every difference has a finding of its own.
     """
     if output.quantization is not None or output.dialect is None:
         return output.dialect is not None
@@ -59,13 +61,13 @@ def _agrees_with_dialect(output: ComparedOutput) -> bool:
 
 
 def _likely_cause(output: ComparedOutput) -> str:
-    """Return the most frequent cause of a collapsed output, "" where none is known."""
+    """Return the most frequent cause of a collapsed output, "" where no cause is known."""
     made_by = output.file.dataflow.computed_by[output.number]
     if made_by is None:
         return ""
     folded = has_kernel_sum(output.file, made_by)
     if folded is None:
-        return f"{made_by.operator} (instruction {made_by.index}) {advice.FEEDS}"
+        return f"{made_by.operator} (instruction {made_by.index}) {advice_texts.FEEDS}"
     where = f"quantized_linear (instruction {made_by.index})"
     if not folded:
         return f"{where} has bias and no kernel_sum (the DSP/SCALAR layout): a runtime that drops the bias"

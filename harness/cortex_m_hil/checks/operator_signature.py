@@ -1,4 +1,7 @@
-"""The signature of an operator: its operands, and the relations between them. Tables are written with `signature`."""
+"""The signature of an operator: its operands, and the relations between them.
+
+The tables of signatures use `signature`.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ About = Literal["dtype", "dim-order", "arguments"]
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Something that an instruction has and its operator does not take.
+    """An argument of an instruction that its operator does not accept.
 
     Attributes:
-        about: dtype, dim order or other arguments.
-        problem: in words.
-        value: the index of the value; -1 where it is not about one value.
-        hint: the next step, in place of that of its rule; "" where that applies.
-        bug: the number of the known bug of ExecuTorch that it comes from; None where none is known.
+        about: whether the dtype, the dim order or other arguments are wrong.
+        problem: the problem in words.
+        value: the index of the value; -1 where the misfit is not about one value.
+        hint: the next step; "": the general one for findings of lint.
+        bug: the number of the known bug of ExecuTorch that is the cause; None: no known bug.
     """
 
     about: About
@@ -45,28 +48,31 @@ class OperatorCall:
         return self.tensors[name]
 
     def value(self, at: int) -> Value | None:
-        """Return an argument by its number in the schema, from the end if negative; None if the call is too short."""
-        arguments = self.instruction.args[:-1]  # the last one is what the operator returns
+        """Return an argument by its number in the schema, counted from the end if negative.
+
+        None if the call has fewer.
+        """
+        arguments = self.instruction.args[:-1]  # the last argument is the value that the operator returns
         return self.file.values[arguments[at]] if -len(arguments) <= at < len(arguments) else None
 
     def ints(self, at: int) -> tuple[int, ...] | None:
-        """Return the numbers of a list argument; None where it is no list of numbers."""
+        """Return the numbers of a list argument; None where the argument is no list of numbers."""
         value = self.value(at)
         return self.file.ints(value.index) if value is not None and value.kind is ValueKind.INT_LIST else None
 
 
-Relation = Callable[[OperatorCall], str]  # returns what is wrong, "" if nothing; about dim orders by default
+Relation = Callable[[OperatorCall], str]  # returns a violation in words, or ""; about dim orders by default
 
 
 @dataclass(frozen=True)
 class ArgumentRelation:
-    """A relation between arguments, and what is told of a call that violates it.
+    """A relation between arguments, and the report on a call that violates it.
 
     Attributes:
-        relation: the relation.
-        hint: the next step, in place of that of its rule.
-        about: what is wrong then.
-        bug: the number of the known bug of ExecuTorch that such a call comes from, whose workaround is the hint.
+        relation: the function that checks a call.
+        hint: the next step; "": the general one for findings of lint.
+        about: whether dtypes, dim orders or other arguments are wrong in a violation.
+        bug: the number of the known bug of ExecuTorch that causes violations; its workaround is the hint.
     """
 
     relation: Relation
@@ -83,7 +89,7 @@ def of_arguments(hint: str, about: About = "arguments") -> Callable[[Relation], 
 
 
 def of_bug(number: int, about: About = "arguments") -> Callable[[Relation], Relation]:
-    """Return a decorator of a relation that calls violate because of a known bug of ExecuTorch."""
+    """Return a decorator for a relation whose violations come from a known bug of ExecuTorch."""
     return lambda relation: ArgumentRelation(relation, about=about, bug=number)
 
 
@@ -92,11 +98,12 @@ class Operand:
     """A tensor or list among an operator's arguments.
 
     Attributes:
-        at: its number in the schema, from the end if negative.
-        name: its name in the schema.
-        dtype: names joined by "|", "any", "=NAME" for that of another operand, or "ints" for a list of numbers.
-        form: a key of `FORMS`; "" for any dim order.
-        optional: it may be None.
+        at: the argument's number in the schema, counted from the end if negative.
+        name: the argument's name in the schema.
+        dtype: names of dtypes joined by "|", or "any", or "=NAME" for the dtype of operand NAME, or "ints" for a list
+            of numbers.
+        form: the required dim order, a key of `FORMS`; "" for any dim order.
+        optional: whether the argument may be None.
     """
 
     at: int
@@ -108,12 +115,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Signature:
-    """What an operator takes.
+    """The arguments that an operator accepts.
 
     Attributes:
-        operands: its tensors and lists.
-        relations: those between them.
-        bug: the number of the known bug of ExecuTorch that an operand in another form comes from.
+        operands: the tensors and lists among the arguments.
+        relations: the relations between arguments that must hold.
+        bug: the number of the known bug of ExecuTorch that is the cause if an operand has another form.
     """
 
     operands: tuple[Operand, ...]
@@ -124,7 +131,7 @@ class Signature:
 def signature(operands: str, *relations: Relation, bug: int | None = None) -> Signature:
     """Return a signature of `operands`, "number name dtype [form]" separated by commas, and of relations between them.
 
-    An operand whose name ends in "?" may be None. `bug` is as of `Signature`.
+    An operand whose name ends in "?" may be None. `bug` is the attribute of `Signature`.
     """
     found = []
     for words in (text.split() for text in operands.split(",")):
@@ -134,5 +141,5 @@ def signature(operands: str, *relations: Relation, bug: int | None = None) -> Si
 
 
 def same_for(operators: str, signature: Signature) -> Mapping[str, Signature]:
-    """Return the rows of operators, their names separated by spaces, that have one signature."""
+    """Return a table with one signature for several operators, whose names are separated by spaces."""
     return dict.fromkeys(operators.split(), signature)

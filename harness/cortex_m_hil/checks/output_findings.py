@@ -1,4 +1,4 @@
-"""Findings about any output: its shape, what was not written or is not finite, and values that have collapsed."""
+"""Findings about outputs of any dtype: wrong shape, elements not written or not finite, collapsed values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from cortex_m_hil.checks.compared_output import UNINFORMATIVE_QUANTA, ComparedOutput, first, value_range
 from cortex_m_hil.checks.comparison_result import Finding, FindingKind
 
-COLLAPSE_RANGE: Final = 0.10  # of the reference's range
+COLLAPSE_RANGE: Final = 0.10  # share of the reference's range
 
 
 def other_shape(output: ComparedOutput) -> Iterator[Finding]:
@@ -34,7 +34,7 @@ def _never_written(output: ComparedOutput) -> Iterator[Finding]:
 
 
 def _not_finite(output: ComparedOutput) -> Iterator[Finding]:
-    """Yield a finding where a float is infinite or NaN and the reference's is not, or the other way round."""
+    """Yield a finding where a float is infinite or NaN and the reference is finite, or the reverse."""
     array = output.array
     if array.dtype.kind != "f":
         return
@@ -50,26 +50,30 @@ def _not_finite(output: ComparedOutput) -> Iterator[Finding]:
 def _reference_not_finite(output: ComparedOutput) -> Iterator[Finding]:
     """Yield a warning where the module's value is infinite or NaN and the output's is finite.
 
-    A quantised output has a largest value.
+    A quantised output saturates at its largest value.
     """
     if output.eager is None or output.is_expected or output.array.dtype.kind != "f":
         return
     wrong = np.isfinite(output.array) & ~np.isfinite(output.eager)
     if wrong.any():
         text = f"{int(wrong.sum())} of {wrong.size} elements of the float module are not finite, the output's are"
-        yield output.find(FindingKind.REFERENCE_NOT_FINITE, f"{text}: not in the SQNR", wrong)
+        yield output.find(FindingKind.REFERENCE_NOT_FINITE, f"{text}: they are left out of the SQNR", wrong)
 
 
 def _uninformative(output: ComparedOutput) -> Iterator[Finding]:
     """Yield a warning where the comparison proves nothing: no reference, no elements, or a nearly constant one."""
     reference = next(iter(output.references), None)
     if reference is None:
-        yield output.find(FindingKind.UNINFORMATIVE, "no reference: proves nothing about the values")
+        yield output.find(
+            FindingKind.UNINFORMATIVE, "there is no reference, so the run proves nothing about the values"
+        )
     elif reference.size == 0:
-        yield output.find(FindingKind.UNINFORMATIVE, "no elements: proves nothing")
+        yield output.find(FindingKind.UNINFORMATIVE, "the output has no elements, so the comparison proves nothing")
     elif output.is_flat(reference):
         limit = f"{output.flatness(reference):.3g} (2 x tolerance or {UNINFORMATIVE_QUANTA} quanta)"
-        text = f"the reference's range {value_range(reference):.3g} is within {limit}: proves nothing"
+        text = (
+            f"the reference's range {value_range(reference):.3g} is within {limit}: a comparison with it proves nothing"
+        )
         yield output.find(FindingKind.UNINFORMATIVE, text)
 
 

@@ -1,4 +1,4 @@
-"""Outputs in quanta: the integers behind dequantised values, and how many elements are how far from a reference."""
+"""Outputs in quanta: recovers the integers of dequantised values, and counts elements by distance from a reference."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Array, HostTensor
 
 QUANTISED: Final = (np.dtype("int8"), np.dtype("int16"))
-"""Integers of these dtypes are quanta; other integers (indices, booleans) agree or do not."""
-_SINGLE: Final = 4  # distances below have a bucket of their own; each further one is twice as wide as the one before
+"""Integers of these dtypes are quanta; other integers (indices, booleans) are compared for equality."""
+_SINGLE: Final = 4  # each distance below has its own bucket; every further bucket is twice as wide as the one before
 
 
 def finite(values: Array) -> Array:
@@ -25,7 +25,7 @@ def finite(values: Array) -> Array:
 
 
 def to_quanta(values: Array, quantization: Quantization) -> Array:
-    """Return the integers behind dequantised values, as float64 whole numbers."""
+    """Return the integers that values were dequantised from, as whole numbers in float64."""
     rounded: Array = np.rint(values.astype(np.float64) / np.float64(np.float32(quantization.scale)))
     return rounded + quantization.zero_point
 
@@ -39,8 +39,8 @@ def histograms(file: PteFile, outputs: Sequence[HostTensor], references: Referen
     """Count the elements of all quantised outputs by their distance from each reference, in quanta.
 
     Returns:
-        The counts by bucket, for each figure of which they show the distribution (`max_quanta`, `fake_quant_quanta`). A
-        bucket is `0` … `3`, `4-7`, `8-15` and so on; those without an element are left out.
+        The counts by bucket, for each of the figures `max_quanta` and `fake_quant_quanta`. A bucket is `0` … `3`,
+        `4-7`, `8-15` and so on; empty buckets are left out.
     """
     against = {"max_quanta": references.expected or references.dialect, "fake_quant_quanta": references.quantized}
     found = {name: _histogram(file, outputs, known) for name, known in against.items() if known is not None}
@@ -58,9 +58,9 @@ def _histogram(file: PteFile, outputs: Sequence[HostTensor], expected: Sequence[
 
 
 def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Array | None:
-    """Return the distance of each element of an output from what is wanted, in quanta.
+    """Return the distance of each element of an output from the expected value, in quanta.
 
-    None where the output has no quanta, or another shape or dtype than is wanted.
+    None where the output is not quantised, or has another shape or dtype than expected.
     """
     if given.dtype in QUANTISED and wanted.dtype.kind == "f" and (by := output_quantization(file, number)) is not None:
         wanted = to_quanta(finite(wanted), by).astype(given.dtype)
@@ -77,7 +77,7 @@ def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Arr
 
 
 def _least(apart: Array) -> Array:
-    """Return the least distance of each element's bucket."""
+    """Return for each element the lower bound of its bucket."""
     powers: Array = 2 ** np.floor(np.log2(np.maximum(apart, 1)))
     least: Array = np.where(apart < _SINGLE, apart, powers)
     return least

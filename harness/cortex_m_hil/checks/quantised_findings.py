@@ -1,4 +1,4 @@
-"""Findings about float outputs that come from a dequantize, by the integers behind them."""
+"""Findings about float outputs of a dequantize operator, by the integers that they are dequantised from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cortex_m_hil.checks.rounding_bound import rounding_explains
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.tensor import Array
 
-SATURATION_OUTPUT: Final = 0.01  # share of the elements that are wrongly at a bound
-SATURATION_REFERENCE: Final = 0.10  # share of the elements; min-max observers put one or two there by construction
-OTHER_SCALE: Final = 0.01  # of a quantum; float32 is off by 1e-5 of one
+SATURATION_OUTPUT: Final = 0.01  # share of all elements that are at a bound and should not be
+SATURATION_REFERENCE: Final = 0.10  # share of the reference's elements; min-max observers put one or two at a bound
+OTHER_SCALE: Final = 0.01  # share of a quantum; float32 rounding is 1e-5 of a quantum
 
 
 def other_quanta(output: ComparedOutput, integers: Array, expected: Array) -> Iterator[Finding]:
@@ -30,10 +30,10 @@ def other_quanta(output: ComparedOutput, integers: Array, expected: Array) -> It
 
 
 def saturated(output: ComparedOutput, q: Quantization, integers: Array, expected: Array) -> Iterator[Finding]:
-    """Yield findings for elements at a bound of the quantised range, and a warning for a reference that is there."""
+    """Yield findings for elements at a bound of the quantised range, and a warning if the reference's are there too."""
     if not integers.size:
         return
-    # A bound that is the zero point is where a relu puts its zeros.
+    # If a bound is the zero point, the zeros of a relu are there, which is no saturation.
     for bound in (b for b in (q.qmin, q.qmax) if b != q.zero_point):
         wrong = (integers == bound) & (np.abs(expected - bound) > output.tolerance.qtol)
         if wrong.mean() >= SATURATION_OUTPUT:
@@ -47,10 +47,10 @@ def saturated(output: ComparedOutput, q: Quantization, integers: Array, expected
 
 
 def off_grid(output: ComparedOutput, q: Quantization, integers: Array) -> Iterator[Finding]:
-    """Yield a finding for values that the dequantize kernel cannot give: it is one float32 multiplication.
+    """Yield a finding for values that the dequantize kernel, one float32 multiplication, cannot produce.
 
-    Integers beyond the range pass where the dialect leaves it too, as then the program does: quantized_div
-    saturates at int16's -32768, whatever the range says.
+    Integers beyond the range are allowed where the dialect's are too: quantized_div saturates at int16's -32768,
+    whatever the range of its output is.
     """
     array = output.array
     grid = (integers - q.zero_point).astype(np.float32) * np.float32(q.scale)
@@ -71,10 +71,10 @@ def off_grid(output: ComparedOutput, q: Quantization, integers: Array) -> Iterat
 def off_fake_quant(
     output: ComparedOutput, q: Quantization, integers: Array
 ) -> tuple[int | None, float | None, list[Finding]]:
-    """Compare a quantised output with fake-quant, by `fake_quant_qtol` or as far as rounding explains.
+    """Compare a quantised output with fake-quant, by `fake_quant_qtol` or by the deviation that rounding explains.
 
     Returns:
-        The worst distance, in quanta and in units of the output, None without a reference; and the findings.
+        The worst distance, in quanta and in units of the output, or None without a reference; and the findings.
     """
     if output.quantized is None or (deviation := output.deviation_from(output.quantized)) is None:
         return None, None, []
@@ -95,7 +95,7 @@ def off_fake_quant(
 def _other_scale(output: ComparedOutput, q: Quantization, values: Array, integers: Array) -> Iterator[Finding]:
     """Yield a finding where fake-quant's values are not multiples of the program's output scale.
 
-    If these were counted in the program's quanta, another scale of the last dequantize would look like rounding.
+    Otherwise a wrong scale of the last dequantize would look like rounding in the program's quanta.
     """
     grid = (integers - q.zero_point) * np.float64(np.float32(q.scale))
     if (np.abs(values - grid) > OTHER_SCALE * q.scale).any():

@@ -1,4 +1,4 @@
-"""The deviation from fake-quant that rounding explains, by disturbed runs of the fake-quantised module."""
+"""The deviation from fake-quant that rounding explains, estimated by disturbed runs of the fake-quantised module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cortex_m_hil.program.tensor import Array
 
 
 def rounding_explains(output: ComparedOutput, deviation: Array) -> tuple[bool, Array, str]:
-    """Return whether the deviation from fake-quant is right, a mask of the wrong elements, and what is allowed."""
+    """Return whether the deviation from fake-quant is allowed, a mask of wrong elements, and the bound in words."""
     limit = output.tolerance.fake_quant_qtol
     if limit is not None:
         wrong = np.abs(deviation) > limit
@@ -21,18 +21,18 @@ def rounding_explains(output: ComparedOutput, deviation: Array) -> tuple[bool, A
     drift = bound.drift / max(1, deviation.size)
     worst = int(bound.worst)
     elements, quanta = counted(int(bound.elements), "element"), f"{worst} {quanta_word(worst)}"
-    why = f"rounding explains {elements}, {quanta}, {drift:.2g} on average"
+    why = f"rounding alone puts {elements} off, by up to {quanta} and {drift:.2g} on average"
     return _is_within(output, deviation, bound), deviation != 0, why
 
 
 def is_rounding(output: ComparedOutput) -> bool:
-    """Tell whether the default tolerance would let pass what `fake_quant_qtol` does not."""
+    """Tell whether the default tolerance would allow a deviation that `fake_quant_qtol` does not."""
     deviation = output.deviation_from(output.quantized)
     return deviation is not None and _is_within(output, deviation, _bound(output))
 
 
 def _bound(output: ComparedOutput) -> Spread:
-    """Return how much of this output's deviation from fake-quant rounding explains."""
+    """Return the deviation from fake-quant that rounding explains for this output."""
     if output.quantized is None or (undisturbed := output.in_quanta(output.quantized)) is None:
         return Spread()
     runs = map(output.in_quanta, output.disturbed)

@@ -1,10 +1,10 @@
-"""What an instruction has and its operator does not take, by the operators' signatures for each runtime, for lint.
+"""Finds arguments that an operator does not accept, by its signature for each runtime; for lint.
 
 Sources of the tables: for `builtin`, the kernels in `firmware/runtime/builtin/kernels/`;
 `tests/harness/checks/test_lint.py` holds its table against them. For `executorch`, its commit cff6f4dd: the checks of
 `backends/cortex_m/ops/op_*.cpp` and of `cortex_m_ops_common.h` there, `kernels/portable/cpu/op_*.cpp`,
-`runtime/core/exec_aten/util/tensor_util_portable.cpp`. Where ExecuTorch checks nothing and computes something else, the
-tables have what it computes rightly (the bugs in docs/known_bugs.md).
+`runtime/core/exec_aten/util/tensor_util_portable.cpp`. Where ExecuTorch computes wrongly without an error, the tables
+allow only calls that it computes correctly (the bugs in docs/known_bugs.md).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from cortex_m_hil.targets.cpu import Isa
 
 
 def signature_of(operator: str, runtime: str, isa: Isa | None = None) -> Signature | None:
-    """Return an operator's signature; None where nothing is known of it.
+    """Return an operator's signature; None where it is not known.
 
     Args:
-        operator: its name.
-        runtime: what will execute it.
-        isa: the target's class; None: what holds for all classes.
+        operator: the operator's name.
+        runtime: the runtime that would execute the operator.
+        isa: the target's ISA class; None: the signature that holds for all classes.
     """
     shared = CORTEX_M.get(operator)
     if shared is None:
@@ -46,13 +46,13 @@ _NUMBER_FOR_A_LIST: Final = 26  # a known bug
 
 
 def operator_misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | None = None) -> Iterator[Misfit]:
-    """Yield what is wrong with an instruction's dtypes; where they are right, with dim orders and other arguments.
+    """Yield the misfits of an instruction's dtypes; if the dtypes are right, those of dim orders and other arguments.
 
     Args:
-        file: the program's file.
-        instruction: one of its instructions.
-        runtime: what will execute it.
-        isa: the target's class; None: what holds for all classes is checked.
+        file: the program.
+        instruction: one of the program's instructions.
+        runtime: the runtime that would execute the instruction.
+        isa: the target's ISA class; None: only rules for all classes are checked.
     """
     signature = signature_of(instruction.operator, runtime, isa)
     if instruction.kind is not InstructionKind.KERNEL or signature is None:
@@ -68,7 +68,7 @@ def operator_misfits(file: PteFile, instruction: Instruction, runtime: str, isa:
 
 
 def blind_to_scales(file: PteFile, instruction: Instruction, quantised: frozenset[int]) -> Iterator[Misfit]:
-    """Yield each quantised argument of an operator that knows no scales; `quantised` are the values that have one."""
+    """Yield a misfit for each quantised argument of an operator that ignores scales; `quantised` has their values."""
     if instruction.operator not in BLIND_TO_SCALES:
         return
     call = OperatorCall(file, instruction, {})
@@ -79,7 +79,7 @@ def blind_to_scales(file: PteFile, instruction: Instruction, quantised: frozense
 
 
 def takes(file: PteFile, instruction: Instruction, runtime: str, isa: Isa) -> bool:
-    """Tell whether the runtime is known to take an instruction as it is, on a target of the class."""
+    """Tell whether the runtime is known to accept an instruction unchanged, on a target of the ISA class."""
     known = signature_of(instruction.operator, runtime, isa) is not None
     return known and not any(operator_misfits(file, instruction, runtime, isa))
 
@@ -88,7 +88,7 @@ _Named = tuple[str, Operand, Value]
 
 
 def _named(call: OperatorCall, operand: Operand) -> Iterator[_Named]:
-    """Yield name and value of an argument, or of each item of a list; nothing if it is None or the call too short."""
+    """Yield name and value of an argument, or of each item of a list; nothing if it is None or missing."""
     value = call.value(operand.at)
     if value is None or (operand.optional and value.kind is ValueKind.NULL):
         return

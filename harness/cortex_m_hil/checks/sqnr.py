@@ -21,9 +21,9 @@ def decibels(signal: Array, noise: Array) -> float:
 
 
 def against_eager(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
-    """Return the SQNR over the elements that are finite in eager, and the findings about it.
+    """Return the SQNR over the elements that are finite in the float module's output, and the findings about it.
 
-    The SQNR is None where there is nothing to compare with.
+    The SQNR is None without a reference.
     """
     eager = output.eager
     if eager is None or (output.is_expected and not output.is_judged_by_sqnr()):
@@ -34,8 +34,8 @@ def against_eager(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
     expected = eager[known].astype(np.float64)
     noise = output.finite_values[known] - expected
     sqnr, worst = decibels(expected, noise), float(np.abs(noise).max())
-    # A signal of a few quanta cannot have a better ratio when it is met to a few quanta; the warning
-    # of an uninformative reference speaks for it.
+    # With a signal of a few quanta the ratio is low even if the error is a few quanta; the warning of an uninformative
+    # reference covers this case.
     if sqnr == math.inf or (worst <= output.flatness(eager) and output.is_flat(eager)):
         return sqnr, []
     bound, name = output.tolerance.eager_sqnr, output.authority if output.is_expected else "the float module"
@@ -46,11 +46,10 @@ def against_eager(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
 
 
 def _offset(output: ComparedOutput, expected: Array, noise: Array, text: str) -> Iterator[Finding]:
-    """Yield a warning where the SQNR is within its bound by an offset that all elements share.
+    """Yield a warning where the SQNR meets its bound only by an offset that all elements share.
 
-    About the mean a constant has 0 dB at most. A right output whose variation is a few quanta has little more, and
-    of few elements the offset may be the signal: it proves nothing wrong. No constant is within half the range that
-    proves nothing of elements that vary by more than that range.
+    Measured about the mean, a constant output has 0 dB at most. A right output that varies by a few quanta has little
+    more, and with few elements the offset may be the signal: so this is no error.
     """
     about_mean, bound = decibels(expected - expected.mean(), noise), output.tolerance.eager_sqnr
     is_near = float(np.abs(noise).max()) <= output.flatness(expected) / 2

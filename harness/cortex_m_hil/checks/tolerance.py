@@ -1,4 +1,4 @@
-"""Tolerances: how far outputs may be from references, by what users allow and by what rounding explains."""
+"""Tolerances: how far outputs may be from references, by the user's settings and by the effect of rounding."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.host.calls import checked_class
+from cortex_m_hil.host.api_calls import checked_class
 from cortex_m_hil.program.tensor import Array
 
-ROUNDING_MARGIN: Final = 1.25  # factor on what the disturbed runs of fake-quant show, which are few
-WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
-# dB against the float module: what has as much left is not coarse, whatever its inputs had. An int8 tensor that uses
-# its range has 48 (a uniform signal) to 41 (a normal one, to 4 sigma); values of small networks that are right have
-# 37 to 54 (measured on `native`). 30 is two bits less than 41: noise of 3 % of the signal.
+ROUNDING_MARGIN: Final = 1.25  # factor on the deviations of the disturbed runs of fake-quant, since the runs are few
+WORST_MARGIN: Final = 1.5  # the factor for the largest deviation, which a further run exceeds one time in nine
+# The default bound of the SQNR against the float module, in dB. An int8 tensor that uses its range has 48 (a uniform
+# signal) to 41 (a normal one, to 4 sigma); right values of small networks have 37 to 54 (measured on
+# `native`). 30 is two bits less than 41: noise of 3 % of the signal.
 FULL_SQNR: Final = 48.0
 GOOD_SQNR: Final = 30.0
 
@@ -33,15 +33,18 @@ class Tolerance:
     Attributes:
         qtol: quanta (steps of the output's quantisation), a whole number, from the *dialect*: ExecuTorch's Python
             Cortex-M operators.
-        fake_quant_qtol: quanta from the fake-quantised module; None: as far as rounding explains, and ``qtol`` more.
-        atol: for outputs that are not quantised, in units of the output. As in numpy.allclose an element may differ by
+        fake_quant_qtol: quanta from the fake-quantised module; None: the deviation that rounding explains, plus
+            ``qtol``.
+        atol: the absolute tolerance of outputs that are not quantised. As in numpy.allclose an element may differ by
             ``atol + rtol * abs(expected)`` from the fake-quantised module, else from the float module.
-        rtol: the other part of it, a share of the expected value.
-        eager_sqnr: dB of signal to quantisation noise against the float module, at least, over a whole output. An
-            offset that all elements share counts as signal; where it alone meets the bound, a warning has both figures.
+        rtol: the relative tolerance, as a share of the expected value.
+        eager_sqnr: the least signal-to-quantisation-noise ratio in dB against the float module, over a whole output. An
+            offset that all elements share counts as signal; if the bound is met only because of it, a warning has both
+            figures.
 
     Raises:
-        ConfigError: negative, infinite, NaN, or no number, or no such tolerance. ``eager_sqnr`` alone may be negative.
+        ConfigError: a tolerance is negative, infinite, NaN or no number, or has an unknown name. Only ``eager_sqnr``
+            may be negative.
     """
 
     qtol: int = 0
@@ -72,14 +75,14 @@ def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str, examp
 class Spread:
     """The deviation of integers from a reference, as four figures.
 
-    A zero point that is one off moves every element, all one way; rounding moves a few, both ways. By the worst element
-    alone the two cannot be told apart.
+    A wrong zero point moves every element in one direction; rounding moves a few in both directions. The worst element
+    alone does not distinguish the two.
 
     Attributes:
         worst: the largest deviation.
         elements: the number of elements that deviate.
-        drift: the amount of the deviations' sum.
-        energy: the sum of their squares.
+        drift: the absolute value of the deviations' sum.
+        energy: the sum of the deviations' squares.
     """
 
     worst: float = 0
@@ -98,11 +101,10 @@ class Spread:
 
     @classmethod
     def of_disturbed_runs(cls, runs: Sequence[Array]) -> Spread:
-        """Return the deviation that rounding explains, by those of several disturbed runs.
+        """Return the deviation that rounding explains, estimated from the deviations of several disturbed runs.
 
-        A count that is by chance varies by its root: where 3 elements moved, it could have been 4 or 5. A sum of
-        deviations whose signs are by chance is less than twice the root of their squares' sum, 19 times of 20: two
-        elements that went opposite ways could have gone the same way.
+        A random count varies by its square root: where 3 elements moved, 4 or 5 could have moved. The sum of deviations
+        with random signs is less than twice the root of the sum of their squares, 19 times of 20.
         """
         if not runs:
             return cls()

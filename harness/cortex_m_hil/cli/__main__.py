@@ -1,8 +1,8 @@
 """The console script `hil`.
 
 The module of a command adds it to the application when it is imported: `cli/commands/lint.py` adds `hil lint`. Other
-packages, and this one's tools for maintainers, bring theirs by an entry point of the group `cortex_m_hil.commands`.
-Only the module of the command that is called is imported, and none for `hil --help`.
+packages, and this package's tools for maintainers, add commands by entry points of the group `cortex_m_hil.commands`.
+Only the module of the called command is imported, and none for `hil --help`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import typer
 from cortex_m_hil.cli import commands
 from cortex_m_hil.cli.answers import CALL, Call
 from cortex_m_hil.cli.app import app, application
-from cortex_m_hil.cli.exit_status import exit_statuses
+from cortex_m_hil.cli.error_answers import exit_statuses
 from cortex_m_hil.errors import ConfigError, ToolchainError
 
-GROUP: Final = "cortex_m_hil.commands"  # the entry points of commands that other modules bring
-# Names of version 0.1, which work for one more release.
+GROUP: Final = "cortex_m_hil.commands"  # the group of entry points by which other packages add commands
+# Command names of version 0.1, which work for one more release.
 RENAMED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("bench", "kernels"): ("inspect", "instructions"),
     ("bench",): ("inspect", "instructions"),
@@ -47,9 +47,9 @@ RENAMED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def _open_standard_streams() -> None:
-    """Open on /dev/null the standard streams that our caller closed: it wants the exit status alone.
+    """Open standard streams that our caller closed on /dev/null.
 
-    Else the next file or pipe that is opened would be standard output, or that of a tool.
+    Otherwise the next file or pipe that is opened would become the standard output of this process or of a tool.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -64,7 +64,7 @@ def _open_standard_streams() -> None:
 
 
 def command_modules() -> dict[str, str]:
-    """Return the module of each command, by the command's name: this package's, then those of entry points."""
+    """Return the module of each command by name: first this package's commands, then those of entry points."""
     found = {
         one.name.replace("_", "-"): f"{commands.__name__}.{one.name}" for one in pkgutil.iter_modules(commands.__path__)
     }
@@ -80,7 +80,7 @@ def load_commands(called: str = "") -> typer.Typer:
         _import(called, modules[called])
         return app
     for name, module in modules.items():
-        with contextlib.suppress(ToolchainError):  # said where that command is called
+        with contextlib.suppress(ToolchainError):  # the error is shown if that command is called
             _import(name, module)
     return app
 
@@ -96,7 +96,7 @@ def _import(name: str, module: str) -> None:
 
 
 def overview() -> typer.Typer:
-    """Return an application that knows its commands by name and description only, as their modules have them."""
+    """Return an application that has only names and descriptions of commands, read from their modules' source."""
     made = application()
     for name, module in sorted(command_modules().items()):
         spec = importlib.util.find_spec(module)
@@ -135,10 +135,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the console script. `arguments` default to the process's own."""
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an arrow on a Latin-1 terminal is no reason to fail
+        sys.stdout.reconfigure(errors="replace")  # a Latin-1 terminal cannot print an arrow, which must not be an error
     given = sys.argv[1:] if arguments is None else list(arguments)
     CALL.set(Call())
-    with exit_statuses():  # also of what is left to typer to print
+    with exit_statuses():  # also for texts that typer prints
         given = renamed(given)
         called = given[0] if given and not given[0].startswith("-") else ""
         (load_commands(called) if called else overview())(given, prog_name="hil")

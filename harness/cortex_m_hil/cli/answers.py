@@ -21,16 +21,16 @@ from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError, WouldFailOnExecuTorch
 
 SCHEMA_VERSION: Final = 1  # version of the JSON objects: raised when a field is removed, renamed, or redefined
-_ACCEPTING: Final = re.compile(r"known=\[([^\]]*)\]")  # of `checks.executorch_verdict`
+_ACCEPTING: Final = re.compile(r"known=\[([^\]]*)\]")  # in hints of `checks.executorch_verdict`
 _CAUSE: Final = re.compile(r"[\w:.]+")
 
 
 def json_fields(fields: Mapping[str, str], *, each: str = "") -> str:
-    """Return the end of a command's help: the fields of what it answers with --json.
+    """Return the end of a command's help, which describes the fields of its answer with --json.
 
     Args:
-        fields: descriptions by the names of the fields, several with commas between them.
-        each: what each line of JSON is about; "": the target, or the whole call.
+        fields: descriptions by field names; a key may have several names, separated by commas.
+        each: the subject of each line of JSON; "": the target, or the whole call.
     """
     lines = [
         textwrap.fill(f"{names}: {text}", 78, initial_indent="  ", subsequent_indent="    ")
@@ -45,9 +45,9 @@ class Call:
     """The command that was called.
 
     Attributes:
-        command: without `hil`.
-        as_json: whether its answers are for machines.
-        verbose: whether it shows the log of an error; None: it has no option for that.
+        command: the command's name, without `hil`.
+        as_json: whether answers are printed as JSON.
+        verbose: whether the log of an error is shown; None: the command has no such option.
     """
 
     command: str = ""
@@ -60,7 +60,7 @@ CALL: Final[ContextVar[Call]] = ContextVar("CALL", default=Call())  # noqa: B039
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the command, or about one target: text for people, fields for machines, and the exit status."""
+    """The answer of a command, or its answer for one target: text for people, fields for JSON, and the exit status."""
 
     text: str
     fields: Mapping[str, Any]
@@ -103,12 +103,12 @@ class Problem:
 
 
 def hint_for_commands(hint: str) -> str:
-    """Return a hint without the argument that turns the lint off, and with a command or options in place of calls.
+    """Return a hint for users of commands: Python calls are replaced by commands or options.
 
-    A command with an option in place of that argument has put the option into the hint already.
+    The argument `lint=False` is removed; a command that has an option for it has put the option into the hint already.
     """
-    from cortex_m_hil.checks.advice import LOCALIZE
-    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+    from cortex_m_hil.checks.advice_texts import LOCALIZE
+    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     hint = _ACCEPTING.sub(lambda found: " ".join(f"--known {one}" for one in _CAUSE.findall(found[1])), hint)
     return hint.partition(f"; {UNLINTED}")[0].replace(LOCALIZE, "hil localize")
@@ -116,7 +116,7 @@ def hint_for_commands(hint: str) -> str:
 
 @contextlib.contextmanager
 def answering(*, verbose: bool | None) -> Iterator[None]:
-    """Run the block as a command's work; `verbose` as of `Call`."""
+    """Run the block as a command's work; `verbose` is as in `Call`."""
     CALL.set(replace(CALL.get(), verbose=verbose))
     with log_of_errors():
         yield
@@ -124,7 +124,7 @@ def answering(*, verbose: bool | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def log_of_errors() -> Iterator[None]:
-    """Show the log of an error that leaves the block, or where --verbose is not given, say that it does."""
+    """Show the log of an error that leaves the block; without --verbose, only say that --verbose shows it."""
     try:
         yield
     except HarnessError as error:
@@ -141,13 +141,13 @@ def write_log(log: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print text for people, as something happens; nothing with --json."""
+    """Print text for people about the progress; nothing with --json."""
     if not CALL.get().as_json:
         print(text, flush=True)
 
 
 def write_answer(answer: Answer) -> None:
-    """Write an answer: text, or with --json an object. No other function writes what a command answers."""
+    """Write an answer: text, or with --json an object. No other function writes answers of commands."""
     if CALL.get().as_json:
         head = {"schema_version": SCHEMA_VERSION, "command": CALL.get().command, "exit_status": answer.status}
         print(json.dumps(_plain({**head, **answer.fields}), allow_nan=False), flush=True)
@@ -156,13 +156,13 @@ def write_answer(answer: Answer) -> None:
 
 
 def write_problem(problem: Problem, status: int, fields: Mapping[str, Any] | None = None, heading: str = "") -> None:
-    """Report an error: for people on standard error, for machines where the answer would be.
+    """Report an error: as text on standard error, or with --json in place of the answer.
 
     Args:
         problem: the error.
-        status: the exit status of the command, or of its part.
-        fields: further fields for machines.
-        heading: what precedes the text for people.
+        status: the exit status of the command, or of a part of it.
+        fields: further fields for JSON.
+        heading: a text that precedes the text for people.
     """
     if CALL.get().as_json:
         write_answer(Answer("", {**(fields or {}), "error": problem.fields}, status))
@@ -178,7 +178,7 @@ def end(answer: Answer) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value made of types that JSON has. It has no numbers that are not finite: these become None."""
+    """Return a value made of JSON's types; numbers that are not finite become None, as JSON lacks them."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):

@@ -10,13 +10,13 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cortex_m_hil.cli.answers import CALL, Call
-from cortex_m_hil.cli.exit_status import UsageError, exit_statuses
+from cortex_m_hil.cli.error_answers import UsageError, exit_statuses
 from cortex_m_hil.cli.options import with_options
 from cortex_m_hil.host.version import __version__
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# The commands of `hil --help`, at most 20. What is not listed here comes from other packages.
+# The commands of `hil --help`, at most 20. Commands that are not listed here come from other packages.
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run and check": ("run", "lint", "evaluate", "launch", "replay"),
     "Understand a program": ("inspect", "localize", "shrink", "compare-runtimes"),
@@ -28,14 +28,14 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Commands(TyperGroup):
-    """A group of commands that handles errors before typer answers some of them in its own way."""
+    """A group of commands that handles errors before typer handles some of them in its own way."""
 
-    def make_context(self, *arguments: Any, **options: Any) -> Any:  # --help prints within it
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # --help prints during this call
         with exit_statuses():
             return super().make_context(*arguments, **options)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Note the command that is called, and how it shall answer, before anything of it can be wrong."""
+        """Note the called command and whether it answers in JSON, before its arguments are checked."""
         CALL.set(Call(as_json=_asks_for_json(args)))
         name, command, rest = super().resolve_command(ctx, args)
         path = f"{ctx.command_path} {name}".partition(" ")[2]  # without hil
@@ -47,7 +47,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands of `hil` under their headings; those of a group as typer does."""
+        """Write the commands of `hil` under their headings; commands of a group are written as typer does."""
         if ctx.parent is not None:
             super().format_commands(ctx, formatter)
             return
@@ -67,7 +67,7 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command whose usage calls an argument what its metavar says."""
+    """A command whose usage line shows the metavars of its arguments unchanged."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the pieces of the usage line, without the braces and second brackets that typer adds to a metavar."""
@@ -79,7 +79,7 @@ class Command(TyperCommand):
 
 
 class TakesPytestOptions(Command):
-    """A command that gives what stands after -- to pytest."""
+    """A command that passes all arguments after -- to pytest."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -91,7 +91,7 @@ class TakesPytestOptions(Command):
 
 
 def _asks_for_json(args: Sequence[str]) -> bool:
-    """Tell whether words ask for JSON: where some of them are wrong, typer does not say which it understood."""
+    """Tell whether words contain --json; if some words are wrong, typer does not tell which it understood."""
     own = args[: args.index("--")] if "--" in args else args
     return "--json" in own
 
@@ -105,7 +105,10 @@ class App(typer.Typer):
     def command(
         self, name: str | None = None, *, log: bool = False, json: bool = True, **more: Any
     ) -> Callable[[Function], Function]:
-        """Add a function as a command, with the options that `with_options` gives it; `log` and `json` as there."""
+        """Add a function as a command, with the options that `with_options` adds to it.
+
+        `log` and `json` are its arguments.
+        """
 
         def add(function: Function) -> Function:
             super(App, self).command(name, **{"cls": Command, **more})(with_options(function, log=log, json=json))
@@ -134,7 +137,7 @@ def group(*, runs_alone: bool = False) -> App:
     """Return a group of commands, such as `hil board`.
 
     Args:
-        runs_alone: whether the group does something when it is called without one of its commands.
+        runs_alone: whether the group can be called without one of its commands.
     """
     return App(
         cls=Commands, no_args_is_help=not runs_alone, invoke_without_command=runs_alone, rich_markup_mode=None,

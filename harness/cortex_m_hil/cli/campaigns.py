@@ -1,4 +1,4 @@
-"""The steps that all commands with a campaign share: such a command has options, a planner and an answer of its own."""
+"""The steps shared by all commands that run a campaign; each command has its own options, planner and answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def opened(file: Path | None) -> Store:
 
 @contextmanager
 def leading(file: Path | None) -> Iterator[Store]:
-    """Yield the store to lead a campaign of; an interrupt of the block, whatever it is at, says how to go on."""
+    """Yield the store for a campaign of this process; an interrupt within the block prints how to resume."""
     with going_on("what has ended is kept: the same command in this folder goes on"), opened(file) as kept:
         yield kept
 
@@ -55,7 +55,7 @@ def in_store(file: Path | None) -> str:
 
 @dataclass(frozen=True)
 class CampaignOptions:
-    """The options that every command with a campaign has."""
+    """The options that every command with a campaign has: the store, the time budget and so on."""
 
     budget: Budget = YEAR
     store_file: StoreFile = None
@@ -65,11 +65,11 @@ class CampaignOptions:
 
 
 class Campaign:
-    """A campaign of the current folder, led by this process.
+    """A campaign of the current folder that this process runs.
 
     Attributes:
-        kept: the store that it is in.
-        record: what the store has of it.
+        kept: the store that has the campaign.
+        record: the campaign's record in the store.
     """
 
     def __init__(self, kept: Store, record: store.StoredCampaign) -> None:
@@ -77,7 +77,7 @@ class Campaign:
 
     @classmethod
     def last(cls, kept: Store, kind: str) -> Campaign | None:
-        """Return the campaign of a kind that was begun last; None if there is none."""
+        """Return the latest campaign of a kind; None if there is none."""
         found = kept.latest(kind, os.getcwd())
         return None if found is None else cls(kept, found)
 
@@ -89,7 +89,7 @@ class Campaign:
     def go_on(
         cls, kept: Store, kind: str, plan: Mapping[str, Any], is_same: Callable[[store.StoredCampaign], bool]
     ) -> Campaign:
-        """Return the last campaign that `is_same` and has not ended, or begin one."""
+        """Return the latest campaign for which `is_same` is true if it has not ended, or begin a new one."""
         here = [one for one in kept.campaigns(kind) if one.folder == os.getcwd() and one.ended is None and is_same(one)]
         return cls(kept, here[-1]) if here else cls.begin(kept, kind, plan)
 
@@ -108,18 +108,18 @@ class Campaign:
 
     @property
     def path(self) -> Path:
-        """Return its folder, which is beside the store."""
+        """Return the campaign's folder, which is next to the store."""
         return self.kept.file.parent / f"{self.kept.file.stem}-{self.record.number}"
 
     @contextmanager
     def folder(self, stays: Callable[[], bool] = lambda: False) -> Iterator[Path]:
-        """Yield the campaign's folder, and remove it in the end.
+        """Yield the campaign's folder, and remove it after the block.
 
         Args:
-            stays: tells, when the block ends, whether the folder is kept for a later process that goes on.
+            stays: tells, at the end of the block, whether to keep the folder for a process that resumes the campaign.
 
         Raises:
-            ConfigError: another process leads the campaign.
+            ConfigError: another process is running the campaign.
         """
         self.path.mkdir(exist_ok=True)
         try:
@@ -145,15 +145,15 @@ class Campaign:
         ends: bool = True,
         display: bool = True,
     ) -> list[Run]:
-        """Run what is left, within the budget, and return all runs; if none is left, the campaign has ended.
+        """Execute the remaining runs within the budget, and return all runs; if none remains, the campaign has ended.
 
         Args:
             of: the planner.
-            budget: the deadline for the beginning of a run.
+            budget: the deadline after which no run begins.
             row: returns the line that is printed after a run, given all runs so far; "" for none.
-            jobs: how many runs are under way at a time; 0: this thread does them.
+            jobs: the number of parallel runs; 0: they are done in this thread.
             ends: whether the campaign has ended when the planner has no run left; False: other runs follow.
-            display: show on a terminal what is run; False: the planner shows it.
+            display: whether to show the current runs on a terminal; False: the planner does so.
         """
         line = status()
 
@@ -170,7 +170,7 @@ class Campaign:
         return self.runs
 
     def change(self, plan: Mapping[str, Any]) -> None:
-        """Record another plan of the campaign."""
+        """Replace the campaign's plan in the store."""
         self.kept.change_plan(self.record, plan)
 
     def end(self) -> None:

@@ -6,24 +6,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.changes import Change
-from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.store import StoredCampaign
 from cortex_m_hil.cli.campaigns import in_store
 from cortex_m_hil.cli.output import cut
 from cortex_m_hil.errors.text import counted
 
-SHOWN: Final = 6  # entries, where a command shows the rest
+SHOWN: Final = 6  # entries that are shown if another command shows the rest
 
 
 def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *, so_far: bool = False) -> Iterator[str]:
-    """Yield the lines that tell what changed.
+    """Yield the lines about changes.
 
     Args:
         changed: all changes.
-        against: what the nightly is compared with; "" where there was nothing.
-        rest: the command that shows all changes, named where they do not fit a screen; "": all of them are shown here.
-        so_far: whether tests are left.
+        against: the name of the earlier nightly; "" where there is none.
+        rest: the command that shows all changes, named if they do not fit a screen; "": all changes are shown.
+        so_far: whether tests of the nightly are left.
     """
     if not changed:
         yield f"nothing changed {'so far, ' if so_far else ''}since {against}"
@@ -35,7 +35,7 @@ def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *,
         return
     yield from (cut(f"  {_line(group)}") for group in found[:SHOWN])
     if len(found) > SHOWN:
-        yield f"  and {counted(len(found) - SHOWN, 'line')} more: {rest}"
+        yield f"  and {counted(len(found) - SHOWN, 'more line')}: {rest}"
 
 
 def all_changes(before: StoredCampaign | None, campaign: StoredCampaign, store_file: Path | None) -> str:

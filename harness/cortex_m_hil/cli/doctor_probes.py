@@ -56,10 +56,10 @@ class Probe:
     """A probe of one tool or ability.
 
     Attributes:
-        look: returns what it found, or raises.
+        look: returns the probe's finding, or raises an error.
         necessary: the default targets do not work without it.
         slow: says what takes long, while it does.
-        thorough: it imports ExecuTorch or runs a program.
+        thorough: whether the probe imports ExecuTorch or runs a program.
     """
 
     name: str
@@ -116,12 +116,12 @@ def _flatbuffers() -> str:
 
 
 def _child_processes() -> str:
-    """Check that child processes can be supervised, and return what that means.
+    """Check that child processes can be supervised, and return a text on what this ensures.
 
     A kernel or a container that lacks pidfd_open or a subreaper would let simulators outlive their test.
 
     Raises:
-        LaunchError: they cannot be.
+        LaunchError: child processes cannot be supervised.
     """
     with closing(Process(["true"])) as process:
         if process.wait(PROBE_TIMEOUT) != 0:
@@ -133,10 +133,10 @@ def _child_processes() -> str:
 def _landlock() -> str:
     """Check that Landlock refuses a file to a probe, and return its ABI.
 
-    That the kernel offers it is not enough: a container may forbid the call.
+    It is tried, since a container may forbid the call though the kernel has it.
 
     Raises:
-        ToolchainError: the kernel has no Landlock, or it refuses nothing.
+        ToolchainError: the kernel has no Landlock, or Landlock refuses nothing.
     """
     if not sandbox.landlock_abi():
         hint = "Linux 5.13 with landlock in its LSM list; hil docs security says what protects without it"
@@ -200,19 +200,19 @@ def _executorch() -> str:
 
 
 def _importable(module: str) -> str:
-    from cortex_m_hil.lowering import capability
+    from cortex_m_hil.lowering import installed_executorch
 
-    with capability.quiet():
-        found = capability.feature(module)
+    with installed_executorch.quiet():
+        found = installed_executorch.feature(module)
     return str(getattr(found, "__file__", module))
 
 
 def _cmsis_nn() -> str:
-    from cortex_m_hil.lowering import capability
+    from cortex_m_hil.lowering import installed_executorch
 
-    with capability.quiet():
-        binding = capability.feature("executorch.backends.cortex_m.library.cmsis_nn")
-        capability.require_sizes(binding)
+    with installed_executorch.quiet():
+        binding = installed_executorch.feature("executorch.backends.cortex_m.library.cmsis_nn")
+        installed_executorch.require_sizes(binding)
     return "sizes of scratch buffers can be asked for"
 
 
@@ -227,7 +227,7 @@ def _shortcuts() -> str:
     """Return how many private functions of torch and torchao are replaced by faster ones.
 
     Raises:
-        ToolchainError: one is not as it is known, which costs time alone.
+        ToolchainError: one of the functions has changed in torch; nothing is wrong, but lowering is slower.
     """
     from cortex_m_hil.lowering.torch_shortcuts import SHORTCUTS
 
@@ -239,7 +239,7 @@ def _shortcuts() -> str:
 def _simulators(targets: Mapping[str, Target]) -> Iterator[Probe]:
     """Yield a probe for each launcher that may be missing.
 
-    A missing one is no error; one that does not work is, as it would be chosen.
+    A missing launcher is no error. A launcher that does not work is one, since it would be chosen.
     """
     launchers = [target.launcher for target in targets.values() if target.launcher.optional]
     for launcher in dict.fromkeys(launchers):

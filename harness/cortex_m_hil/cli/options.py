@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 
 from cortex_m_hil.cli.answers import Answer, answering
-from cortex_m_hil.cli.exit_status import answer_each
+from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.files import check_folder
-from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, in_range
+from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.targets.runtimes import AUTO, ONE
 
@@ -59,14 +60,14 @@ QuantizeInputs = Annotated[
 
 
 class IoChoice(str, Enum):
-    """What a module is lowered to take and give."""
+    """The dtype of a lowered module's inputs and outputs."""
 
     FLOAT = "float"
     INT8 = "int8"
 
 
 Io = Annotated[IoChoice, typer.Option("--io", help="Inputs and outputs that a module is lowered for")]
-# Only declared, by `with_options`: what a command answers is written by `answers`, and `app` sees --json before typer.
+# Only declared here: `answers` writes the answers, and `app` looks for --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
 Known = Annotated[
@@ -88,7 +89,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of 
 
 
 def accepted_on_command_line(known: Sequence[str] | None) -> tuple[int | str, ...]:
-    """Return what --known names: numbers of known bugs and names of operators. Raise ConfigError for anything else."""
+    """Parse --known: numbers of known bugs and names of operators. Raise ConfigError for anything else."""
     from cortex_m_hil.checks.executorch_verdict import accepted_words
 
     return accepted_words(known or ())
@@ -107,7 +108,7 @@ def within(low: float, high: float) -> Callable[[float | None], float | None]:
 
 
 def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Check the folder of an option, as its callback: before the work whose results it is for.
+    """Check the folder of an option, as its callback: it must be writable, before the work whose results go there.
 
     Raises:
         ConfigError: files could not be written into the folder.
@@ -117,11 +118,11 @@ def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | No
     return value
 
 
-DAY, YEAR = 86400.0, 365 * 86400.0  # seconds
+DAY, YEAR = 86400.0, 365 * 86400.0  # in seconds
 Multiplier = Annotated[
     float,
     typer.Option(
-        "--timeout-multiplier", callback=within(*TIMEOUT_MULTIPLIERS), help="Multiply every time limit by this"
+        "--timeout-multiplier", callback=within(*time_limits.MULTIPLIERS), help="Multiply every time limit by this"
     ),
 ]
 
@@ -139,7 +140,7 @@ class TargetOptions:
         """Select targets by names, globs, comma lists or `all`; `live` is passed to `targets.resolve.resolve`.
 
         Raises:
-            ConfigError: a pattern or the runtime matches nothing there is.
+            ConfigError: a pattern matches no target, or there is no such runtime.
         """
         from cortex_m_hil.targets.resolve import select
 
@@ -152,7 +153,7 @@ class TargetOptions:
         return Choice(names, lambda name: self._resolve(name, known, live=live))
 
     def resolve(self, name: str) -> Resolved:
-        """Return the target of a name with what it runs as here.
+        """Resolve a target's name into the target and runtime that run on this machine.
 
         Raises:
             ToolchainError: the target cannot run here.
@@ -178,9 +179,9 @@ class TargetOptions:
         return flow.open_dut(resolved, multiplier=self.timeout_multiplier)
 
     def for_pytest(self, names: Sequence[str]) -> list[str]:
-        """Return the options of pytest that mean the same, and name these targets.
+        """Return the pytest options that correspond to these options, with these targets.
 
-        `auto` is left to pytest, whose ini file may say more.
+        `auto` is not passed on, since pytest's ini file may name a runtime.
         """
         runtime = "" if self.runtime == AUTO else self.runtime
         return pytest_options(
@@ -216,7 +217,7 @@ class ModelOptions(ProgramOptions):
     io: Io = IoChoice.FLOAT
 
     def io_of(self, model: str) -> Literal["float", "int8"]:
-        """Return what a module is lowered for; raise ConfigError where --io is given for the file of a program."""
+        """Return the value of --io for a module; raise ConfigError where it is given for the file of a program."""
         from cortex_m_hil.program.bundled import SUFFIXES
 
         if self.io is IoChoice.INT8 and model.endswith(SUFFIXES):
@@ -227,17 +228,17 @@ class ModelOptions(ProgramOptions):
 
 @dataclass(frozen=True)
 class Choice:
-    """The targets that a command is called for. `resolve` returns one with what it runs as here, or raises."""
+    """The targets that a command is called for. `resolve` returns the target and runtime that run, or raises."""
 
     names: Sequence[str]
     resolve: Callable[[str], Resolved]
 
     def answer_each(self, ask: Callable[[Resolved], Answer]) -> None:
-        """Write an answer for each target, and end the command, as `exit_status.answer_each` does."""
+        """Write an answer for each target, and end the command, as `error_answers.answer_each` does."""
         answer_each(self.names, lambda name: ask(self.resolve(name)))
 
 
-# Sets of target options, of which a command takes one.
+# Sets of target options; a command has one of them.
 TimedOptions = Annotated[TargetOptions, ("timeout_multiplier", "runtime", "targets_file")]
 RuntimeOptions = Annotated[TargetOptions, ("runtime", "targets_file")]
 MultiplierOptions = Annotated[TargetOptions, ("timeout_multiplier", "targets_file")]
@@ -248,13 +249,13 @@ BundleOptions = Annotated[TargetOptions, ("require_fvp", "timeout_multiplier", "
 
 
 def with_options(command: Callable[..., None], *, log: bool, json: bool) -> Callable[..., None]:
-    """Return a command for typer that has the options of all commands, too.
+    """Return a command for typer, with the options that all commands have added.
 
     Args:
         command: the function. A parameter of it that is a dataclass stands for an option for each field, or for those
             of the fields that `Annotated` names.
-        log: it has --verbose, which shows the log of an error.
-        json: it has --json.
+        log: whether to add --verbose, which shows the log of an error.
+        json: whether to add --json.
     """
     groups: dict[str, tuple[Any, list[str]]] = {}
     options: dict[str, Parameter] = {}

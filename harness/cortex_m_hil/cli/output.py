@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cortex_m_hil.errors import VerdictError
-from cortex_m_hil.errors.text import printable
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _Step = TypeVar("_Step")
 _Result = TypeVar("_Result")
 SHOWN_VALUES = 8
-_CONSTANTS: Final = 10  # on a line
-# Of `fields_of_target` and `fields_of_result`, for `json_fields`.
+_CONSTANTS: Final = 10  # constants on a line at most
+# Descriptions of the fields in `fields_of_target` and `fields_of_result`, for `json_fields`.
 TARGET_FIELDS: Final[Mapping[str, str]] = {
     "target, runs_as, reason": "the target that was named, the target that is used instead, and why",
     "shim": "the program that emulates Arm's FVP, if one is used; else empty",
@@ -75,16 +75,16 @@ def _plain(value: Constant) -> Any:
 
 
 def constants_in_short(constants: Mapping[str, Constant]) -> str:
-    """Return constants as text: `input0_scale 0.5, input0_zp 3`; of many the first ones."""
+    """Return constants as text: `input0_scale 0.5, input0_zp 3`; of many only the first ones."""
     shown = [f"{name} {_plain(value)}" for name, value in islice(constants.items(), _CONSTANTS)]
     more = len(constants) - len(shown)
-    return printable(", ".join(shown)) + (f" and {more} more (hil inspect size)" if more else "")
+    return printable(", ".join(shown)) + (f" and {counted(more, 'more constant')} (hil inspect size)" if more else "")
 
 
 def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
-    """Return why lint would refuse a program that --no-lint ran; "" where it would not, or the lint was on."""
+    """Return why lint would refuse a program that was run with --no-lint; else ""."""
     from cortex_m_hil import flow
-    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     return "" if linted else flow.refused_by_lint(dut, program).replace(UNLINTED, "--no-lint")
 
@@ -92,7 +92,7 @@ def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
 @contextlib.contextmanager
 def no_lint_named() -> Iterator[None]:
     """Replace the argument `lint=False` by the command's option in verdicts that the block raises."""
-    from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+    from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     try:
         yield
@@ -104,7 +104,7 @@ def no_lint_named() -> Iterator[None]:
 
 @contextlib.contextmanager
 def going_on(said: str) -> Iterator[None]:
-    """Let an interrupt of the block say how to go on."""
+    """Print `said`, which tells how to resume, if the block is interrupted."""
     try:
         yield
     except KeyboardInterrupt:
@@ -112,24 +112,24 @@ def going_on(said: str) -> Iterator[None]:
 
 
 def cut(line: str) -> str:
-    """Return a line cut to the width of a terminal; all of it for a pipe, where lines are searched."""
+    """Return a line cut to the width of a terminal; for a pipe it is not cut, so that it can be searched."""
     width = shutil.get_terminal_size().columns
     return line if len(line) <= width or not sys.stdout.isatty() else f"{line[: width - 1]}…"
 
 
 def status(text: str = "") -> Status:
-    """Return the line that a terminal shows on standard error, within a block, of what is under way."""
+    """Return a context in which a terminal shows a status line about the current work on standard error."""
     return Console(stderr=True, markup=False).status(text)
 
 
 def with_status(
     steps: Sequence[_Step], name: Callable[[_Step], str], work: Callable[[_Step], _Result]
 ) -> Iterator[_Result]:
-    """Yield the result of `work` for each step. While it is at work, and only then, a terminal shows at which.
+    """Yield the result of `work` for each step. During the work on a step, a terminal shows the step's name.
 
     Args:
         steps: the arguments of `work`.
-        name: returns what a step is called.
+        name: returns the name of a step.
         work: does a step.
     """
     for number, step in enumerate(steps, 1):
@@ -141,15 +141,15 @@ def with_status(
 class Progress:
     """A progress display on standard error: one line that a terminal refreshes, elsewhere a line now and then.
 
-    A text that begins with another word than the last is shown at once, if the work has a name.
+    A text whose first word differs from the last text's is shown at once, if the work has a name.
     """
 
     def __init__(self, name: str = "", seconds: float = 10.0) -> None:
         """Show `name` before each text.
 
         Args:
-            name: what is at work, such as the target that is built; "": no name.
-            seconds: the time between two lines that begin with one word, where there is no terminal.
+            name: the name of the work, such as the target that is built; "": no name.
+            seconds: without a terminal, the time between two lines that begin with the same word.
         """
         self._name, self._seconds = f"{name}: " if name else "", seconds
         self._console = Console(stderr=True, markup=False)
@@ -188,9 +188,9 @@ def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -
 
 
 def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
-    """Return the fields of a result for machines.
+    """Return the fields of a result for JSON.
 
-    `ticks` is None where the target does not count any, `instructions` where it does not count those.
+    `ticks` and `instructions` are None where the target does not count them.
     """
     from cortex_m_hil.runner.results import STATISTICS
 
@@ -209,11 +209,11 @@ def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
 
 
 def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, Any]:
-    """Return the fields that say which target was named, and which is used instead and why.
+    """Return the fields about the requested target, and about the target that runs and why.
 
     Args:
         resolved: the target.
-        ran: what ran, to tell the engine and the runtime's version too; None: nothing.
+        ran: the engine and runtime that ran, for further fields; None: nothing was run.
     """
     from cortex_m_hil.targets.runtimes import executes
 
@@ -254,7 +254,7 @@ def label_of(resolved: Resolved) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
-    """Return a table without a frame. For a pipe nothing is wrapped, so that lines can be searched."""
+    """Return a table without a frame. For a pipe lines are not wrapped, so that they can be searched."""
     drawing = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for column in drawing.columns:
         column.overflow = "fold"
@@ -269,11 +269,11 @@ def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def row_of(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return a line of a table of which not all rows are known yet.
+    """Return one line of a table that is printed row by row.
 
     Args:
         cells: the texts.
-        widths: of the columns; the last cells may have none.
+        widths: the widths of the columns; the last columns may have none.
     """
     padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] + list(cells[len(widths) :])
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)

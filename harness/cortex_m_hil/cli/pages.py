@@ -13,7 +13,7 @@ from cortex_m_hil.host.paths import package_data
 
 _HEADING: Final = re.compile(r"(#+) (.+)")
 _FENCE: Final = "```"
-_WIDTH: Final = 160  # characters of a section's text that a search shows
+_WIDTH: Final = 160  # characters of a section's text that a search shows at most
 _FILLER: Final = re.compile(
     "an?|and|are|can|do|does|for|from|how|i[nst]?|my|of|on|or|the|this|to|wh(at|en|ere|ich|o|y)|with"
 )
@@ -21,13 +21,13 @@ _FILLER: Final = re.compile(
 
 @dataclass(frozen=True)
 class Section:
-    """A heading of a page and what stands below it.
+    """A section of a page: a heading and the text below it.
 
     Attributes:
-        page: the page's name, as `hil docs` takes it.
-        heading: without its marks.
-        above: the headings that it stands below, the page's title first; empty for the title itself.
-        own: the lines below it up to the next heading of any level.
+        page: the page's name for `hil docs`.
+        heading: the text of the heading, without `#`.
+        above: the headings of the enclosing sections, the page's title first; empty for the title itself.
+        own: the lines below the heading up to the next heading of any level.
         whole: the heading and the lines up to the next heading of its level; of the title: up to the next heading.
     """
 
@@ -39,7 +39,7 @@ class Section:
 
     @property
     def name(self) -> str:
-        """Return the section as `hil docs` takes it, and as a link in the pages names it."""
+        """Return the section's name, `page#anchor`, for `hil docs` and for links."""
         return f"{self.page}#{anchor(self.heading)}"
 
 
@@ -49,7 +49,7 @@ def anchor(heading: str) -> str:
 
 
 def pages() -> dict[str, Path]:
-    """Return the file of each page, by name: those of the wheel, or of a checkout."""
+    """Return the file of each page by name, from the wheel or from a checkout."""
     return {path.stem: path for path in sorted(package_data("docs").glob("*.md"))}
 
 
@@ -87,13 +87,13 @@ def _headings(lines: Iterable[str]) -> Iterator[tuple[int, int, str]]:
 
 @dataclass(frozen=True)
 class Query:
-    """The words of a search, as patterns that find each in folded text."""
+    """The words of a search, as patterns for text in lower case."""
 
     patterns: tuple[re.Pattern[str], ...]
 
     @classmethod
     def of(cls, text: str) -> Query:
-        """Make a query of a user's words; articles and the like count only where there are no others."""
+        """Make a query from a user's words; articles and the like are ignored unless there are no other words."""
         words = dict.fromkeys(re.findall(r"\w(?:[\w.-]*\w)?", _folded(text)))
         telling = [word for word in words if not _FILLER.fullmatch(word)]
         return cls(tuple(map(_pattern, telling or words)))
@@ -104,7 +104,7 @@ class Query:
         return sum(bool(pattern.search(folded)) for pattern in self.patterns)
 
     def first(self, text: str) -> int:
-        """Return where the first of the words begins in the text; 0 where it has none."""
+        """Return the position of the first of the words in the text; 0 if the text has none."""
         folded = _folded(text)
         return min((found.start() for one in self.patterns if (found := one.search(folded))), default=0)
 
@@ -120,7 +120,10 @@ def _folded(text: str) -> str:
 
 
 def _pattern(word: str) -> re.Pattern[str]:
-    """Return a pattern that finds a word with any ending, and any mark for `-`, `_`, `.`; a short one only as it is."""
+    """Return a pattern for a word with any ending, and with any of `-`, `_`, `.` for each.
+
+    A short word must match exactly.
+    """
     stem = re.sub(r"(?<=\w{4})(e?[sd]|e|ing)$", "", word)
     parts = [re.escape(part) for part in re.split(r"[\W_]+", stem)]
     end = r"(?![^\W_])" if len(stem) < 3 else ""
@@ -128,7 +131,7 @@ def _pattern(word: str) -> re.Pattern[str]:
 
 
 def search(query: Query, among: Sequence[Section]) -> list[Section]:
-    """Return the sections that have all words, else those that have any, the best first.
+    """Return the sections that contain all words, or else those that contain any, the best first.
 
     Sections with more of the words in their heading come first, then those with more of the words, then those whose
     heading has one earlier, then those with more occurrences, then the order of `among`. The headings above a section
@@ -146,7 +149,7 @@ def search(query: Query, among: Sequence[Section]) -> list[Section]:
 
 
 def excerpt(query: Query, section: Section) -> str:
-    """Return the line of a section that has the most of the words, cut to what stands around the first of them."""
+    """Return the line of a section with the most of the words, cut to the surroundings of the first word."""
     lines = [
         line.strip("| ") for line in section.own if line.strip() and not line.lstrip().startswith((_FENCE, "<!--"))
     ]

@@ -1,4 +1,4 @@
-"""Arguments of pytest, for commands that run it in a process of its own."""
+"""Arguments of pytest, for commands that run pytest in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from cortex_m_hil.host.files import similar_path_hint
 def named_tests(words: Sequence[str], folders: Sequence[Path] = (Path(),)) -> list[str]:
     """Return the words that name tests for pytest: files, folders, `FILE::TEST`, and in place of a glob its matches.
 
-    With pytest's workers (`-n`) a path that is not there is otherwise no error, but no test. Whether a file has the
-    test, pytest itself says.
+    With pytest's workers (`-n`) a missing path would otherwise give no error, only no test. pytest itself checks
+    whether a file has the named test.
 
     Args:
-        words: arguments of pytest. From the first option on they are left as they are: only pytest knows which is a
-            path.
-        folders: where relative paths begin.
+        words: arguments of pytest. From the first option on they are unchanged, since only pytest knows which words are
+            paths.
+        folders: the folders at which relative paths begin.
 
     Raises:
-        ConfigError: a path is not there; the hint names those that have a similar name.
+        ConfigError: a path does not exist; the hint has similar names.
     """
     options = next((number for number, word in enumerate(words) if word[:1] in ("-", "@")), len(words))
     if "--pyargs" in words:
@@ -46,26 +46,26 @@ def _paths(word: str, folders: Sequence[Path]) -> Iterator[str]:
 
 
 def files_of_tests(command: Sequence[str]) -> list[str]:
-    """Return the words of a command that name files of tests, as far as they can be told from other words of it."""
+    """Return the words of a command that seem to be files of tests."""
     files = ((word, word.partition("::")[0]) for word in command)
     return [word for word, file in files if file.endswith(".py") and not set(file) & set("={")]
 
 
 def plugin_options(own: str) -> list[str]:
-    """Return the options that load the module `own` as a plugin, and the package's own where it is not installed."""
+    """Return the options that load the module `own` as a plugin, and this package's plugin if it is not installed."""
     installed = any(point.value == "cortex_m_hil.pytest_plugin.plugin" for point in entry_points(group="pytest11"))
     names = [own] if installed else ["cortex_m_hil.pytest_plugin.plugin", own]
     return [word for name in names for word in ("-p", name)]
 
 
 def pytest_command(plugin: str, tests: Sequence[str]) -> list[str]:
-    """Return the command that runs pytest on tests, as a user names them, with a module as a further plugin."""
+    """Return the command that runs pytest on tests, named as by a user, with a module as a further plugin."""
     return [sys.executable, "-m", "pytest", *plugin_options(plugin), *named_tests(tests)]
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests that an installed package brings: the command that runs pytest on them, and their folder."""
+    """A test suite that an installed package provides: the command that runs pytest on it, and its folder."""
 
     command: Sequence[str]
     folder: Path
@@ -75,10 +75,10 @@ def find_suite(name: str) -> Suite:
     """Return a suite of tests by its name.
 
     Args:
-        name: of an entry point in the group `cortex_m_hil.suites`: a function that returns the suite.
+        name: the name of an entry point in the group `cortex_m_hil.suites`, a function that returns the suite.
 
     Raises:
-        ConfigError: no installed package brings such a suite.
+        ConfigError: no installed package has such a suite.
         ToolchainError: the suite's tests are not installed.
     """
     for point in entry_points(group="cortex_m_hil.suites", name=name):

@@ -1,1 +1,1 @@
-"""Diagnosis beyond the verdict: which operator, instruction, commit or machine is the cause."""
+"""Diagnosis of failures: finds the operator, instruction or machine that is the cause."""

@@ -1,4 +1,4 @@
-"""The orders of a target's banks, tried one after the other: in which does a model fit, and what does it cost?"""
+"""Tries all orders of a target's memory banks: in which of them does a model fit, and how long does it take?"""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cortex_m_hil.runner.results import Arena, Ran, RunResult
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, Target
 
-_MOST: Final = 4  # banks: 24 orders, each with a runner of its own
+_MOST: Final = 4  # banks at most: 24 orders, each with a runner of its own
 _TELLS_APART: Final = (Clock.CORE,)
-"""Clocks by which memory that is slower takes longer: those of a real core."""
+"""Clocks that show the speed of memory: those of a real core."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class BankOrder:
     """The result of one order of the banks.
 
     Attributes:
-        banks: the regions of the banks in this order: planning fills the first, and spills to the next.
-        arenas: where the planned buffers lay; none where the program did not fit.
-        ticks: of the target's clock; None where the program did not fit.
-        refused: why it did not fit; "" where it ran.
+        banks: the regions of the banks in this order: planning fills the first bank, and then the next.
+        arenas: address and size of the planned buffers; empty where the program did not fit.
+        ticks: ticks of the target's clock; None where the program did not fit.
+        refused: why the program did not fit; "" where it ran.
     """
 
     banks: tuple[str, ...]
@@ -39,14 +39,14 @@ class BankOrder:
 
 @dataclass(frozen=True)
 class BankOrders:
-    """All orders of a target's banks, those that ran first, the cheapest of them first where ticks tell them apart."""
+    """All orders of a target's banks: first those that ran, the fastest first if ticks show the speed."""
 
     orders: tuple[BankOrder, ...]
     ran: Ran
 
     @property
     def tells_apart(self) -> bool:
-        """Tell whether the target's clock follows the time that memory takes, as that of a simulator does not."""
+        """Tell whether the target's clock shows the speed of memory; a simulator's clock does not."""
         return self.ran.clock in _TELLS_APART
 
 
@@ -55,13 +55,13 @@ def bank_orders(resolved: Resolved, lower: Callable[[Target], Program]) -> BankO
 
     Args:
         resolved: the target.
-        lower: returns the model, planned for the banks of a target.
+        lower: returns the model, with its memory planned for the banks of a target.
 
     Raises:
         ConfigError: there are too few or too many banks.
         OutOfTargetMemory: the model fits in no order.
         Mismatch: outputs depend on the order.
-        HarnessError: what `flow.run` raises.
+        HarnessError: `flow.run` raises it.
     """
     memory = resolved.target.board.memory
     if not 2 <= len(memory.banks) <= _MOST:
@@ -70,7 +70,7 @@ def bank_orders(resolved: Resolved, lower: Callable[[Target], Program]) -> BankO
     found: list[tuple[BankOrder, RunResult | OutOfTargetMemory]] = []
     for banks in permutations(memory.banks):
         names = tuple(bank.region for bank in banks)
-        # Where program and first bank share their memory, no other bank can be the first.
+        # If program and first bank share their memory, no other bank can be the first.
         if memory.shared and banks[0] != memory.banks[0]:
             continue
         board = replace(resolved.target.board, memory=replace(memory, banks=banks))
@@ -89,7 +89,7 @@ def _run(resolved: Resolved, lower: Callable[[Target], Program]) -> RunResult:
 
 
 def _judged(orders: list[BankOrder], results: list[RunResult | OutOfTargetMemory]) -> BankOrders:
-    """Return the orders sorted; raise where none ran, or where two gave different outputs."""
+    """Return the orders sorted; raise an error where the program ran in none, or gave different outputs in two."""
     ran = [one for one in results if isinstance(one, RunResult)]
     if not ran:
         raise next(one for one in results if isinstance(one, OutOfTargetMemory))

@@ -1,4 +1,4 @@
-"""Budgets: limits on what a program takes, judged of each run, with what takes the most where one is exceeded.
+"""Budgets: limits on a program's instructions and memory, checked after each run; an error lists the largest parts.
 
 A budget that cannot be judged is a ConfigError, never a pass.
 """
@@ -14,7 +14,7 @@ from cortex_m_hil.diagnose.instruction_counts import operator_costs
 from cortex_m_hil.errors import BudgetExceeded, ConfigError, HarnessError
 from cortex_m_hil.errors.text import percent, shown
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host.calls import warn
+from cortex_m_hil.host.api_calls import warn
 from cortex_m_hil.program.memory_shortage import peak_details
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.size import measure_pte
@@ -23,8 +23,8 @@ from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.memory import parse_size
 from cortex_m_hil.targets.target import Clock
 
-_BANK: Final = "bank "  # before the name of a bank's region, in the name of a limit
-_SHOWN: Final = 4  # operators, and parts of a file
+_BANK: Final = "bank "  # comes before the name of a bank's region, in the name of a limit
+_SHOWN: Final = 4  # operators, or parts of a file, that a message lists at most
 _HINT: Final = "where the growth is meant, raise the limit"
 _MORE: Final = {
     "instructions": "result.operators has what each operator takes",
@@ -35,13 +35,13 @@ _MORE: Final = {
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a program may take; None is no limit.
+    """Limits on what a program may take; None is no limit.
 
     Attributes:
-        instructions: CPU instructions of one run, an exact number.
+        instructions: CPU instructions of one run, counted exactly.
         flash: bytes of the `.pte`.
-        ram: bytes of its memory plan, without red zones.
-        bank: bytes of its memory plan in single banks, by the names of their regions.
+        ram: bytes of the memory plan, without red zones.
+        bank: bytes of the memory plan in single banks, by the names of their regions.
     """
 
     instructions: int | None = None
@@ -51,10 +51,10 @@ class Budget:
 
     @classmethod
     def of(cls, instructions: Any = None, flash: Any = None, ram: Any = None, bank: Any = None) -> Budget:
-        """Return the budget of what a user wrote: numbers of 1 or more, sizes also as `"256K"`.
+        """Make a budget from a user's values: numbers of 1 or more, sizes also as `"256K"`.
 
         Raises:
-            ValueError: one is no such number, or there is none at all.
+            ValueError: a value is no such number, or there is no value at all.
         """
         if bank is not None and not (isinstance(bank, Mapping) and {type(name) for name in bank} == {str}):
             raise ValueError(f"bank={shown(bank)}: sizes by the names of regions, such as {{'dtcm': '64K'}}")
@@ -84,19 +84,19 @@ class Budget:
 def require_budget(
     budget: Budget, dut: Dut, program: Program, inputs: Sequence[HostTensor], result: RunResult, what: str = ""
 ) -> None:
-    """Require a run to have kept to a budget.
+    """Require that a run has kept to a budget.
 
     Args:
         budget: the limits.
-        dut: the target that ran it.
+        dut: the target that ran the program.
         program: the program.
-        inputs: those of the run.
-        result: that of the run.
-        what: which of several runs it is, for the message.
+        inputs: the inputs of the run.
+        result: the result of the run.
+        what: the name of the run, if there are several, for the message.
 
     Raises:
-        BudgetExceeded: it took more; the message has each figure, its limit and what takes the most.
-        ConfigError: instructions are limited, and the target counts none; or it has no such bank.
+        BudgetExceeded: a limit is exceeded; the message has each figure, its limit and the parts that take the most.
+        ConfigError: instructions are limited, but the target counts none; or the target lacks a bank.
     """
     found = {"instructions": result.instructions, "flash": len(program.pte), "ram": _planned_bytes(program)}
     found |= _bytes_in_banks(budget, dut, program)
@@ -127,7 +127,7 @@ def _bytes_in_banks(budget: Budget, dut: Dut, program: Program) -> dict[str, int
     """Return the bytes of a program's memory plan in each bank that is limited, by the name of the limit.
 
     Raises:
-        ConfigError: the target has no such bank, or its tensors are spread by red zones.
+        ConfigError: the target has no such bank, or red zones spread the program's tensors.
     """
     memory = dut.target.board.memory
     names = [bank.region for bank in memory.banks]
@@ -150,7 +150,7 @@ def _excess(name: str, figure: int, limit: int) -> str:
 
 def _tell_not_judged(limit: int, dut: Dut, clock: Clock) -> None:
     where = dut.resolved.display_name
-    if clock is Clock.INSTRUMENTED:  # the suite is run for its coverage
+    if clock is Clock.INSTRUMENTED:  # the tests are run to count coverage
         warn(f"{where}: the budget of {limit} instructions is not judged: its clock counts {clock.value}")
         return
     raise ConfigError(
@@ -163,7 +163,7 @@ def _tell_not_judged(limit: int, dut: Dut, clock: Clock) -> None:
 def _heaviest(
     name: str, dut: Dut, program: Program, inputs: Sequence[HostTensor], result: RunResult
 ) -> list[tuple[str, str]]:
-    """Return what takes the most of a figure, as details; or why it is not known, which must not hide the verdict."""
+    """Return the parts that take the most of a figure, as details; or why these are not known, without an error."""
     try:
         if name not in ("instructions", "flash"):
             regions = [bank.region for bank in dut.target.board.memory.banks]

@@ -1,7 +1,7 @@
 """Bundles: one file with a program that failed, its inputs and outputs, and the runner that ran it.
 
-It replays without torch and ExecuTorch (`diagnose.replay`). It may come from a stranger: whatever is wrong with its
-file (`diagnose.bundle_file`) is a ConfigError.
+A bundle is replayed without torch and ExecuTorch (`diagnose.replay`). It may come from a stranger: anything wrong with
+its file (`diagnose.bundle_file`) is a ConfigError.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.cpu import Isa
 
-SINGLE: Final = ("dialect", "quantized", "eager", "expected")  # references of which there is one run each
+SINGLE: Final = ("dialect", "quantized", "eager", "expected")  # references that have one run each
 _PACKAGES: Final = ("executorch-cortex-m-hil", "torch", "executorch")
-_LOG_LIMIT: Final = 1 << 20  # characters, the newest
+_LOG_LIMIT: Final = 1 << 20  # the newest characters that are kept
 
 
 @dataclass(frozen=True)
 class BundleTask:
-    """A task for a target: to run a program on inputs, and how that is judged.
+    """A task for a target: a program to run on inputs, and the way its run is judged.
 
     Attributes:
         program: the program.
-        inputs: its inputs.
-        tolerance: None where outputs are compared with nothing.
-        linted: as `flow.run` takes it.
-        redzones: memory is watched.
-        excluded: as `flow.run` takes it.
-        budget: what the program may take; None: it is not limited.
-        known: as `flow.judge_on_executorch` takes it.
-        expected: as `flow.judge_on_executorch` takes it.
+        inputs: the inputs of the run.
+        tolerance: the tolerance of the comparison; None: outputs are not compared.
+        linted: as for `flow.run`.
+        redzones: whether memory is watched.
+        excluded: as for `flow.run`.
+        budget: limits on what the program may take; None: no limits.
+        known: as for `flow.judge_on_executorch`.
+        expected: as for `flow.judge_on_executorch`.
     """
 
     program: Program
@@ -77,11 +77,11 @@ class Bundle:
 
     Attributes:
         description: the content of bundle.json.
-        task: what was run; its program has references, intermediates and scratch needs, as from `lower`.
-        references: those that were compared with.
-        outputs: what the target gave; empty where that is not known.
+        task: the task that was run; its program has references, intermediates and scratch needs, as from `lower`.
+        references: the references that the outputs were compared with.
+        outputs: the target's outputs; empty where they are not known.
         intermediates: the dialect's values by instruction; empty where they are not known.
-        elf: the runner.
+        elf: the bytes of the runner's ELF.
         log: what the target printed.
     """
 
@@ -95,15 +95,15 @@ class Bundle:
 
     @property
     def judges(self) -> bool:
-        """Tell whether a replay judges outputs: they are compared with something, unless the test compared nothing."""
+        """Tell whether a replay compares outputs; it does not if the test did not."""
         return self.task.tolerance is None or any(getattr(self.references, name) is not None for name in SINGLE)
 
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """A task that was run, with what is known of the target; `bundle` makes a bundle of it.
+    """A task that was run, and the facts about its target; `bundle` makes a bundle of it.
 
-    `error` is None where it passed. `references` is None where the task did not come so far.
+    `error` is None if the task passed. `references` is None if the task ended before the comparison.
     """
 
     task: BundleTask
@@ -128,13 +128,13 @@ class Attempt:
         """Return a bundle of the attempt.
 
         Args:
-            test: names what failed.
-            seed: of the run; None: there was none.
-            rerun: the command that runs it again.
+            test: the name of the failed test.
+            seed: the seed of the run; None: no seed.
+            rerun: the command that runs the test again.
             with_runner: False leaves the runner's ELF out.
 
         Raises:
-            ConfigError: the ELF is gone.
+            ConfigError: the ELF does not exist any more.
         """
         scratch, references = _scratch(self.task.program, self.dut.target.isa), self._references()
         description = Description(
@@ -154,10 +154,10 @@ class Attempt:
         return Bundle(description, self.task, references, self.outputs, self.intermediates, elf, log)
 
     def _references(self) -> References:
-        """Return the references, also those that nothing was compared with yet.
+        """Return the references, even if the outputs were not compared with them yet.
 
-        Without them, a replay that gives outputs would pass whatever they are. There are none where they cannot be
-        computed: an error here must not hide the one that is being reported.
+        Without references, a replay would pass with any outputs. If they cannot be computed, there are none: an error
+        here must not hide the error that is being reported.
         """
         if self.references is not None:
             return self.references
@@ -183,7 +183,7 @@ class Attempt:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that are installed; nothing is imported for it."""
+    """Return the versions of Python and of installed packages, without importing them."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -192,7 +192,7 @@ def versions() -> dict[str, str]:
 
 
 def _scratch(program: Program, isa: Isa) -> tuple[ScratchNeed, ...] | None:
-    """Return a program's scratch needs; None where its arguments make no sense, for which lint refuses it."""
+    """Return a program's scratch needs; None for invalid arguments, for which lint refuses the program."""
     try:
         return flow.scratch_needs(program, isa)
     except HarnessError:

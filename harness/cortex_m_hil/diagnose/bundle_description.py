@@ -1,4 +1,7 @@
-"""The pydantic models of bundle.json, which describes a bundle's members. docs/failures.md lists the fields."""
+"""The pydantic models of bundle.json, which describes the files (members) of a bundle.
+
+The fields are listed in docs/failures.md.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.errors.text import printable, printable_lines
-from cortex_m_hil.flow.dut import LONGEST_EXECUTION
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.program.pte_file import MAX_RANK
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
@@ -17,7 +20,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.target import Target
 
 SCHEMA_VERSION: Final = 2  # version of bundle.json: raised when an older reader would not understand it
-PASSED: Final = "pass"  # in place of the class of a verdict
+PASSED: Final = "pass"  # stands for the class of a verdict if the program passed
 
 Line = Annotated[str, AfterValidator(printable)]
 Lines = Annotated[str, AfterValidator(printable_lines)]
@@ -31,7 +34,7 @@ class _Strict(BaseModel):
 
 
 class TargetEntry(_Strict):
-    """A target's name, and its entry of `targets.yaml`: as data, nothing of it is ever executed."""
+    """A target's name, and its entry of `targets.yaml`, as data: nothing in it is ever executed."""
 
     name: Line
     entry: dict[str, JsonValue]
@@ -57,7 +60,7 @@ class BundleMachine(_Strict):
 
 
 class Recorded(_Strict):
-    """An error as values."""
+    """A recorded error: its class, message and details."""
 
     type: Line
     message: Lines
@@ -74,7 +77,7 @@ class Recorded(_Strict):
 
     @classmethod
     def passed(cls) -> Recorded:
-        """Return the record of a program that passed, and is kept to be judged again."""
+        """Return the record of a program that passed, for a bundle that is kept to be judged again."""
         return cls(type=PASSED, message="")
 
     def __str__(self) -> str:
@@ -82,7 +85,7 @@ class Recorded(_Strict):
 
 
 class TensorEntry(_Strict):
-    """The specification of a tensor: what its .npy file does not say, and what it has to say."""
+    """The specification of a tensor. Its .npy file must agree with it, and has no dim order."""
 
     dtype: str
     shape: Annotated[tuple[_Count, ...], Field(max_length=MAX_RANK)]
@@ -133,7 +136,7 @@ class IntermediateEntry(_Strict):
 
 
 class ReferencesEntry(_Strict):
-    """The number of outputs of each reference; None: there is no such reference."""
+    """The number of outputs of each reference; None: the reference is missing."""
 
     dialect: _Count | None = None
     quantized: _Count | None = None
@@ -144,7 +147,7 @@ class ReferencesEntry(_Strict):
 
 class ProgramEntry(_Strict):
     name: Line
-    method: Line = ""  # a bundle of format 1 has a program of one
+    method: Line = ""  # "" in a bundle of format 1, whose program has one method
     isa: Isa | None
     nodes: tuple[Line, ...]
     size_without_redzones: _Count | None
@@ -161,20 +164,20 @@ class BudgetEntry(_Strict):
 
 
 class BundleJudgement(_Strict):
-    """The way the program was judged; `seconds` are its limit."""
+    """The settings by which the program was judged; `seconds` is the time limit."""
 
     tolerance: ToleranceEntry | None
     linted: bool
     redzones: bool
     excluded: tuple[Line, ...]
-    seconds: Annotated[float, Field(gt=0, le=LONGEST_EXECUTION)]
+    seconds: Annotated[float, Field(gt=0, le=time_limits.LONGEST_EXECUTION)]
     budget: BudgetEntry | None = None
     known: tuple[int | Line, ...] = ()
     expected: tuple[int | Line, ...] = ()
 
 
 class Description(_Strict):
-    """The content of bundle.json. The arrays are members of their own; it says which there are."""
+    """The content of bundle.json. Arrays are separate members of the bundle; it lists which of them exist."""
 
     schema_version: int
     test: Line
@@ -190,6 +193,6 @@ class Description(_Strict):
 
 
 class Version(BaseModel):
-    """The version of a description, whatever else that says."""
+    """The version of a bundle.json, read before anything else in it."""
 
     schema_version: int

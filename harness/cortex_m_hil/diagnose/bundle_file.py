@@ -1,4 +1,7 @@
-"""Bundles as files, `NAME.hil.zip`: written, and read back from any source. docs/failures.md is their specification."""
+"""Writes bundles to files `NAME.hil.zip`, and reads them, even from untrusted sources.
+
+Specification: docs/failures.md.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _Part = TypeVar("_Part")
 
 
 def write_bundle(bundle: Bundle, path: Path) -> None:
-    """Write a bundle to a file; raise InfraError if that fails."""
+    """Write a bundle to a file; raise InfraError if the file cannot be written."""
     files.write_atomically(path, pack_bundle(bundle), "another --hil-bundles")
 
 
@@ -80,7 +83,10 @@ def _member(folder: str, number: int) -> str:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Read a bundle from a file, which may come from anyone; ConfigError, with the member, if anything is wrong."""
+    """Read a bundle from a file, which may be untrusted.
+
+    Raise ConfigError, with the member's name, if anything is wrong.
+    """
     return _Reader(path, archives.unpack(path)).bundle()
 
 
@@ -115,7 +121,7 @@ class _Reader:
         return ConfigError(f"{self._path}: {what}", hint=hint)
 
     def _understood(self, member: str, make: Callable[[], _Part]) -> _Part:
-        """Return what `make` makes of a member; an error in it becomes a ConfigError of the file."""
+        """Return the result of `make` on a member; an error in it becomes a ConfigError about the file."""
         try:
             return make()
         except HarnessError as error:
@@ -227,7 +233,7 @@ def _numeric(dtype: Any, shape: tuple[int, ...]) -> None:
 
 
 def _host_tensor(data: bytes, member: str, spec: TensorSpec) -> HostTensor:
-    """Return an array of a file as a tensor; raise ValueError where it is not of that spec."""
+    """Return an array of a file as a tensor; raise ValueError where the array does not fit the spec."""
 
     def check(dtype: Any, shape: tuple[int, ...]) -> None:
         _numeric(dtype, shape)

@@ -1,6 +1,7 @@
-"""Comparison of two runtimes on one program: of the values that each instruction wrote.
+"""Compares two runtimes on one program, by the values that each instruction wrote.
 
-The second's values are taken over by the first before the next instruction, so that each is judged on equal inputs.
+After each instruction the first runtime gets the second's values, so that every instruction is compared on equal
+inputs.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class Difference:
     """A value that one instruction wrote differently.
 
     Attributes:
-        instruction: its number.
-        operator: its name, with the graph node where that is known.
-        value: the value's index.
-        dtype: of the value.
-        elements: how many have other bits.
-        numel: how many there are.
-        distance: the largest one between two elements, in quanta for integers; 0 where only zeros have another sign, or
-            NaNs other bits.
+        instruction: the number of the instruction.
+        operator: the operator's name, with the graph node where it is known.
+        value: the index of the value.
+        dtype: the dtype of the value.
+        elements: the number of elements with different bits.
+        numel: the number of all elements.
+        distance: the largest distance of an element, in quanta for integers; 0 if only the signs of zeros or the bits
+            of NaNs differ.
     """
 
     instruction: int
@@ -60,17 +61,17 @@ def compare_runtimes(
     """Step a program on two targets, and yield an item for each value that an instruction writes, in order.
 
     Args:
-        first: its values are replaced by those of `second` where they differ.
-        second: the reference.
+        first: the target whose values are replaced by those of `second` where they differ.
+        second: the target that is the reference.
         program: the program.
-        inputs: its inputs.
+        inputs: the program's inputs.
 
     Yields:
-        The difference, or None where both wrote the same bytes.
+        The difference, or None where both targets wrote the same bytes.
 
     Raises:
         ConfigError: the inputs do not fit the program.
-        HarnessError: what either runtime raises, with its name in front.
+        HarnessError: either runtime fails; the message begins with the runtime's name.
     """
     for dut in (first, second):
         require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
@@ -78,15 +79,15 @@ def compare_runtimes(
     last = -1
     for mine, theirs in both:
         if mine is None or theirs is None or mine.index != theirs.index:
-            where = ["at its end" if one is None else f"at {one.index}" for one in (mine, theirs)]
-            raise ProtocolError(f"after instruction {last} one runtime is {where[0]}, the other {where[1]}")
+            where = ["to the end" if one is None else f"with instruction {one.index}" for one in (mine, theirs)]
+            raise ProtocolError(f"after instruction {last} one runtime goes on {where[0]}, the other {where[1]}")
         last = mine.index
         for value in mine.written:
             yield _difference(mine.session, theirs.session, program, last, value)
 
 
 def _named(dut: Dut, executed: Iterator[Executed]) -> Iterator[Executed]:
-    """Yield each step that is executed; put the runtime's name in front of an error's message."""
+    """Yield each executed step; put the runtime's name in front of the message of an error."""
     try:
         yield from executed
     except HarnessError as error:
@@ -106,7 +107,7 @@ def _difference(a: Session, b: Session, program: Program, instruction: int, valu
 
 
 def difference(instruction: int, operator: str, value: int, mine: HostTensor, theirs: HostTensor) -> Difference:
-    """Return the difference of two tensors of one spec, by their bits; between two NaNs the distance is 0."""
+    """Return the difference of two tensors of the same spec, compared by bits; the distance of two NaNs is 0."""
     spec = mine.spec
     bits = f"V{np.dtype(spec.dtype).itemsize}"
     unequal = np.frombuffer(mine.data, bits) != np.frombuffer(theirs.data, bits)

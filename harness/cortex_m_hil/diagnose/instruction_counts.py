@@ -1,4 +1,4 @@
-"""The cost of a program on a target, as a whole and by operator: exact instructions, or cycles of a board."""
+"""Measures the cost of a program on a target, as a whole and by operator: exact instructions, or a board's cycles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.lowering import Io, LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import check_name, load_named_module
 from cortex_m_hil.program.bundled import SUFFIXES
-from cortex_m_hil.program.costs import OperatorCost
+from cortex_m_hil.program.operator_costs import OperatorCost
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.target import Clock, Target
@@ -23,7 +23,7 @@ COSTS: Final = (Clock.INSTRUCTIONS, Clock.CORE)
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """The cost of all calls of one operator; `share` is its part of the cost of all operators."""
+    """The cost of all calls of one operator; `share` is its share of the cost of all operators."""
 
     operator: str
     calls: int
@@ -35,13 +35,13 @@ class OperatorCount:
 class Count:
     """The cost of one program on one target.
 
-    Cycles of the whole are not the sum of the operators': each step fetches anew what a core keeps from one instruction
-    to the next.
+    The cycles of a whole run are not the sum of the operators' cycles: in single steps, caches lose their contents in
+    between.
 
     Attributes:
-        ticks: of the whole.
-        operators: the costliest first.
-        clock: what the ticks are.
+        ticks: ticks of the whole run.
+        operators: the cost of each operator, the costliest first.
+        clock: the clock that the ticks follow.
     """
 
     ticks: int
@@ -53,12 +53,12 @@ Counted = Count | OperatorCount
 
 
 def ratio(ours: Counted, reference: Counted | None) -> float | None:
-    """Return how many times the reference's ticks ours takes; None where there is no reference, or it takes none."""
+    """Return the quotient of our ticks and the reference's; None without a reference, or if it has no ticks."""
     return ours.ticks / reference.ticks if reference is not None and reference.ticks else None
 
 
 def figures(clock: Clock, ticks: int | None, prefix: str = "") -> dict[str, int | None]:
-    """Return the number of ticks as the figure of its clock, and None for the figures of other clocks."""
+    """Return a figure for each clock: the number of ticks for `clock`, and None for other clocks."""
     return {f"{prefix}{one.value}": ticks if one is clock else None for one in COSTS}
 
 
@@ -69,9 +69,9 @@ def check_model(model: str) -> None:
 
 
 def program_of(model: str, target: Target, io: Io) -> Program:
-    """Return a known network, or the module that `package.module:function` returns, lowered for a target.
+    """Lower a known network, or the module that `package.module:function` returns, for a target.
 
-    Files of programs are read by `cli.program_files`.
+    `cli.program_files` reads files of programs.
     """
     module, inputs = load_named_module(model)
     options = LoweringOptions(banks=target.board.memory.banks, io=io)
@@ -79,7 +79,7 @@ def program_of(model: str, target: Target, io: Io) -> Program:
 
 
 def count(dut: flow.Dut, program: Program) -> Count:
-    """Run a program, and return its cost by operator. Raises what `executed` does."""
+    """Run a program, and return its cost by operator. Raises the errors of `executed`."""
     whole = executed(dut, program)
     found: dict[str, list[int]] = {}
     for one, ticks in zip(program.file.instructions, whole.each, strict=True):
@@ -91,7 +91,7 @@ def count(dut: flow.Dut, program: Program) -> Count:
 
 @dataclass(frozen=True)
 class ProgramCost:
-    """The cost of a program in ticks of `clock`: of the whole program, and of `each` instruction."""
+    """The cost of a program in ticks of `clock`: of the whole program (`ticks`), and of `each` instruction."""
 
     clock: Clock
     ticks: int
@@ -99,41 +99,43 @@ class ProgramCost:
 
 
 def executed(dut: flow.Dut, program: Program) -> ProgramCost:
-    """Return what each instruction of a program takes: CPU instructions, an exact count, or cycles of a board.
+    """Return the cost of each instruction of a program: CPU instructions, counted exactly, or cycles of a board.
 
     Runs the program as a whole, then by steps.
 
     Raises:
         ConfigError: the target's clock is no measure of cost.
-        HarnessError: what `flow.run` raises.
+        HarnessError: `flow.run` raises it.
     """
     result = flow.run(dut, program)
     _require_cost(dut, result.ran.clock)
     found = _ticks_of_steps(dut, program, program.inputs)
     if result.ran.clock is Clock.INSTRUCTIONS and sum(found) != result.ticks:
-        raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
+        raise ProtocolError(
+            "the CPU instructions of the single steps do not add up to those of the whole run", target=dut.resolved.name
+        )
     return ProgramCost(result.ran.clock, result.ticks, found)
 
 
 def operator_costs(
     dut: flow.Dut, program: Program, inputs: Sequence[HostTensor], ticks: int, clock: Clock
 ) -> tuple[OperatorCost, ...]:
-    """Run a program by steps, and return a row for each instruction, whose ticks add up to those of a run.
+    """Run a program by steps, and return a row for each instruction; the ticks add up to those of a whole run.
 
     Args:
         dut: the target.
         program: the program.
-        inputs: those of the run.
-        ticks: of the run.
-        clock: of the run.
+        inputs: the inputs of the whole run.
+        ticks: the ticks of the whole run.
+        clock: the clock of the whole run.
 
     Returns:
-        The rows in the program's order. What the steps do not account for is a row of its own, the last: cycles of a
-        board, whose core keeps something from one instruction to the next, so that it may be negative.
+        The rows in the program's order. The last row has the ticks that the steps do not account for. It may be
+        negative on a board, whose caches lose their contents between steps.
 
     Raises:
         ConfigError: the clock is no measure of cost.
-        HarnessError: what a run raises.
+        HarnessError: a run fails.
     """
     _require_cost(dut, clock)
     found, parts = _ticks_of_steps(dut, program, inputs), program.partition.steps
@@ -160,7 +162,7 @@ def _ticks_of_steps(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor
 
 
 def counts_by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:
-    """Run a program by steps, and return the ticks of each call of each operator. Raises what a run does."""
+    """Run a program by steps, and return the ticks of each call of each operator. Raises the errors of a run."""
     found: dict[str, list[int]] = {}
     for done in steps(dut, program, inputs):
         found.setdefault(done.instruction.name, []).append(done.ticks)

@@ -1,7 +1,7 @@
-"""Reads of tensors whose lifetime is over, found by filling memory that no instruction may read any more with poison.
+"""Finds reads of tensors whose lifetime is over, by filling memory that no instruction may read any more with poison.
 
-A memory plan that ends a lifetime too early, or a kernel that keeps a pointer, is right by chance as long as the old
-bytes are still there. Two passes with complementary poisons must give the same outputs.
+If a memory plan ends a lifetime too early, or a kernel keeps a pointer, results are right by chance as long as the old
+bytes are unchanged. Two passes with complementary poisons must give the same outputs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cortex_m_hil.runner.session.session import Session
 
 
 def check_lifetimes(dut: Device, session: Session, program: Program, inputs: Sequence[HostTensor]) -> None:
-    """Raise LifetimeViolation where an operator reads memory that holds nothing any more, or never did.
+    """Raise LifetimeViolation where an operator reads memory in which no tensor is live.
 
-    The program is loaded, and is run twice, step by step. Elements that an operator leaves out differ between the two
-    as well; they are no finding of this check.
+    The program is loaded, and run twice, step by step. Elements that an operator does not write differ between the two
+    runs too; this check does not report them.
     """
     passes = _Passes(dut, program, inputs)
     first, second = (passes.run(_fill(poison)) for poison in (POISON, COUNTER_POISON))
@@ -42,11 +42,11 @@ def check_lifetimes(dut: Device, session: Session, program: Program, inputs: Seq
 
 
 Fill = Callable[[Extent], Iterator[tuple[Extent, int]]]
-"""Gives the extents and bytes that a dead extent is filled with."""
+"""Returns, for an extent without a live tensor, extents and the bytes to fill them with."""
 
 
 def _fill(poison: int, others: Sequence[Extent] = (), pattern: int = 0) -> Fill:
-    """Return a fill with the poison, except for the dead parts of the extents `others`, which get `pattern`."""
+    """Return a fill with the poison, except for dead parts of the extents `others`, which get `pattern`."""
 
     def fill(extent: Extent) -> Iterator[tuple[Extent, int]]:
         yield extent, poison
@@ -58,14 +58,17 @@ def _fill(poison: int, others: Sequence[Extent] = (), pattern: int = 0) -> Fill:
 
 
 class _Passes:
-    """Passes over one program by steps, with poison where no tensor is alive."""
+    """Runs of one program by steps, with poison where no tensor is live."""
 
     def __init__(self, dut: Device, program: Program, inputs: Sequence[HostTensor]) -> None:
         self._dut, self._program, self._inputs = dut, program, inputs
         self._lifetimes, self._written = program.lifetimes, program.file.dataflow.written_tensors
 
     def run(self, fill: Fill) -> list[tuple[int, ...]]:
-        """Return digests of what each instruction writes; those that are jumped over write nothing."""
+        """Run once, and return for each instruction the digests of the tensors that it writes.
+
+        None if a jump skips it.
+        """
         found: list[tuple[int, ...]] = []
         begin = partial(self._fill_at_first, fill)
         for done in steps(self._dut, self._program, self._inputs, before=begin):
@@ -79,16 +82,16 @@ class _Passes:
             self._fill(session, fill, -1)
 
     def only_leaves_out(self, position: int) -> bool:
-        """Tell whether an instruction's outputs differ between the passes only in elements that it leaves out.
+        """Tell whether an instruction's outputs differ between the passes only in elements that it does not write.
 
-        So it is if they are equal once the memory that it writes has the same content before both.
+        That is so if they are equal when the memory of the outputs has the same content before both passes.
         """
         own = [extent for value in self._written[position] if (extent := self._lifetimes.extent(value)) is not None]
         runs = [self.run(_fill(poison, own)) for poison in (POISON, COUNTER_POISON)]
         return runs[0][position] == runs[1][position]
 
     def culprit(self, reader: int, expected: tuple[int, ...]) -> int | None:
-        """Return the dead tensor that alone, filled otherwise, changes what `reader` writes; None without one."""
+        """Return the one dead tensor whose bytes change the results of the instruction `reader`; None without one."""
         alive = {*self._lifetimes.live(reader - 1), *self._written[reader]}
         for value in self._program.file.values:
             extent = self._lifetimes.extent(value.index)

@@ -1,8 +1,8 @@
-"""Localising an error: the first operator of a program that departs from the references, and all that are at fault.
+"""Localises an error: finds the first operator of a program that differs from the references, and all faulty operators.
 
-The unchanged program is stepped on the target. What an instruction wrote is compared by its digest, and fetched only
-where that differs. In a second pass the dialect's values take the place of wrong ones, so that every operator has right
-inputs, and all that are at fault are found.
+The unchanged program is stepped on the target. Each result is compared by its digest, and fetched only if the digest
+differs. In a second pass the dialect's values replace wrong ones, so that every operator gets right inputs and all
+faulty operators are found.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from cortex_m_hil.checks.advice import CALIBRATE
+from cortex_m_hil.checks.advice_texts import CALIBRATE
+from cortex_m_hil.checks.argument_layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.input_checks import require_fit
-from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import align
@@ -34,13 +34,13 @@ from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session
 
-ROUNDING: Final = 2  # quanta by which a node that is right may be from fake-quant on equal inputs; most are 0 or 1
-COARSE: Final = 6.0  # dB: an operator that loses more, which is a bit of its inputs' precision, is coarse
-UNUSED: Final = 4  # a quantised range that is so many times the values' own wastes two bits
+ROUNDING: Final = 2  # quanta by which a right node may differ from fake-quant on equal inputs; most differ by 0 or 1
+COARSE: Final = 6.0  # dB: an operator that loses more than this, one bit of its inputs' precision, is coarse
+UNUSED: Final = 4  # a quantised range so many times as wide as the range of the values wastes two bits
 
 
 class Cause(str, Enum):
-    """The reasons for naming an operator, gravest first; the last two only where none of the others is found."""
+    """The reasons for naming an operator, gravest first; the last two are used only if no other applies."""
 
     LAYOUT = "layout"
     KERNEL = "kernel"
@@ -61,13 +61,13 @@ class Cause(str, Enum):
 
 @dataclass(frozen=True)
 class Departure:
-    """The difference of what was written from the dialect's value.
+    """The difference of a value on the target from the dialect's value.
 
     Attributes:
         elements: how many elements differ.
-        numel: how many there are.
-        distance: the largest one, in quanta for integers, else in units of the value.
-        first: the index of the first such element, in the logical shape.
+        numel: the number of all elements.
+        distance: the largest difference, in quanta for integers, else in units of the value.
+        first: the index of the first element that differs, in the logical shape.
     """
 
     elements: int
@@ -81,27 +81,26 @@ class Row:
     """A value that an instruction writes, in the order of the program.
 
     Attributes:
-        instruction: its number.
+        instruction: the number of the instruction.
         operator: the operator's name.
-        node: its graph node, with the module's path.
-        source: the user's line.
-        spec: type and shape.
-        known: whether the dialect's value is known; without it, nothing is said of the value.
-        inputs_right: whether all that it read was as the dialect has it, in the program as it ran.
-        departure: the difference from the dialect in the program as it ran; None where the bytes are equal.
-        at_fault: the departure where its inputs were made right; None where it is right, or no further off than the
-            tolerance.
-        damaged: instructions whose values it changed though they are not its own.
+        node: the operator's graph node, with the module's path.
+        source: the user's source line.
+        spec: dtype and shape of the value.
+        known: whether the dialect's value is known; if not, the value cannot be judged.
+        inputs_right: whether all inputs of the instruction equalled the dialect's, in the unchanged program.
+        departure: the difference from the dialect in the unchanged program; None where the bytes are equal.
+        at_fault: the difference when the instruction got right inputs; None where it is within the tolerance.
+        damaged: instructions whose results this instruction overwrote, though they are not its outputs.
         graph_quanta: the distance of the dialect's node from fake-quant, in quanta, both on fake-quant's inputs.
         sqnr_db: the signal-to-quantisation-noise ratio of the target's values against the float module.
-        dialect_db: that ratio of the dialect's values.
-        inputs_db: the least such ratio of the dialect's values that it reads; infinite where these are the program's
+        dialect_db: the same ratio for the dialect's values.
+        inputs_db: the least such ratio of the dialect's values that the instruction reads; infinite for the program's
             inputs.
-        holds: the least and the largest number that the integers can stand for.
-        spans: the least and the largest number that the float module has here.
-        distinct: how many different values there are in what was written.
-        layout: what is wrong with the layout of its arguments on a target of this class; what such an instruction
-            writes says nothing of its kernel.
+        holds: the least and the largest number that the integers can represent.
+        spans: the least and the largest number in the float module's value.
+        distinct: the number of different elements in the value.
+        layout: the error in the layout of the arguments for this ISA class, if any; then the value says nothing about
+            the kernel.
     """
 
     instruction: int
@@ -130,7 +129,7 @@ class Row:
 
     @property
     def place(self) -> str:
-        """Return where the value is made, as far as known: operator, node, module, instruction and source line.
+        """Return the place where the value is computed, if known: operator, node, module, instruction and source line.
 
         For example `cortex_m::quantized_conv2d.out (node, module), instruction 3, model.py:12`.
         """
@@ -140,23 +139,23 @@ class Row:
 
     @property
     def is_kernel_wrong(self) -> bool:
-        """Tell whether the kernel gives other values on right inputs and layout, or writes over others' values."""
+        """Tell whether the kernel computes wrong values from right inputs and layout, or overwrites other tensors."""
         return (self.at_fault is not None and self.layout is None) or bool(self.damaged)
 
     @property
     def is_graph_wrong(self) -> bool:
-        """Tell whether the dialect's node departs from fake-quant on equal inputs by more than rounding."""
+        """Tell whether the dialect's node differs from fake-quant on equal inputs by more than rounding."""
         return self.graph_quanta is not None and self.graph_quanta > ROUNDING
 
 
 @dataclass(frozen=True)
 class Localization:
-    """The result of `localize`; `lines()` is all of it as text, with the rows as a table along the graph.
+    """The result of `localize`; `lines()` returns it as text, with the rows as a table in the order of the graph.
 
     Attributes:
-        rows: one for each value that is written.
-        conclusions: in words, the gravest first.
-        saturated: with `quantize_inputs`, the share of the quantised values that saturated; else None.
+        rows: a row for each value that is written.
+        conclusions: the conclusions in words, the gravest first.
+        saturated: with `quantize_inputs`, the share of input values that saturated; else None.
     """
 
     rows: tuple[Row, ...]
@@ -165,17 +164,20 @@ class Localization:
 
     @cached_property
     def causes(self) -> tuple[tuple[Cause, Row], ...]:
-        """Return the operators that the conclusions name as the cause, with why; `hil shrink` follows the first."""
+        """Return the operators that the conclusions name as the cause, with the reason.
+
+        `hil shrink` follows the first.
+        """
         return tuple(_causes(self.rows))
 
     @property
     def at_fault(self) -> tuple[Row, ...]:
-        """Return the operators whose kernel is wrong: other values on right inputs, or writes over others' values."""
+        """Return the operators with a wrong kernel: wrong values from right inputs, or writes to other tensors."""
         return tuple(row for row in self.rows if row.is_kernel_wrong)
 
     @property
     def wrong_layout(self) -> tuple[Row, ...]:
-        """Return the operators in the layout of another ISA class: a pass built the wrong graph for this one."""
+        """Return the operators with the layout of another ISA class, for which a pass built the wrong graph."""
         return tuple(row for row in self.rows if row.layout is not None)
 
     @property
@@ -190,7 +192,7 @@ class Localization:
 
     @property
     def first(self) -> Row | None:
-        """Return the first value that departs in the program as it ran; None where none does."""
+        """Return the first value that differs from the dialect in the unchanged program; None if none does."""
         return next((row for row in self.rows if row.departure is not None), None)
 
     def lines(self) -> list[str]:
@@ -198,7 +200,7 @@ class Localization:
         return [*self.conclusions, "", *align([_COLUMNS, *cells])]
 
     def plot(self) -> list[str]:
-        """Return the error along the graph as bars, a line for each value: the kernels' error, and the total error."""
+        """Return lines with bars, one for each value in graph order: the kernels' error, and the total error."""
         return align([_AXES, *([str(row.instruction), *_bars(row)] for row in self.rows)])
 
     def fields(self) -> dict[str, Any]:
@@ -210,14 +212,14 @@ class Localization:
 
 
 _COLUMNS: Final = ("", "operator", "module", "line", "value", "inputs", "from dialect", "graph", "SQNR", "", "values")
-_BAR: Final = 60, 5  # dB against the float module without a bar, and dB of a block
+_BAR: Final = 60, 5  # dB of SQNR from which on there is no bar, and dB of one block
 
 
 _AXES: Final = ("", "operator", "quanta from dialect", "", "noise against the float module", "")
 
 
 def _bars(row: Row) -> Iterator[str]:
-    """Yield the cells of a row of the plot: a block for each doubling of quanta, and for 5 dB of noise above -60 dB."""
+    """Yield the cells of a row of the plot: a block for each doubling of quanta, and each 5 dB of noise above -60."""
     yield _short(row)
     distance = 0.0 if row.departure is None else row.departure.distance
     yield "█" * (math.ceil(math.log2(min(distance, 1 << 32) + 1)) if distance > 0 else 0)
@@ -258,7 +260,7 @@ def _fields(row: Row) -> dict[str, Any]:
 
 
 def _cells(row: Row) -> Iterator[str]:
-    """Yield the cells of a row of the table: distances in quanta, or units where floating, and a bar for the noise."""
+    """Yield the cells of a row of the table: distances in quanta, or in units for floats, and a bar for the noise."""
     yield _short(row)
     yield row.module
     yield "/".join(Path(row.source).parts[-2:])
@@ -282,18 +284,18 @@ def _cells(row: Row) -> Iterator[str]:
 def localize(
     dut: Dut, program: Program, inputs: Sequence[HostTensor] | None = None, tolerance: Tolerance | None = None
 ) -> Localization:
-    """Step a program on a target, and find where it departs from the host's references.
+    """Step a program on a target, and find where it differs from the host's references.
 
     Args:
-        dut: the target; it is as usable afterwards as after a run.
-        program: from `lower`, with the graphs that its references come from. One that came from the cache is lowered
-            once more, and must give the same bytes.
-        inputs: None: the program's own.
-        tolerance: its `qtol`, `atol` and `rtol` count; None: the default.
+        dut: the target; it can be used afterwards as after a run.
+        program: a program from `lower`, with the graphs of its references. A program from the cache is lowered once
+            more, and must have the same bytes.
+        inputs: the inputs; None: the program's own.
+        tolerance: the tolerance, of which `qtol`, `atol` and `rtol` are used; None: the default.
 
     Raises:
         ConfigError: the program has no references, or the inputs do not fit it.
-        HarnessError: what running the program raises; a fault or a hang has the name of its operator.
+        HarnessError: running the program fails; a fault or a hang names the operator.
     """
     if program.intermediates is None:
         raise ConfigError(f"{program.name} has no references to compare with", hint="lower the module: hil.lower(…)")
@@ -320,7 +322,7 @@ class _Live:
 
 
 class _Stepper:
-    """A program on a target, which each call of `rows` steps from its beginning."""
+    """A program on a target; each call of `rows` steps it from its beginning."""
 
     def __init__(
         self,
@@ -337,7 +339,7 @@ class _Stepper:
         self._expected = expected
         self._tolerance = tolerance
         self._data = program.file.dataflow
-        self.outputs_right = True  # whether the last pass ended with the dialect's outputs, as far as these are known
+        self.outputs_right = True  # whether the outputs of the last pass were the dialect's, as far as these are known
 
     def rows(self, repair: bool) -> Iterator[Row]:
         """Step the program, and yield a row for each value that is written.
@@ -393,7 +395,10 @@ class _Stepper:
             yield replace(row, damaged=damaged)
 
     def _damaged(self, session: Session, places: Sequence[int], live: Mapping[Memory, _Live]) -> tuple[int, ...]:
-        """Restore the values that an instruction changed and does not own; return the instructions that wrote them."""
+        """Restore the values that an instruction overwrote by mistake.
+
+        Return the instructions that had written them.
+        """
         own = {self._data.memory[value] for value in places}
         wrong = [one for memory, one in live.items() if memory not in own and _digest(session, one) != one.crc]
         for one in wrong:
@@ -403,7 +408,7 @@ class _Stepper:
     def _row(
         self, session: Session, position: int, value: int, expected: HostTensor | None
     ) -> tuple[Row, HostTensor | None]:
-        """Return the row without its judgement, and what was written where that differs from the dialect's value."""
+        """Return the row without its judgement, and the value on the target if it differs from the dialect's."""
         spec = self._file.values[value].spec if expected is None else expected.spec
         instruction = self._file.instructions[position]
         row = Row(
@@ -450,7 +455,7 @@ def _of(value: int, instruction: int, tensor: HostTensor, db: float | None = Non
 def _worst(read: Sequence[_Live], many: int) -> float | None:
     """Return the worst figure of the `many` values that an instruction reads; None where it is not known.
 
-    Known values that are all exact say nothing of one beside them that is not known.
+    If all known values are exact but another one is not known, the worst figure is not known.
     """
     known = [one.db for one in read if one.db is not None]
     worst = min(known, default=None)
@@ -487,7 +492,7 @@ def _departure(got: HostTensor, expected: HostTensor) -> Departure | None:
 
 
 def _sqnr(tensor: HostTensor, expected: Intermediate) -> float | None:
-    """Return the ratio of signal to noise against the float module, in dB; None where it has no such value."""
+    """Return the signal-to-noise ratio in dB against the float module; None where that has no value here."""
     if expected.eager is None or not expected.scale:
         return None
     values = (tensor.array().astype(np.float64) - expected.zero_point) * expected.scale
@@ -536,7 +541,7 @@ def _causes(rows: Sequence[Row]) -> Iterator[tuple[Cause, Row]]:
 
 
 def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what the rows say of kernels, of the graph, and of the quantisation; the gravest first."""
+    """Yield the conclusions from the rows about kernels, graph and quantisation; the gravest first."""
     grave = [(cause, row) for cause, row in _causes(rows) if cause in _GRAVE]
     for cause, row in grave:
         yield {Cause.LAYOUT: _of_layout, Cause.KERNEL: _of_kernel, Cause.GRAPH: _of_graph}[cause](row)
@@ -552,7 +557,7 @@ _NOT_JUDGED: Final = (
     *("cat", "copy_", "full", "pad", "permute_copy", "select_copy", "slice_copy", "transpose", "unsqueeze_copy"),
     "_clone_dim_order",
 )
-"""Operators of which the graph column is empty in a right graph too: they convert, or compute nothing."""
+"""Operators whose column for the graph is empty even in a right graph: they convert, or compute nothing."""
 
 
 def _computes(row: Row) -> bool:
@@ -593,9 +598,9 @@ def _of_graph(row: Row) -> str:
 
 
 def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the conclusions where all kernels and nodes are right as far as known: where quantisation loses much."""
+    """Yield conclusions about quantisation, for a program whose kernels and nodes are right as far as known."""
     if (first := next((row for row in rows if row.departure is not None), None)) is not None:
-        yield f"no kernel is wrong on right inputs; {first.place} is the first to depart, within what is known of it"
+        yield f"no kernel is wrong on right inputs; {first.place} is the first that differs, as it is known to"
     not_compared = [row for row in rows if _is_not_compared(row)]
     for row in not_compared:
         yield (
@@ -625,7 +630,7 @@ def _left(row: Row) -> str:
 
 
 def _advice(row: Row) -> str:
-    """Return what to do where an operator's range is not that of the values, "" where it is."""
+    """Return advice for an operator whose quantised range does not fit its values, "" where it fits."""
     if row.holds is None or row.spans is None:
         return ""
     (low, high), (least, most) = row.holds, row.spans
@@ -637,9 +642,9 @@ def _advice(row: Row) -> str:
 
 
 def _losses(rows: Sequence[Row]) -> list[tuple[float, float, Row]]:
-    """Return for each operator with known figures the dB that it loses, the dB that it has left, and its row.
+    """Return for each operator with known figures the dB that it loses, the dB that remain, and its row.
 
-    An operator that reads exact values loses the difference from the most that an int8 tensor can have.
+    For an operator that reads exact values, the loss is counted from the best ratio of an int8 tensor.
     """
     return [
         (min(row.inputs_db, FULL_SQNR) - row.dialect_db, row.dialect_db, row)
@@ -649,6 +654,6 @@ def _losses(rows: Sequence[Row]) -> list[tuple[float, float, Row]]:
 
 
 def _coarsest(losses: Sequence[tuple[float, float, Row]]) -> Row | None:
-    """Return the operator that loses most, where one loses much; None where none does."""
+    """Return the operator that loses most precision, if the loss is large; None otherwise."""
     coarse = [one for one in losses if one[0] > COARSE and one[1] < GOOD_SQNR]
     return max(coarse, key=lambda one: one[0])[-1] if coarse else None

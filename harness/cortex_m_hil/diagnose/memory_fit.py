@@ -1,6 +1,7 @@
-"""The least memory that a program runs in, by region: proven by a run there, and by a failure one step below.
+"""Finds the least memory that a program needs in each region: it runs in this size, and fails in one step less.
 
-Each try links a runner with certain sizes, and runs it. The search begins at the peaks that the runner reports.
+Each trial links a runner with other sizes, and runs the program. The search begins at the peaks that the runner
+reports.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from cortex_m_hil.targets.target import HardwareLauncher, Target
 
 
 def _simulator(target: Target) -> str:
-    """Return an option that names a simulator of a board's CPU, which is there where Arm's models are not; "": none."""
+    """Return an option that names a simulator of a board's CPU, if possible one other than Arm's models.
+
+    Return "" if there is no simulator.
+    """
     same = [one for one in target.alternatives if (one.cpu, one.isa, one.fpu) == (target.cpu, target.isa, target.fpu)]
     found = sorted(
         (one for one in same if not isinstance(one.launcher, HardwareLauncher)),
@@ -33,7 +37,7 @@ def _simulator(target: Target) -> str:
 
 
 class Region(str, Enum):
-    """Memory that a board's `memory:` sizes; of several banks each is a region of its own (`bank_regions`)."""
+    """A kind of memory whose size is set in a board's `memory:`; each of several banks is a region (`bank_regions`)."""
 
     PROGRAM = "program"
     PLANNED = "planned"
@@ -61,10 +65,10 @@ _SAID: Final[Mapping[str, tuple[str, ...]]] = {
     "program": ("program pool:",),
     "planned": ("the planned pool ",),
     "method": ("the method pool ", "the temp pool "),
-    "temp": ("the temp pool ", "the method pool "),  # where `temp` is too small, ExecuTorch loads by the latter
+    "temp": ("the temp pool ", "the method pool "),  # if `temp` is too small, ExecuTorch uses the method pool
     "stack": ("stack:",),
 }
-"""How an OutOfTargetMemory's message begins where it is about the region."""
+"""For each region the beginnings of an OutOfTargetMemory's message that is about the region."""
 Sizes = Mapping[str, int]
 
 
@@ -74,9 +78,9 @@ class Need:
 
     Attributes:
         region: the region: `program`, `planned` or `bank NAME`, `method`, `temp`, `stack`.
-        size: bytes, the smallest multiple of `step` that it runs in.
-        step: bytes.
-        reported_peak: bytes, the peak that the runner reported there.
+        size: the smallest multiple of `step`, in bytes, in which the program runs.
+        step: the step of the search, in bytes.
+        reported_peak: the peak that the runner reported with this size, in bytes.
         failure_one_step_below: the class and message of the error with `size` − `step` bytes; "" if the region cannot
             be smaller.
     """
@@ -90,16 +94,16 @@ class Need:
 
 @dataclass(frozen=True)
 class Fit:
-    """The memory that a program needs in all, on one target, with one set of inputs.
+    """The memory that a program needs in all regions, on one target, with one set of inputs.
 
     Attributes:
-        program: its name.
-        needs: in Region's order; without the stack where the target does not measure it (`native`), and without `temp`
-            where that has no memory of its own.
-        temp: bytes that were given back, at their peak; what the method takes stays as long as the program.
-        runs: how many there were.
-        ran: what executed them.
-        compiler: what it was built with; another may need another stack.
+        program: the program's name.
+        needs: the needs in the order of `Region`; without the stack where the target does not measure it (`native`),
+            and without `temp` where it has no memory of its own.
+        temp: the peak of temporarily allocated bytes; other memory of the method is kept as long as the program.
+        runs: the number of runs.
+        ran: the target, engine and runtime that executed the program.
+        compiler: the compiler of the runner; with another compiler the stack may be different.
     """
 
     program: str
@@ -114,12 +118,15 @@ class Fit:
         return next((need.size for need in self.needs if need.region == region), 0)
 
     def memory(self, board: Memory) -> Memory:
-        """Return the memory of a board with these sizes."""
+        """Return a board's memory with the sizes of this fit."""
         return _in_sizes(board, {need.region: need.size for need in self.needs})
 
 
 class Fitting:
-    """A target's runner, linked anew for each run. For many programs, one after the other; to be used in `with`."""
+    """A target's runner, linked again for each run, to fit programs one after the other.
+
+    Use it in a `with` statement.
+    """
 
     def __init__(
         self, resolved: Resolved, *, multiplier: float = 1.0, changed: Mapping[str, str] | None = None
@@ -128,12 +135,12 @@ class Fitting:
 
         Args:
             resolved: the target.
-            multiplier: of the time that a program may take.
-            changed: other texts for files of the firmware, as `BuildTree.build` takes them.
+            multiplier: a factor on the time that a program may take.
+            changed: new contents of files of the firmware, as for `BuildTree.build`.
 
         Raises:
             ConfigError: the target is a board.
-            HarnessError: what `build_runner` raises.
+            HarnessError: `build_runner` raises it.
         """
         target = resolved.target
         if isinstance(target.launcher, HardwareLauncher):
@@ -158,9 +165,9 @@ class Fitting:
         """Return the sizes that `program` needs with its `inputs`.
 
         Raises:
-            HarnessError: what `flow.run` raises for the run in the board's own memory.
+            HarnessError: the run in the board's own memory fails.
             Mismatch: outputs depend on the sizes.
-            ProtocolError: a figure is wrong: the program fails in what the runner says it used, or runs in less.
+            ProtocolError: a reported peak is wrong: the program fails in memory of this size, or runs in less.
         """
         return _Search(self._resolved, program, lambda sizes: self._run(program, sizes)).fit()
 
@@ -182,7 +189,7 @@ class Fitting:
 
 
 def _in_sizes(memory: Memory, sizes: Sizes) -> Memory:
-    """Return memory with these sizes, in which nothing is shared, and no program lies in flash."""
+    """Return memory with these sizes, without shared memory, and without programs in flash."""
     found = memory.resized(
         program=sizes[Region.PROGRAM],
         banks=[sizes[region] for region in bank_regions(memory)],
@@ -194,7 +201,7 @@ def _in_sizes(memory: Memory, sizes: Sizes) -> Memory:
 
 
 class _Search:
-    """The search for one program's sizes. `run` returns a result, or raises the error that the program fails by."""
+    """The search for one program's sizes. `run` returns a result, or raises the error of the program."""
 
     def __init__(self, resolved: Resolved, program: Program, run: Callable[[Sizes | None], RunResult]) -> None:
         self._resolved, self._program, self._run = resolved, program, run
@@ -207,11 +214,11 @@ class _Search:
         whole = self._run(None)
         self._expected = whole.outputs
         sizes = self._at_the_marks(whole)
-        self._require(sizes, "at the peaks that it told")
+        self._require(sizes, "with pools of the reported peak sizes")
         for region in ("method", "temp", "stack"):
             if region in sizes:
                 sizes[region] = self._smallest(sizes, region, self._mark(whole, region))
-        result = self._require(sizes, "in the sizes that were found")
+        result = self._require(sizes, "with the least sizes that were found")
         needs = tuple(self._need(sizes, region, result) for region in sizes)
         made_by = compiler(self._resolved.target).banner
         return Fit(
@@ -219,10 +226,10 @@ class _Search:
         )  # fmt: skip
 
     def _at_the_marks(self, whole: RunResult) -> dict[str, int]:
-        """Return sizes that are enough: the peaks, and the stack as it is.
+        """Return sizes that are enough: the reported peaks, and the unchanged stack.
 
-        Words of the stack that were reserved and not written leave no mark; and ExecuTorch leaves a memory for
-        temporary bytes alone that has not several times what an operator's load takes of it.
+        Stack words that were reserved but not written are not in the peak. And ExecuTorch does not use a memory for
+        temporary allocations unless it is several times as large as an operator's load needs.
         """
         sizes = {region: self._mark(whole, region) for region in ("program", *self._banks, "method")}
         if self._has_temp:
@@ -234,15 +241,15 @@ class _Search:
 
     @staticmethod
     def _mark(whole: RunResult, region: str) -> int:
-        """Return the least size that the region can have, by the peak that was reported."""
+        """Return the least size that the region can have, by the reported peak."""
         return _up(_used(whole, region), region)
 
     def _smallest(self, sizes: Sizes, region: str, low: int) -> int:
         """Return the smallest size of a region that passes.
 
         Args:
-            sizes: of all regions; the program passes in these.
-            region: the one that is searched, first in doubled steps up from `low`, then by halving.
+            sizes: sizes of all regions in which the program passes.
+            region: the region whose size is searched, first in doubled steps up from `low`, then by halving.
             low: the least size that is possible.
         """
         step, high, failed = step_of(region), sizes[region], low - step_of(region)
@@ -300,7 +307,7 @@ class _Search:
 
 
 def _used(result: RunResult, region: str) -> int:
-    """Return the peak in bytes that the runner reported of a region."""
+    """Return the peak in bytes that the runner reported for a region."""
     if region.startswith(_BANK):
         return next(arena.nbytes for arena in result.arenas if arena.region == region.removeprefix(_BANK))
     return result.stats[region].used
@@ -320,7 +327,10 @@ def _doubling(low: int, high: int, step: int) -> Iterator[int]:
 
 
 def _is_about(error: OutOfTargetMemory | TargetFault, region: str) -> bool:
-    """Tell whether an error is about a region. A fault is about the stack: nothing but its size was changed."""
+    """Tell whether an error is about a region.
+
+    A fault is taken to be about the stack, since only its size was changed.
+    """
     if isinstance(error, TargetFault):
         return region == Region.STACK
     if region.startswith(_BANK):

@@ -1,4 +1,4 @@
-"""Digests of what each operator of a program wrote: they show the first operator at which two runs of a test differ."""
+"""Digests of each operator's outputs in a run, to find the first operator at which two runs of a test differ."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cortex_m_hil.runner.results import OperatorOutput
 
 
 def operator_outputs(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> list[OperatorOutput]:
-    """Step a program, and return a digest of what each operator call wrote, in the order of the program.
+    """Step a program, and return a digest of the outputs of each operator call, in the order of the program.
 
     Raises:
-        HarnessError: what `flow.stepping.steps` raises.
+        HarnessError: `flow.stepping.steps` raises it.
     """
     calls = (done for done in steps(dut, program, inputs) if done.is_kernel)
     return [OperatorOutput(call.operator, " ".join(f"{crc:08x}" for crc in call.digests())) for call in calls]

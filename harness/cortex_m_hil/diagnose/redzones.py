@@ -1,6 +1,6 @@
-"""Red zones: bytes of the planned arena that no tensor owns. A write there is one outside a tensor.
+"""Red zones: bytes of the planned arena that belong to no tensor. A write there is outside of all tensors.
 
-Only the memory plan and the protocol's FILL, DIGEST, READ and STEP are needed, so every runtime can be checked. See
+The check needs only the memory plan and the protocol's FILL, DIGEST, READ and STEP, so it works with every runtime. See
 docs/failures.md.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import RedzoneViolation
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.lowering import RED_ZONE
@@ -29,16 +30,16 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Zone:
-    """The bytes `begin` to `end` of the arena, which no tensor owns, or those behind the plan of a bank.
+    """The bytes `begin` to `end` of the arena, which belong to no tensor, or the bytes after the plan of a bank.
 
     Attributes:
-        number: counted over the whole program.
-        begin: the first byte, from the beginning of the arena, or of the bank where one is named.
-        end: behind the last byte.
+        number: the number of the zone in the program.
+        begin: the offset of the first byte in the arena, or in the bank if `bank` is not -1.
+        end: the offset after the last byte.
         before: the values that end where the zone begins.
-        after: the values that begin where it ends.
-        bank: the number of the bank behind whose plan the zone lies; -1: it lies between tensors.
-        region: that bank's.
+        after: the values that begin where the zone ends.
+        bank: the number of the bank whose plan the zone follows; -1: the zone lies between tensors.
+        region: the region of that bank.
     """
 
     number: int
@@ -56,22 +57,22 @@ class Zone:
     def pattern(self, poison: int) -> int:
         """Return the byte that fills the zone.
 
-        It is complementary for complementary poisons, so that a constant hides in one pass at most. It is different
-        from the poison and from the next 254 zones', so that a copy that runs too long does not write the bytes that
-        belong there.
+        Complementary poisons give complementary bytes, so that a write of a constant is missed in one pass at most. The
+        byte differs from the poison and from those of the next 254 zones, so that an overrunning copy from another zone
+        does not write the same bytes.
         """
         return poison ^ (self.number % 255 + 1)
 
 
 @dataclass(frozen=True)
 class Violation:
-    """A changed range of a zone.
+    """A range of changed bytes in a zone.
 
     Attributes:
         zone: the zone.
-        first: the first changed byte, from the beginning of the zone.
-        last: the last one.
-        instruction: the one that changed it; -1: it is not known.
+        first: the offset of the first changed byte in the zone.
+        last: the offset of the last changed byte.
+        instruction: the instruction that changed the zone; -1: not known.
     """
 
     zone: Zone
@@ -81,33 +82,33 @@ class Violation:
 
 
 def zones(file: PteFile) -> tuple[Zone, ...]:
-    """Return the bytes of each planned buffer that the memory plan leaves free at every moment."""
+    """Return as zones the bytes of each planned buffer that no tensor uses at any moment."""
     found: list[Zone] = []
     for memory_id, size in enumerate(file.planned_sizes):
-        if memory_id != 0:  # a placeholder
+        if memory_id != 0:  # buffer 0 is a placeholder
             found += _zones_of(file, memory_id, file.planned_bases[memory_id], size, len(found))
     return tuple(found)
 
 
 def zones_behind_banks(file: PteFile, memory: Memory, number: int) -> tuple[Zone, ...]:
-    """Return a zone behind the program's plan in each bank, as far as the bank has room there.
+    """Return a zone after the program's plan in each bank, as far as the bank has room there.
 
     Args:
         file: the program.
-        memory: the target's.
+        memory: the target's memory.
         number: the number of the first of these zones.
     """
     found: list[Zone] = []
     for bank, (placed, room) in enumerate(zip(memory.banks, memory.bank_rooms(file.size), strict=True)):
         begin, before = _end_of_bank(file, memory, bank)
-        end = min(begin + RED_ZONE, room - (ALIGNMENT if memory.shared and bank == 0 else 0))  # it may begin later
+        end = min(begin + RED_ZONE, room - (ALIGNMENT if memory.shared and bank == 0 else 0))  # by alignment
         if begin < end:
             found.append(Zone(number + len(found), begin, end, before, (), bank, placed.region))
     return tuple(found)
 
 
 def _end_of_bank(file: PteFile, memory: Memory, bank: int) -> tuple[int, tuple[int, ...]]:
-    """Return the byte behind the last that a program has in a bank, and the values that end there."""
+    """Return the end of a program's data in a bank, and the values that end there."""
     if file.unplanned and bank == memory.unplanned_bank:
         last = file.unplanned[-1]
         spec = file.values[last].spec
@@ -148,7 +149,7 @@ def _zones_of(file: PteFile, memory_id: int, base: int, size: int, number: int) 
 
 @dataclass
 class RedZones:
-    """The guard of one run (`flow.Guard`): fills a program's zones, checks that they stay intact, and finds writers."""
+    """The guard of one run (`flow.Guard`): fills a program's zones, checks them, and finds their writers."""
 
     program: Program
     zones: tuple[Zone, ...] = ()
@@ -166,7 +167,7 @@ class RedZones:
     def describe(self) -> str:
         """Return number and size of the zones in words, and whether the program was lowered with red zones.
 
-        Without any zone, it says that no write outside a tensor was looked for.
+        Without any zone, the text says that writes outside of tensors are not detected.
         """
         if not self.zones:
             told = "its memory plan leaves no byte free, so no write outside a tensor was looked for"
@@ -191,7 +192,7 @@ class RedZones:
                 self._changed[zone] = mask | self._changed.get(zone, False)
 
     def judge(self, dut: Device, session: Session, inputs: Sequence[HostTensor]) -> None:
-        """Raise RedzoneViolation for the first operator that wrote where no tensor is; the log has the others."""
+        """Raise RedzoneViolation for the first operator that wrote outside of all tensors; the log has the others."""
         if not self._changed:
             return
         found = [
@@ -200,19 +201,19 @@ class RedZones:
         ]
         found.sort(key=lambda violation: (violation.instruction < 0, violation.instruction, violation.zone.number))
         texts = [explain(self.program, violation) for violation in found]
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        more = f" (and {counted(len(found) - 1, 'more violation')})" if len(found) > 1 else ""
         raise RedzoneViolation(
             texts[0] + more,
             target=dut.target.name,
             operator=operator_at(self.program, found[0].instruction),
-            hint="the kernel writes too far, or whatever sized the tensor reckons otherwise than the kernel",
+            hint="the kernel writes too far, or the tensor was planned for fewer bytes than the kernel expects",
             log="\n".join([*texts, session.log]),
         )
 
     def _by_writer(self, dut: Device, inputs: Sequence[HostTensor]) -> dict[tuple[Zone, int], Mask]:
         """Run the program step by step, and return the changed bytes by zone and by the instruction that changed them.
 
-        The instruction -1 stands for changes that did not happen again.
+        The instruction -1 stands for changes that did not happen again in this run.
         """
         found: dict[tuple[Zone, int], Mask] = {}
         rest = dict(self._changed)
@@ -223,7 +224,10 @@ class RedZones:
         return found | {(zone, -1): mask for zone, mask in rest.items() if mask.any()}
 
     def _steps(self, dut: Device, inputs: Sequence[HostTensor], poison: int) -> Iterator[tuple[Zone, int, Mask]]:
-        """Yield zone, instruction and newly changed bytes of the zones that a whole run has changed, step by step."""
+        """Step through the program.
+
+        Yield zone, instruction and newly changed bytes, for zones that a whole run changed.
+        """
         before = {zone: np.zeros(zone.size, np.bool_) for zone in self._changed}
         for done in steps(dut, self.program, inputs, poison=poison, guard=self):
             for zone, known in before.items():
@@ -273,7 +277,7 @@ def explain(program: Program, violation: Violation) -> str:
     nbytes = spec.nbytes if spec is not None else 0
     reach = violation.last + 1 if beyond else zone.size - violation.first
     distance = violation.first if beyond else zone.size - 1 - violation.last
-    least = "at least " if reach == zone.size else ""  # the write may go on behind the zone
+    least = "at least " if reach == zone.size else ""  # the write may go on after the zone
     apart = f", the nearest {distance + 1} bytes away" if distance else ""
     if beyond:
         extent = f"{least}{nbytes + reach} bytes used of {nbytes} planned: {least}{_bytes(reach)} beyond the end{apart}"
@@ -288,9 +292,9 @@ def _bytes(count: int) -> str:
 
 
 def _victim(file: PteFile, violation: Violation) -> tuple[int | None, bool]:
-    """Return the tensor whose end or beginning was passed, and whether it was the end.
+    """Return the tensor that was overrun, and whether at its end or its beginning.
 
-    It is one that the operator may write, else the nearer one.
+    A tensor that the operator writes is preferred, else the nearer one is taken.
     """
     zone = violation.zone
     mine: set[int] = set()
@@ -309,13 +313,13 @@ def _victim(file: PteFile, violation: Violation) -> tuple[int | None, bool]:
 def role(program: Program, value: int, writer: int = -1) -> str:
     """Describe a planned tensor and the graph node that it belongs to.
 
-    For example `scratch 0 of conv (features.0), uint8[272]`, or `its scratch 0, uint8[272]` where the node is the
-    writer's own.
+    For example `scratch 0 of conv (features.0), uint8[272]`, or `its scratch 0, uint8[272]` if it belongs to the
+    writer.
 
     Args:
         program: the program.
-        value: the tensor's index.
-        writer: the instruction that writes outside of it; -1: none.
+        value: the index of the tensor.
+        writer: the instruction that writes outside of the tensor; -1: none.
     """
     file = program.file
     spec = file.values[value].spec
@@ -338,8 +342,8 @@ def role(program: Program, value: int, writer: int = -1) -> str:
 
 
 def _node(program: Program, instruction: int) -> str:
-    """Return the graph node of an instruction, else its operator and number."""
+    """Return the graph node of an instruction, or else the operator and number."""
     if instruction < 0:
-        return "an operator that could not be found again"
+        return "an operator that a second run did not find"
     known = program.nodes[instruction]
     return known or f"instruction {instruction} ({program.file.instructions[instruction].operator})"

@@ -1,7 +1,7 @@
-"""Replaying a bundle, to see whether the program still ends as it did, bit for bit.
+"""Replays a bundle, to see whether the program still has the same verdict and outputs, bit for bit.
 
-It works without torch and ExecuTorch. What is executed on this machine follows from the local targets alone: a bundle's
-own runner is taken only where a launcher emulates it in a sandbox.
+A replay needs neither torch nor ExecuTorch. Only the local targets decide what is executed on this machine: a bundle's
+own runner is used only if a launcher emulates it in a sandbox.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import RUNNER, build_runner
@@ -37,8 +38,8 @@ class OpenedTarget:
 
     Attributes:
         dut: the target.
-        bundled: its runner is the bundle's own.
-        notices: lines about what is different from the run that the bundle recorded.
+        bundled: whether the runner comes from the bundle.
+        notices: lines about differences from the run that the bundle recorded.
     """
 
     dut: Dut
@@ -52,8 +53,9 @@ class Replay:
 
     Attributes:
         now: the verdict; None where the program passes.
-        differences: lines; empty where it was reproduced: the same class of verdict and operator, the same bits.
-        compared: outputs whose bits were compared; None where the bundle has none.
+        differences: lines about differences; empty if the failure was reproduced: the same verdict, operator and output
+            bits.
+        compared: the number of outputs whose bits were compared; None where the bundle has no outputs.
         log: what the target printed.
     """
 
@@ -68,7 +70,7 @@ class Replay:
 
 
 def require_target(bundle: Bundle, path: Path, known: Mapping[str, Target]) -> str:
-    """Return the name of the target that ran, if it is known here; raise ConfigError with the entry to add if not."""
+    """Return the name of the bundle's target, if it is known here; raise ConfigError with the entry to add if not."""
     target = bundle.description.machine.target
     if target.name in known:
         return target.name
@@ -81,16 +83,16 @@ def require_target(bundle: Bundle, path: Path, known: Mapping[str, Target]) -> s
 
 
 def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier: float = 1.0) -> OpenedTarget:
-    """Open the target with a runner: the bundle's own, written to `folder`, where it may be used, or one built here.
+    """Open the target with the bundle's runner, written to `folder`, if it may be used; else with a runner built here.
 
     Args:
         bundle: the bundle.
         resolved: the target.
         folder: a folder for the bundle's runner.
-        multiplier: of the time that the program may take.
+        multiplier: a factor on the time that the program may take.
 
     Raises:
-        HarnessError: what opening a target raises.
+        HarnessError: the target cannot be opened.
     """
     machine = bundle.description.machine
     changes = tuple(_changes(bundle, resolved))
@@ -111,13 +113,13 @@ def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier:
             notices = (other,)
     if not bundle.judges:
         notices = (*notices, "the bundle has no references: outputs are compared with nothing")
-    dut.seconds = min(bundle.description.judgement.seconds * multiplier, flow.LONGEST_EXECUTION)
+    dut.seconds = min(bundle.description.judgement.seconds * multiplier, time_limits.LONGEST_EXECUTION)
     dut.what = f"replay of {bundle.description.test}"
     return OpenedTarget(dut, bundled, notices)
 
 
 def _changes(bundle: Bundle, resolved: Resolved) -> Iterator[str]:
-    """Yield a line for each difference of target or runtime from those that ran."""
+    """Yield a line for each difference of the target or runtime from the recorded ones."""
     machine = bundle.description.machine
     if resolved.target.name != machine.target.name:
         yield f"it ran on {machine.target.name}"
@@ -132,7 +134,7 @@ def _changes(bundle: Bundle, resolved: Resolved) -> Iterator[str]:
 
 
 def replay(bundle: Bundle, dut: Dut) -> Replay:
-    """Run the program as it was run, and compare the result with the recorded one. Raises infra errors only."""
+    """Run the bundle's task again, and compare the result with the recorded one. Raises only infra errors."""
     boot(dut)
     now: VerdictError | None = None
     seen: list[RunResult] = []
@@ -148,7 +150,7 @@ def replay(bundle: Bundle, dut: Dut) -> Replay:
 
 
 def boot(dut: Dut) -> None:
-    """Boot the target; raise LaunchError where the runner ends before it has seen the program: that is no verdict."""
+    """Boot the target; raise LaunchError, which is no verdict, if the runner ends before it has the program."""
     try:
         dut.session()
     except VerdictError as error:
@@ -177,24 +179,24 @@ def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTen
     then = bundle.description.verdict
     if now is None:
         if then.type != PASSED:
-            yield f"it passes, and was {then.type}"
+            yield f"it passes now, and was recorded with {then.type}"
     elif now.type != then.type:
-        yield f"it is {now.type}, and was {then.type}"
+        yield f"it ends with {now.type} now, and was recorded with {then.type}"
     elif now.operator != then.operator:
-        yield f"the operator is {now.operator or 'not known'}, and was {then.operator or 'not known'}"
+        yield f"the operator is {now.operator or 'not known'} now, recorded was {then.operator or 'not known'}"
     if not bundle.outputs:
         return
     if not outputs:
         yield "outputs cannot be compared: this run ended before there were any"
     for number, (mine, theirs) in enumerate(zip(outputs, bundle.outputs, strict=False)):
         if mine.spec != theirs.spec:
-            yield f"output {number} is {mine.spec}, and was {theirs.spec}"
+            yield f"output {number} is {mine.spec} now, recorded was {theirs.spec}"
         elif (many := _unequal(mine, theirs)) > 0:
             yield f"output {number}: {many} of {mine.spec.numel} elements have other bits"
 
 
 def _unequal(one: HostTensor, other: HostTensor) -> int:
-    """Return the number of elements whose bytes differ: a NaN equals itself here."""
+    """Return the number of elements whose bytes differ; NaNs with the same bytes are equal."""
     itemsize = np.dtype(one.spec.dtype).itemsize
     mine, theirs = (np.frombuffer(tensor.data, np.uint8).reshape(-1, itemsize) for tensor in (one, other))
     return int((mine != theirs).any(axis=1).sum())

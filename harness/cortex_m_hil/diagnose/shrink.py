@@ -1,9 +1,9 @@
-"""Shrinking a failure: the smallest part of a module that fails as a test does, and the largest that passes.
+"""Shrinks a failure: finds the smallest part of a module that fails like the test, and the largest part that passes.
 
-A part fails alike if its verdict has the same class and `localize` names the same operator, for the same cause; any
-other failure is not followed. Operators go first (from the end, from the beginning, one by one), then the sizes of
-tensors, then digits; and all over again while anything becomes smaller: what the target had no memory for fits once its
-tensors are smaller.
+A part fails like the test if its verdict has the same class and `localize` names the same operator for the same cause;
+any other failure is ignored. Operators are removed first (from the end, from the beginning, one by one), then tensors
+are made smaller, then digits are dropped. This is repeated while anything becomes smaller, since a part that did not
+fit the target's memory fits with smaller tensors.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch, VerdictErr
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.lowering import LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 
-BUDGET: Final = 600.0  # seconds
 PARTS: Final = 2000  # tried at most
 SO_FAR: Final = "the smallest part so far"
-_OF_THE_TEST: Final = "a wrong value of the test's own, or one that comes and goes: run the test again"
+_OF_THE_TEST: Final = "the test makes a wrong value itself, or the failure comes and goes: run the test again"
 _OF_CALIBRATION: Final = (
     "a part is calibrated with its own inputs, and the test gives calibration=: "
     "its samples may be other than the inputs; or the failure comes and goes: run the test again"
@@ -41,9 +41,9 @@ class Symptom:
 
     Attributes:
         verdict: the class of the verdict.
-        operator: the one at fault; "" where none is known.
-        cause: why `localize` names the operator; None where it was not asked or names none, and the operator is the
-            verdict's.
+        operator: the faulty operator; "" where none is known.
+        cause: why `localize` names the operator; None if the operator comes from the verdict, because `localize` was
+            not run or named none.
     """
 
     verdict: str
@@ -61,10 +61,10 @@ class Shrunk:
 
     Attributes:
         part: the smallest part (a `lowering.submodules.Part`) that was found to fail.
-        symptom: how it fails.
-        passing: the largest part that was seen to pass; None without one.
+        symptom: how the smallest part fails.
+        passing: the largest part that passed; None without one.
         tried: how many parts were run.
-        ended: False where the budget, or `PARTS`, was spent while something was left to try.
+        ended: whether the search is complete; False if it stopped at the budget or at `PARTS`.
     """
 
     part: Any
@@ -76,7 +76,7 @@ class Shrunk:
 
 @dataclass(frozen=True)
 class Judge:
-    """A judge of parts, which runs them on a target as the test did."""
+    """Runs parts on a target in the same way as the test, and tells how they fail."""
 
     dut: Dut
     isa: Isa
@@ -87,11 +87,11 @@ class Judge:
     known: tuple[int | str, ...] = ()
 
     def __call__(self, part: Any) -> tuple[Symptom, ...]:
-        """Return how a part fails, empty where it passes; a Mismatch has a symptom for each operator at fault.
+        """Return the symptoms of a part, none if it passes; a Mismatch has a symptom for each faulty operator.
 
         Raises:
-            LoweringError, ConfigError: the part is no program of its own.
-            InfraError: nothing can be learnt from the target.
+            LoweringError, ConfigError: the part cannot be lowered by itself.
+            InfraError: the target fails.
         """
         program = lowering.lower(part.module(), part.arguments(), isa=self.isa, options=self.options)
         try:
@@ -104,7 +104,7 @@ class Judge:
 
 
 def symptoms(dut: Dut, program: Program, error: VerdictError) -> Iterator[Symptom]:
-    """Yield how a program failed: a symptom for each operator that `localize` names, else the verdict's."""
+    """Yield a symptom for each operator that `localize` names, or else one with the operator of the verdict."""
     verdict = type(error).__name__
     causes = localize(dut, program).causes if isinstance(error, Mismatch) else ()
     yield from (Symptom(verdict, row.operator, cause) for cause, row in causes)
@@ -116,33 +116,33 @@ def shrink(
     part: Any,
     judge: Callable[[Any], Sequence[Symptom]],
     *,
-    budget: float = BUDGET,
+    budget: float = time_limits.SHRINKING,
     parts: int = PARTS,
     calibrated: bool = False,
     had_io: bool = False,
     told: Callable[[str], None],
     kept: Callable[[Shrunk], None] = lambda _: None,
 ) -> Shrunk:
-    """Return a part that fails as `part` does, and of which no smaller one that is tried does.
+    """Return the smallest part found that fails like `part`.
 
-    If there are several operators at fault, the first one counts.
+    If several operators are faulty, the first one is followed.
 
     Args:
-        part: a `lowering.submodules.Part`.
-        judge: returns how a part fails; raises LoweringError or ConfigError where it is no program.
+        part: a `lowering.submodules.ModulePart`.
+        judge: returns the symptoms of a part; raises LoweringError or ConfigError where the part cannot be lowered.
         budget: seconds after which no further part is tried.
-        parts: how many parts are tried at most, with the whole.
-        calibrated: whether the test gives calibration samples, which no part is calibrated with.
-        had_io: whether the test lowers inputs or outputs to int8, which no part is lowered with.
-        told: gets a line for each smaller part that fails.
-        kept: gets the result so far before each line, since an interrupt or an error may end the search.
+        parts: how many parts are tried at most, including the whole.
+        calibrated: whether the test gives calibration samples, which parts cannot use.
+        had_io: whether the test lowers inputs or outputs to int8, which parts do not.
+        told: called with a line for each smaller part that fails.
+        kept: called with the result so far before each line, since an interrupt or an error may end the search.
 
     Returns:
-        The part, how it fails, and the largest part that was seen to pass.
+        The smallest part, how it fails, and the largest part that passed.
 
     Raises:
-        ConfigError: the whole does not fail.
-        InfraError: nothing more can be learnt from the target.
+        ConfigError: the whole module does not fail.
+        InfraError: the target fails.
     """
     found = judge(part)
     if not found:
@@ -184,9 +184,9 @@ class _Search:
         return Shrunk(self.part, self.symptom, self._passing, self._tried, self._ended)
 
     def _reduces(self) -> bool:
-        """Tell whether anything became smaller in one round.
+        """Try one round of reductions, and tell whether anything became smaller.
 
-        Each part that is taken has fewer operators, elements or digits, so the search ends.
+        Each accepted part has fewer operators, elements or digits, so the search ends.
         """
         before = self.part
         self._cut_end()
@@ -197,7 +197,7 @@ class _Search:
         return self.part is not before
 
     def _fails(self, part: Any | None) -> bool:
-        """Tell whether a part fails alike. One that cannot be lowered, or fails otherwise, does not."""
+        """Tell whether a part fails like the test. A part that cannot be lowered, or fails differently, does not."""
         if part is None or (key := part.key) in self._seen:
             return False
         if self._deadline.expired or self._tried >= self._parts:
@@ -214,7 +214,7 @@ class _Search:
         return self.symptom in found
 
     def _find_passing(self, whole: Any) -> None:
-        """Find the longest suffix of the whole that passes: behind the operator at fault, inputs are right."""
+        """Find the longest suffix of the whole module that passes: after the faulty operator, inputs are right."""
         for first in range(1, len(whole.steps)):
             self._fails(whole.step_range(first, len(whole.steps)))
             if self._passing is not None:
@@ -236,7 +236,7 @@ class _Search:
         return False
 
     def _cut_end(self) -> None:
-        """Take the shortest beginning that fails, found by halving, as if each longer beginning failed as well."""
+        """Take the shortest beginning that fails, found by bisection, assuming that each longer beginning fails too."""
         whole, low, high = self.part, 0, len(self.part.steps)
         while high - low > 1:
             middle = (low + high) // 2
@@ -272,13 +272,13 @@ class _Search:
 def own_check(
     tolerance: Tolerance, options: LoweringOptions, *, linted: bool = True, isa: Isa | None = None
 ) -> tuple[list[str], str]:
-    """Return imports and body of a part's test by `hil.check`, with the arguments that are not its defaults.
+    """Return imports and body of a test that calls `hil.check` with the arguments that differ from the defaults.
 
     Args:
-        tolerance: of the test.
-        options: those that the part is lowered with.
-        linted: False: the test leaves the lint out.
-        isa: the class that the part is lowered for; None: the target's.
+        tolerance: the tolerance of the test.
+        options: the options that the part is lowered with.
+        linted: whether the test lints the program.
+        isa: the ISA class that the part is lowered for; None: the target's.
     """
     given = {one.name: getattr(tolerance, one.name) for one in fields(tolerance)}
     given |= {"lint": linted, "quantize": options.quantize, "layout": options.layout}

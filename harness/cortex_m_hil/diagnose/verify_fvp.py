@@ -1,6 +1,6 @@
-"""Checks of everything this project assumes about an FVP, on the FVP that is installed, as Markdown for an issue.
+"""Checks all assumptions of this project about FVPs on an installed FVP; writes the result as Markdown for an issue.
 
-No FVP was at hand when this was written (docs/runtimes.md): a user who has one can find out what is wrong.
+This code was written without access to an FVP (docs/runtimes.md); users who have one can report wrong assumptions.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Target
 
 STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to
-SECONDS: Final = 60.0  # limit for what takes a guest milliseconds
-LIMIT: Final = 2  # seconds (or simulated seconds) of the limits under test
+SECONDS: Final = 60.0  # time limit for programs that take milliseconds on the model
+LIMIT: Final = 2  # value of the time limits under test, in seconds or simulated seconds
 COMPILE: Final = 60.0
-ECHOED: Final = 256 * 1024  # bytes
-BLOCK: Final = 64 * 1024  # bytes of the program pool with one pattern
+ECHOED: Final = 256 * 1024  # bytes that are sent and echoed
+BLOCK: Final = 64 * 1024  # bytes of the program pool that have one pattern
 EXIT_STATUS, MEMORY_FINE = 42, 10  # the probe's exit statuses
 STOPPED: Final = "Simulation is stopping. Reason: "
 
 
 class FvpProbe(IntEnum):
-    """The probes that `fvp_probe.c` can be compiled to; the numbers are those of the file."""
+    """The test programs that `fvp_probe.c` can be compiled to; the numbers are those in the file."""
 
     EXIT = 0
     SPIN = 1
@@ -59,12 +59,12 @@ class FvpProbe(IntEnum):
 
 class AssumptionState(str, Enum):
     HOLDS = "holds"
-    DIFFERS = "differs"  # not as assumed, but nothing depends on it
+    DIFFERS = "differs"  # not as assumed, but the harness does not depend on it
     FAILS = "FAILS"
 
 
 class Violated(Exception):
-    """An assumption is wrong; the message says what is the case."""
+    """An assumption is wrong; the message has the actual behaviour."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Assumption:
 
     Attributes:
         text: the assumption, in words.
-        look: returns what it found where the assumption holds, and raises Violated or another error where it does not.
+        look: returns its findings if the assumption holds, and raises Violated or another error if not.
         relied: whether the harness depends on it.
     """
 
@@ -102,7 +102,7 @@ class ExaminedAssumption:
 
 @dataclass(frozen=True)
 class EndedModel:
-    """The end of a model's process; `status` is None where it did not end and was killed."""
+    """The end of a model's process; `status` is None if the process did not end and was killed."""
 
     status: int | None
     output: bytes
@@ -114,7 +114,7 @@ class EndedModel:
 
 
 def target_of_model(name: str, targets: Mapping[str, Target]) -> Target:
-    """Return the target of that name, or the first target that uses the model of that name."""
+    """Return the target called `name`, or the first target that uses the model `name`."""
     users = {target.name: target for target in targets.values() if isinstance(target.launcher, fvp.FvpLauncher)}
     by_model = {target.launcher.program: target for target in reversed(users.values())}
     known = {**by_model, **users}
@@ -124,7 +124,7 @@ def target_of_model(name: str, targets: Mapping[str, Target]) -> Target:
 
 
 class FvpSession:
-    """A target's model, started in a folder of its own for each run."""
+    """The FVP of a target; each run starts it in a new folder."""
 
     def __init__(self, target: Target) -> None:
         assert isinstance(target.launcher, fvp.FvpLauncher)
@@ -134,7 +134,7 @@ class FvpSession:
 
     @functools.cache  # noqa: B019 - one fvp_session a process
     def probe(self, kind: FvpProbe) -> Path:
-        """Compile a probe, and return its ELF, in a folder that lives as long as this process."""
+        """Compile a probe, and return its ELF, in a folder that exists as long as this process."""
         path = _folder().path / f"{self.target.name}-{kind.name.lower()}.elf"
         folder = _folder().path / f"{self.target.name}-memory"
         write_memory_files(self.target.board, folder)
@@ -165,10 +165,10 @@ class FvpSession:
         Args:
             elf: the program.
             options: further options of the model.
-            features: False removes the semihosting features file, as if the guest did not ask for it.
+            features: False removes the semihosting features file, to test firmware that does not use it.
             limit: `--timelimit` of the model, in seconds.
-            given: bytes for its standard input, after which comes the end of file.
-            seconds: after these, it is killed.
+            given: the bytes of standard input, which ends after them.
+            seconds: the time after which the model is killed.
         """
         with TemporaryFolder() as folder:
             command = self.launcher.command(elf, folder, (), time_limit=limit)
@@ -264,9 +264,9 @@ def _time_limit(fvp_session: FvpSession) -> str:
 
 
 def _stop_line(fvp_session: FvpSession, option: str, value: str, reason: str) -> str:
-    """Check exit status and last line of a model that a limit stops.
+    """Check exit status and last line of a model that reaches a limit.
 
-    The launcher's own `--timelimit` is given beside another limit, and is too long to matter.
+    The launcher's own `--timelimit` is given in addition to another limit, and is too long to matter.
     """
     if option == "--timelimit":
         ended = fvp_session.run(fvp_session.probe(FvpProbe.SPIN), limit=int(value))
@@ -292,7 +292,7 @@ def _echo(fvp_session: FvpSession) -> str:
 
 
 def _line_seen(fvp_session: FvpSession, length: int) -> int:
-    """Return how many characters of a command line of `length` characters the guest sees."""
+    """Return how many characters of a command line of `length` characters the firmware receives."""
     text = "".join(chr(ord("a") + at % 26) for at in range(length))
     ended = fvp_session.run(fvp_session.probe(FvpProbe.COMMAND_LINE), fvp_session.set("semihosting-cmd_line", text))
     output = ended.output.decode(errors="replace")
@@ -392,7 +392,10 @@ def _one_shot(fvp_session: FvpSession) -> str:
 
 
 def assumptions_as_markdown(fvp_session: FvpSession, findings: Sequence[ExaminedAssumption]) -> str:
-    """Return the page with the model's version and the findings; of the user's machine only system and architecture."""
+    """Return the page with the model's version and the findings.
+
+    The user's machine is described only by system and architecture.
+    """
     banner = fvp_session.launcher.version_text()
     if not banner:
         raise LaunchError(f"{fvp_session.launcher.model} --version says nothing")

@@ -1,4 +1,4 @@
-"""The exceptions of the harness, in two branches: InfraError (nothing was learnt about the program) and VerdictError.
+"""The exceptions of the harness, in two branches: InfraError (nothing is known about the program) and VerdictError.
 
 Retries and bisection depend on the branch, so each class belongs to exactly one of them.
 """
@@ -25,11 +25,11 @@ class HarnessError(Exception):
     """An error that says what happened, where, and what to do next; names and foreign output in it are made printable.
 
     Attributes:
-        message: one line.
-        target: name of the target; empty where it does not apply.
-        operator: name of the operator; empty where it does not apply.
+        message: the error in one line.
+        target: the name of the target; empty where it does not apply.
+        operator: the name of the operator; empty where it does not apply.
         hint: the next step; `default_hint` of the class where none is given.
-        log: the tail of what the target or the tool printed.
+        log: the end of the output of the target or the tool.
         details: further lines, each with its label, in the order in which they are shown.
     """
 
@@ -71,7 +71,7 @@ class HarnessError(Exception):
 
 
 class InfraError(HarnessError):
-    """An error from which nothing was learnt about the program."""
+    """An error of the environment, such as a board or a tool; it says nothing about the program."""
 
 
 class ConfigError(InfraError):
@@ -99,7 +99,7 @@ class SelfTestFailed(LaunchError):
 
 
 class PortNotFound(LaunchError):
-    """The board's port is not there, or does not open. Nothing was learnt about the board either."""
+    """The board's port does not exist, or does not open. It says nothing about the board either."""
 
 
 class FlashError(InfraError):
@@ -133,7 +133,10 @@ class IdentityError(InfraError):
 
 
 class NotOffered(InfraError):
-    """The target's firmware does not answer requests that this needs, and says so. A pytest test of it is skipped."""
+    """The user's own firmware does not support a request that is needed here.
+
+    A pytest test that needs it is skipped.
+    """
 
     default_hint = "a target whose firmware answers them"
 
@@ -142,9 +145,9 @@ class VerdictError(HarnessError):
     """Something is wrong with the program, its lowering, or the code that ran it.
 
     Attributes:
-        causes: where lint gives it for nothing but known bugs of ExecuTorch and operators that are missing, their
-            numbers and names.
-        accepted: why the caller expects it, as it accepts all of these; "" where it does not.
+        causes: if lint raised it only because of known bugs of ExecuTorch and missing operators: their numbers and
+            names.
+        accepted: why the error is expected, if the caller accepts all of these causes; else "".
     """
 
     causes: tuple[int | str, ...] = ()
@@ -180,11 +183,11 @@ class TargetHang(VerdictError):
 
 
 class ProgramFailed(VerdictError):
-    """A program of the user's that is not a runner ended with an exit status other than 0."""
+    """A user's program, run by `hil launch`, ended with an exit status other than 0."""
 
 
 class ProgramTimeout(VerdictError):
-    """A program of the user's that is not a runner did not end within its time limit."""
+    """A user's program, run by `hil launch`, did not end within its time limit."""
 
 
 class ChannelError(VerdictError):
@@ -192,7 +195,7 @@ class ChannelError(VerdictError):
 
 
 class ForbiddenAccess(VerdictError):
-    """The firmware requested something from the host that it may not have, and was terminated."""
+    """The firmware requested a file or an action of the host that is not allowed, and was terminated."""
 
 
 class Mismatch(VerdictError):
@@ -216,17 +219,17 @@ class WouldFailOnExecuTorch(VerdictError):
 
 
 class KnownBugAbsent(VerdictError):
-    """A known bug that is accepted does not occur in the program."""
+    """A known bug, or missing operator, that the caller declared does not occur in the program."""
 
 
 class HilWarning(UserWarning):
-    """A warning that a check proves less than it seems to."""
+    """A warning that a check proves less than it seems to prove."""
 
 
 def is_pytests_own(error: Exception) -> bool:
     """Tell whether pytest raised an error to end the run.
 
-    pytest's signal handler raises it within whatever code is running. The module of the error's class decides, by its
-    name, since the harness works without pytest.
+    pytest's signal handler raises it while any code may be running. It is recognised by the module of its class,
+    because the harness works without pytest.
     """
     return type(error).__module__.startswith("_pytest.")

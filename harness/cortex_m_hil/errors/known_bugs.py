@@ -1,6 +1,7 @@
 """The known bugs of ExecuTorch and CMSIS-NN that this project found, by number: the only table of them.
 
-Messages, hints and docs/known_bugs.md are made from it. Programs that show each bug are in tests/support/known_bugs.
+Messages, hints and docs/known_bugs.md are generated from it. Programs that show each bug are in
+tests/support/known_bugs.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ class KnownBug:
     """A bug of ExecuTorch or CMSIS-NN.
 
     Attributes:
-        name: a few words.
+        name: the name of the bug in a few words.
         what: what is wrong, in one line.
         where: file and line of the cause.
         workaround: what to do about it, with code in backticks.
-        issues: upstream's issues and pull requests, as `owner/repository#number`.
-        tried: False: the workaround follows from what is wrong, and no test has tried it.
-        isa: the only ISA class on which it shows; "": all.
+        issues: issues and pull requests about it, as `owner/repository#number`.
+        tried: whether a test has tried the workaround; if not, it is derived from the cause.
+        isa: the only ISA class on which the bug shows; "": all classes.
     """
 
     name: str
@@ -39,12 +40,12 @@ class KnownBug:
 
     @property
     def upstream(self) -> str:
-        """Return where the cause is, and upstream's issues."""
+        """Return a text with the place of the cause and the issues about it."""
         return ", ".join((self.where.replace("`", ""), *self.issues))
 
 
 def known_bug(number: int) -> str:
-    """Return the reference to a row of `KNOWN_BUGS` for a message that describes the bug."""
+    """Return a reference to a known bug, for a message that describes the bug itself."""
     return f"known bug {number} of ExecuTorch"
 
 

@@ -1,4 +1,4 @@
-"""Functions that make text of unknown origin fit for a terminal, a report and a message between processes."""
+"""Functions that make text of unknown origin safe for a terminal, a report or a message between processes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-_LONGEST: Final = 80  # characters shown of a value
-_ITEMS: Final = 4  # shown of a tuple or a list
-# The folder in a file's path: between quotes, where it may have spaces, or anywhere.
+_LONGEST: Final = 80  # characters of a value that are shown at most
+_ITEMS: Final = 4  # items of a tuple or a list that are shown at most
+# The folder in a file's path; between quotes it may have spaces.
 _FOLDER: Final = re.compile(
     r"""(?<=['"])/(?:[^/'"\n]+/)+|(?:(?<=file://)|(?<![\w.:/~…$-]))/(?:[^/\s:'"`()\[\]{}<>,;|=]+/)+"""
 )
@@ -35,8 +35,8 @@ def printable_lines(text: str) -> str:
 def folders_replaced(text: str, by: str | Callable[[re.Match[str]], str]) -> str:
     """Return the text with each absolute folder, which would reveal details of this machine, replaced as `re.sub` does.
 
-    With `…/` as `by`, `-c /home/me/hil.ini` becomes `-c …/hil.ini`; the last part of a path, which no `/` follows,
-    stays.
+    With `…/` as `by`, `-c /home/me/hil.ini` becomes `-c …/hil.ini`; the last part of a path, which no `/` follows, is
+    kept.
     """
     return _FOLDER.sub(by, text)
 

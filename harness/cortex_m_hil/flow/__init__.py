@@ -17,7 +17,7 @@ from cortex_m_hil.flow.checking import (
     stream,
     verify,
 )
-from cortex_m_hil.flow.dut import DEFAULT_EXECUTION_SECONDS, LONGEST_EXECUTION, Dut, open_dut, require, runner_operators
+from cortex_m_hil.flow.dut import Dut, open_dut, require, runner_operators
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.exporting import export, lower, warn_of_training
 from cortex_m_hil.flow.launched import Launched, files_in, launched
@@ -27,8 +27,6 @@ from cortex_m_hil.flow.streaming import stream_frames
 from cortex_m_hil.lowering.scratch import scratch_needs
 
 __all__ = [
-    "DEFAULT_EXECUTION_SECONDS",
-    "LONGEST_EXECUTION",
     "POISON",
     "App",
     "Checked",

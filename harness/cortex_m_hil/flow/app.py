@@ -24,9 +24,10 @@ from cortex_m_hil.errors import (
     did_you_mean,
 )
 from cortex_m_hil.errors.text import align, counted, shown
-from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.hang import explained_silence
-from cortex_m_hil.host.calls import checked_call
+from cortex_m_hil.host import time_limits
+from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.program.tensor import Array
 from cortex_m_hil.runner.links.protocol import (
@@ -43,7 +44,6 @@ from cortex_m_hil.targets.connection import Budget
 KEPT: Final = 4096  # frames of an output that the host keeps until they are read, the newest
 PAUSE: Final = 0.001  # seconds between two looks at a channel
 ANSWER: Final = 1.0  # seconds more than a call's timeout in which the firmware has to answer at all
-SHORTEST: Final = 0.001  # seconds
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class App:
         return live.log if live is not None else ""
 
     @checked_call("app.attach")
-    def attach(self, channels: Sequence[str], *, timeout: float = 1.0) -> None:
+    def attach(self, channels: Sequence[str], *, timeout: float = time_limits.CHANNEL) -> None:
         """Take inputs over from the firmware's sensors: from now on it waits at each for what is sent.
 
         `send` does it for its own input. Where a test sends to several, it takes all of them over first.
@@ -169,7 +169,7 @@ class App:
             self._attach([self._find(one, Direction.INPUT, budget, timeout) for one in names], budget, timeout)
 
     @checked_call("app.send")
-    def send(self, channel: str, array: Any, *, timeout: float = 1.0) -> None:
+    def send(self, channel: str, array: Any, *, timeout: float = time_limits.CHANNEL) -> None:
         """Give the firmware a frame, in place of what its sensor would give; return when it is on its way.
 
         The first call waits until the firmware has come to the input.
@@ -190,7 +190,9 @@ class App:
             self._send(channel, array, timeout)
 
     @checked_call("app.read")
-    def read(self, channel: str, dtype: Any, *, shape: Sequence[int] = (-1,), timeout: float = 1.0) -> Array:
+    def read(
+        self, channel: str, dtype: Any, *, shape: Sequence[int] = (-1,), timeout: float = time_limits.CHANNEL
+    ) -> Array:
         """Return the next frame of an output.
 
         Once something was sent, frames that the firmware made before it are left out.
@@ -213,7 +215,7 @@ class App:
 
     @checked_call("app.record")
     def record(
-        self, channel: str, frames: Sequence[Any], outputs: Mapping[str, Any], *, timeout: float = 1.0
+        self, channel: str, frames: Sequence[Any], outputs: Mapping[str, Any], *, timeout: float = time_limits.CHANNEL
     ) -> Recording:
         """Send frames one after the other, and collect what the firmware makes of each.
 
@@ -233,7 +235,11 @@ class App:
 
     @checked_call("app.compare")
     def compare(
-        self, stages: Mapping[str, Any], *, atol: float | Mapping[str, float] = 0.0, timeout: float = 1.0
+        self,
+        stages: Mapping[str, Any],
+        *,
+        atol: float | Mapping[str, float] = 0.0,
+        timeout: float = time_limits.CHANNEL,
     ) -> None:
         """Compare the next frame of each stage with what is expected, and name the first stage that departs.
 
@@ -465,7 +471,7 @@ class App:
         __tracebackhide__ = True
         try:
             try:
-                in_range(timeout, SHORTEST, LONGEST_EXECUTION)
+                in_range(timeout, time_limits.SHORTEST_EXECUTION, time_limits.LONGEST_EXECUTION)
             except ValueError as error:
                 raise ConfigError(f"timeout: {error}", hint="seconds: timeout=1.0") from None
             if self.dut.target.firmware is None:

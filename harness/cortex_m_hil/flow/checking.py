@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from functools import cached_property, partial
 from pathlib import Path
 
-from cortex_m_hil.checks.advice import SIZE
+from cortex_m_hil.checks.advice_texts import SIZE
 from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
 from cortex_m_hil.checks.executorch_verdict import raise_for_executorch
@@ -50,19 +50,19 @@ def verify(
     guards: Guards | None = None,
     observe: Callable[[Checked], None] = lambda _: None,
 ) -> Checked:
-    """Verify a program on a target: lint, run and compare it, on its own inputs and with the references it brings.
+    """Verify a program on a target: lint and run it on its own inputs, and compare the outputs with its references.
 
     Args:
         dut: the target.
         program: the program.
-        tolerance: of the comparison.
+        tolerance: the tolerance of the comparison.
         linted: False skips the lint.
-        excluded: patterns of operators that lint takes for absent.
-        guards: makes the program's guard; None: no memory is watched.
-        observe: gets the results before a bad verdict on them is raised.
+        excluded: patterns of operators that lint treats as missing.
+        guards: makes the guard that watches memory during the run; None: memory is not watched.
+        observe: called with the results before a bad verdict on them is raised.
 
     Raises:
-        InfraError, VerdictError: what `run` raises, and the verdict of the comparison.
+        InfraError, VerdictError: `run` raises it, or the comparison fails.
     """
     lint = ProgramLint(dut, program, linted, excluded)
     with lint.explaining_verdicts():
@@ -92,21 +92,22 @@ def run(
     guards: Guards | None = None,
     complete: bool = True,
 ) -> RunResult:
-    """Run a program once (twice where an output looks unwritten, or under a guard).
+    """Run a program once; twice if an output looks unwritten, or if a guard watches memory.
 
     Args:
         dut: the target.
         program: the program.
-        inputs: None: the program's own.
-        linted: False skips the lint; inputs that do not fit the program are a ConfigError all the same.
-        excluded: patterns of operators that lint takes for absent, though the runner has them.
-        guards: makes the program's guard, such as `diagnose.lifetime_check.WatchedMemory`; None: memory is not watched.
-        complete: an unwritten element of an output is a Mismatch; False: `RunResult.unwritten` has a mask of them.
+        inputs: the inputs; None: the program's own.
+        linted: False skips the lint; inputs that do not fit the program raise a ConfigError even then.
+        excluded: patterns of operators that lint treats as missing, though the runner has them.
+        guards: makes the guard that watches memory, such as `diagnose.lifetime_check.WatchedMemory`; None: no guard.
+        complete: True: an unwritten element of an output is a Mismatch; False: `RunResult.unwritten` has a mask of
+            these elements.
 
     Raises:
         ConfigError: the inputs do not fit the program.
         InfraError: the target or its tools fail.
-        VerdictError: the program is refused, or fails. A program that does not end is TargetHang only if the target
+        VerdictError: the program is refused, or fails. A program that does not end raises TargetHang only if the target
             passes its self-test afterwards.
     """
     given = program.inputs if inputs is None else inputs
@@ -121,7 +122,7 @@ def run(
 def _result(
     dut: Dut, program: Program, inputs: tuple[HostTensor, ...], lint: ProgramLint, guards: Guards | None
 ) -> RunResult:
-    """Return the result of a program on inputs that fit it, after the lint; raise what `run` does."""
+    """Run a linted program on inputs that fit, and return the result; raises the errors of `run`."""
     require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
     keep(dut, program, inputs)
     session = dut.session()
@@ -134,7 +135,7 @@ def _result(
 def stream(
     dut: Dut, program: Program, samples: Iterable[tuple[HostTensor, ...]], *, linted: bool = True
 ) -> Iterator[tuple[HostTensor, ...]]:
-    """Yield the outputs of a program for each sample; it is loaded once. Raises what `run` does."""
+    """Load a program once, and yield its outputs for each sample. Raises the errors of `run`."""
     lint = ProgramLint(dut, program, linted)
     lint.require()
     with lint.explaining_verdicts():
@@ -156,20 +157,20 @@ def stream(
 def findings(
     program: Program, target: Target, operators: Sequence[str] | None, runtime: str
 ) -> tuple[LintFinding, ...]:
-    """Return all findings of the lint; `operators` is the runner's list, None if unknown."""
+    """Return all findings of lint; `operators` are the names of the runner's operators, None if unknown."""
     scratch = scratch_needs(program, target.isa)
     return lint(program, target, operators=operators, scratch=scratch, runtime=runtime)
 
 
 def findings_elsewhere(program: Program, target: Target, runtime: str) -> tuple[LintFinding, ...]:
-    """Return what the other runtime than `runtime` would refuse or compute wrongly."""
+    """Return findings about instructions that the other runtime would refuse or compute wrongly."""
     return lint_elsewhere(program, target, scratch=scratch_needs(program, target.isa), runtime=runtime)
 
 
 def findings_everywhere(
     program: Program, target: Target, operators: Sequence[str] | None, runtime: str
 ) -> tuple[LintFinding, ...]:
-    """Return all findings of the lint, and what the other runtime makes of the calls that they do not refuse."""
+    """Return all findings of lint, and the findings for the other runtime about calls that these do not refuse."""
     own = findings(program, target, operators, runtime)
     refused = {(one.rule, one.instruction) for one in own if not one.is_note}
     others = findings_elsewhere(program, target, runtime)
@@ -178,11 +179,11 @@ def findings_everywhere(
 
 @dataclass(frozen=True)
 class ProgramLint:
-    """The lint of a program on a target, asked once: before a run, or else where the run ends with a bad verdict.
+    """The lint of a program on a target, done once: before a run, or after a bad verdict of a run without lint.
 
     Attributes:
-        linted: False: the program is run without lint, and the runner is not asked for its operators.
-        excluded: patterns of operators that are taken for absent, though the runner has them.
+        linted: whether to lint before the run; if not, the runner is not asked for its operators then.
+        excluded: patterns of operators that lint treats as missing, though the runner has them.
     """
 
     dut: Dut
@@ -204,7 +205,7 @@ class ProgramLint:
         return findings_everywhere(self.program, self.dut.target, self._offered(), self.dut.resolved.runtime)
 
     def require(self) -> None:
-        """Refuse a program that does not fit, unless it is run without lint.
+        """Refuse a program that does not fit the target, unless `linted` is False.
 
         Raises:
             LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit.
@@ -214,7 +215,7 @@ class ProgramLint:
 
     @contextlib.contextmanager
     def explaining_verdicts(self) -> Iterator[None]:
-        """Add to a bad verdict of a run without lint what lint would have refused, and the next step."""
+        """Add to the verdict of a run without lint the error that lint would have raised, and the next step."""
         try:
             yield
         except VerdictError as error:
@@ -224,27 +225,30 @@ class ProgramLint:
 
 
 def refused_by_lint(dut: Dut, program: Program) -> str:
-    """Return a line with what lint refuses of a program that is run without it, for any runtime; "" if nothing."""
+    """Return a line with the gravest finding of lint, for either runtime, for a program that is run without lint.
+
+    Return "" otherwise.
+    """
     return would_refuse(findings_everywhere(program, dut.target, None, dut.resolved.runtime))
 
 
 def judge_on_executorch(
     dut: Dut, program: Program, known: Collection[int | str] = (), expected: Collection[int | str] = ()
 ) -> frozenset[int | str]:
-    """Judge what ExecuTorch would make of a program that has passed on a target; nothing is run.
+    """Judge without a run whether a program that has passed on a target would fail on ExecuTorch.
 
     Args:
-        dut: the target. Where it runs ExecuTorch itself, its lint and the run have judged already.
+        dut: the target. If it runs ExecuTorch, its lint and the run have judged the program already.
         program: the program.
         known: causes that the caller accepts: known bugs by number, or operators by name.
-        expected: those of them that have to occur.
+        expected: the accepted causes that have to occur.
 
     Returns:
         The accepted causes that occur.
 
     Raises:
-        WouldFailOnExecuTorch: ExecuTorch refuses the program, or computes it wrongly, by another cause.
-        KnownBugAbsent: an expected one does not occur.
+        WouldFailOnExecuTorch: ExecuTorch refuses the program, or computes it wrongly, by a cause that is not accepted.
+        KnownBugAbsent: an expected cause does not occur.
     """
     runtime = dut.resolved.runtime
     found = findings_elsewhere(program, dut.target, runtime) if runtime == "builtin" else ()
@@ -252,11 +256,14 @@ def judge_on_executorch(
     return frozenset(one.cause_key for one in found)
 
 
-# --- what the sequence needs ---------------------------------------------------------------------------------
+# --- steps of the sequence ---------------------------------------------------------------------------------
 
 
 def _with_size_keeping_operator(dut: Dut, program: Program, comparison: Comparison) -> Comparison:
-    """Return the comparison with the name of the operator that left its output at the upper bounds, if there is one."""
+    """Return the comparison.
+
+    If an operator left its output at the upper bounds of its shape, it names this operator.
+    """
     keeps = operator_that_keeps_its_size(dut.session(), program)
     if not keeps:
         return comparison
@@ -279,7 +286,7 @@ def _refuse_unwritten(program: Program, unwritten: Sequence[Array], target: str,
 
 
 def kept_input(pte: Path, number: int) -> Path:
-    """Return the path of an input of a program that was kept."""
+    """Return the path of the file with an input of a kept program."""
     return pte.with_suffix(f".{number}.npy")
 
 
@@ -287,7 +294,7 @@ def keep(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> None:
     """Write a program with its inputs, once, to the target's folder for kept programs, if it has one.
 
     Raises:
-        InfraError: it cannot be written.
+        InfraError: a file cannot be written.
     """
     if (folder := dut.keep) is None:
         return

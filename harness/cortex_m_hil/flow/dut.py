@@ -1,4 +1,4 @@
-"""A device under test: a target with its runner."""
+"""A device under test (DUT): a target with its runner."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.flow.coverage.counting import Counting
 from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner import elf_size as weight
 from cortex_m_hil.runner import launchers
@@ -27,34 +28,30 @@ from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, HardwareLauncher, Target
 
-DEFAULT_EXECUTION_SECONDS = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
-# A wait in the kernel takes at most 2^31 ms, 24 days, and waits by the wall clock are six times those in CPU time.
-LONGEST_EXECUTION = 86400.0
-
 
 class Dut:
-    """A device under test: it boots when first used, stays up between programs, and boots anew when its session breaks.
+    """A device under test: it boots on first use, stays up between programs, and boots again when its session breaks.
 
     Attributes:
         resolved: the target that was asked for and the one that runs.
         elf: the runner.
-        seconds: of the engine's CPU time that one program may take.
-        what: what a board is leased for, as others see it.
-        keep: a folder for the programs that are run here, with their inputs; None: they are not kept.
-        counting: collects the coverage, if the runner counts.
+        seconds: the simulator's CPU time that one program may take.
+        what: the purpose of a board's lease, shown to other users.
+        keep: a folder in which all programs that are run are kept with their inputs; None: they are not kept.
+        counting: collects the coverage, if the runner counts it.
         recovered_by: the recovery step that brought the board back since the last restart; "" if none.
     """
 
     def __init__(self, resolved: Resolved, elf: Elf, *, multiplier: float = 1.0) -> None:
         self.resolved = resolved
         self.elf = elf
-        self.seconds = DEFAULT_EXECUTION_SECONDS * multiplier
-        self.what = "hil"  # what a board is used for, as others are told
-        self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
-        self.counting: Counting | None = None  # where the coverage goes, if the runner counts
-        self.recovered_by = ""  # the recovery step since the last restart
-        self._identity: Identity | None = None  # of the last runner that answered
-        self._clock = Clock.HOST  # its
+        self.seconds = time_limits.EXECUTION * multiplier
+        self.what = "hil"  # the purpose of a board's lease, shown to other users
+        self.keep: Path | None = None  # a folder in which all programs that are run are kept with their inputs
+        self.counting: Counting | None = None  # collects the coverage, if the runner counts it
+        self.recovered_by = ""  # the recovery step that brought the board back since the last restart
+        self._identity: Identity | None = None  # the identity of the last runner that answered
+        self._clock = Clock.HOST  # the clock of the last runner that answered
         self._session: Session | None = None
         self._folder: TemporaryFolder | None = None
         self._leased: LeasedBoard | None = None
@@ -66,10 +63,10 @@ class Dut:
         return self._leased.target if self._leased is not None else self.resolved.target
 
     def session(self) -> Session:
-        """Return the live session; boot the target where there is none, or a broken one.
+        """Return the live session; boot the target if there is no session, or a broken one.
 
         Raises:
-            InfraError: the target cannot be brought to life; the error has the name that the user asked for.
+            InfraError: the target cannot be started; the error has the target's name as the user gave it.
         """
         if self._session is not None and self._session.broken:
             self.restart()
@@ -89,7 +86,7 @@ class Dut:
         return ran
 
     def last_ran(self) -> Ran | None:
-        """Return what `ran` does, without booting: None where nothing has answered yet."""
+        """Return the same as `ran`, without a boot; None if no runner has answered yet."""
         identity = self._identity
         if identity is None:
             return None
@@ -104,7 +101,7 @@ class Dut:
         )
 
     def restart(self) -> None:
-        """End the simulator, or close the port. The next use boots anew. A board stays leased."""
+        """End the simulator, or close the port. The next use boots the target again. A board stays leased."""
         self.recovered_by = ""
         if self._session is not None:
             if self.counting is not None:
@@ -128,20 +125,20 @@ class Dut:
     def release_between_tests(self) -> None:
         """Release a board between two tests, and let a simulator stay up.
 
-        The board's firmware is reused after a handshake.
+        The board's firmware is used again if the handshake shows that it is the right one.
         """
         if self._leased is not None:
             self.close()
 
     def read_coverage(self) -> None:
-        """Read the counts between two tests, if the runner counts: a target that ends later loses only what follows."""
+        """Read the counts between two tests, if the runner has them; a target that ends later loses only new counts."""
         if self.counting is not None and self._session is not None:
             self.counting.read(self._session)
             if self._session.broken:
                 self.restart()
 
     def recover(self, cause: HarnessError) -> HarnessError:
-        """Recover a board, and return `cause`; for a simulator return it at once. BoardWedged if nothing helps."""
+        """Recover a board, and return `cause`; a simulator needs no recovery. Raises BoardWedged if nothing helps."""
         if self._leased is None:
             return cause
         self._recovering = True
@@ -173,16 +170,16 @@ class Dut:
             cause = error
             self.restart()
             self.recover(error)
-        if self._session is None:  # the board has no recovery tools, so recover() has not booted it
+        if self._session is None:  # without recovery tools, recover() does not boot the board
             raise cause
         self._leased.passed()
-        return self._session  # the self-test's, if it had to be recovered
+        return self._session  # the self-test's session, if the board had to be recovered
 
     def verify(self) -> None:
         """Run the self-test. Raises LaunchError, or another infra error, if the target does not pass it."""
         try:
             selftest(self)
-        except VerdictError as error:  # no verdict on the user's program
+        except VerdictError as error:  # the self-test's verdict says nothing about the user's program
             what = f"the self-test ends with {type(error).__name__}: {error.message}"
             raise LaunchError(what, target=self.target.name, log=error.log) from error
 
@@ -195,7 +192,7 @@ class Dut:
         self.close()
 
     def _boot(self, board: LeasedBoard | None = None) -> Session:
-        self._remove_folder()  # of a boot that failed
+        self._remove_folder()  # the folder of a boot that failed
         try:
             self._folder = TemporaryFolder()
             process = launchers.connect(self.target, self.elf, self._folder.path, board)
@@ -222,9 +219,9 @@ class Dut:
 
 
 def require(resolved: Resolved) -> None:
-    """Raise an error where the target's simulator is missing or lacks something, before a build.
+    """Raise an error before a build if the target's simulator is missing, or lacks something.
 
-    A board is looked for when it is used.
+    A board is looked for only when it is used.
     """
     if not isinstance(resolved.target.launcher, HardwareLauncher):
         launchers.require(resolved.target)
@@ -245,7 +242,7 @@ def runner_operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
     if is_board:
         return (
             None,
-            f"a runner of {resolved.runtime} says it when it runs; a simulator of {resolved.target.cpu} can be asked",
+            f"only a started runner of {resolved.runtime} tells it: try a simulator of {resolved.target.cpu}",
         )
     with open_dut(resolved) as dut:
         return dut.session().identity.operators, ""
@@ -260,12 +257,12 @@ def open_dut(
 ) -> Dut:
     """Build a target's runner, and return the Dut.
 
-    What its simulator lacks is an error before the build, which takes longer.
+    An error about the simulator is raised before the build, which takes longer.
 
     Args:
         resolved: the target.
-        multiplier: of the time that a program may take.
-        options: of the runner's build.
+        multiplier: a factor on the time that a program may take.
+        options: further CMake definitions for the runner's build.
         firmware: a changed copy of this package's firmware; None: the package's own.
     """
     require(resolved)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.flow.state import fill_around, write_state
+from cortex_m_hil.flow.program_state import fill_around, write_state
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
@@ -24,24 +24,24 @@ POISON, COUNTER_POISON = 0xA5, 0x5A
 class Device(Protocol):
     """A target that executes programs, such as a `Dut`."""
 
-    seconds: float  # of the engine's CPU time that one program may take
-    recovered_by: str  # the tool that brought a board back since the last restart; "" if none
+    seconds: float  # the simulator's CPU time that one program may take
+    recovered_by: str  # the recovery step that brought a board back since the last restart; "" if none
 
     @property
     def target(self) -> Target:
-        """Return the target, with the port of the very board while there is one."""
+        """Return the target, with the port of the leased board if there is one."""
 
     def session(self) -> Session:
-        """Return the live session. Raises infra errors where the target cannot be brought to life."""
+        """Return the live session. Raises infra errors where the target cannot be started."""
 
     def ran(self) -> Ran:
-        """Return the names and versions of the target, engine and runtime that execute programs here."""
+        """Return the names and versions of the target, engine and runtime that execute programs."""
 
     def restart(self) -> None:
-        """End the simulator, or close the port. The next use boots anew."""
+        """End the simulator, or close the port. The next use boots the target again."""
 
     def recover(self, cause: HarnessError) -> HarnessError:
-        """Bring a board back, and return `cause`. Raises BoardWedged if nothing helps."""
+        """Recover a board, and return `cause`. Raises BoardWedged if nothing helps."""
 
 
 def execute(
@@ -73,14 +73,15 @@ def execute_loaded(
 ) -> tuple[list[HostTensor], list[npt.NDArray[np.bool_]], int]:
     """Execute a loaded program; return its outputs, a mask of unwritten elements for each, and the first pass's ticks.
 
-    It is executed a second time, with the complementary poison, under a guard or where an output looks unwritten.
+    The program is executed a second time, with the complementary fill pattern (poison), if there is a guard or an
+    output looks unwritten.
 
     Args:
         dut: the target.
-        session: its live session, with the program loaded.
+        session: the target's live session, with the program loaded.
         inputs: values for the program's inputs.
-        guard: watches both passes; None: no memory is watched.
-        keep_state: begin with the state that is there, as after a load, and not with the program's initial state.
+        guard: watches memory in both passes; None: memory is not watched.
+        keep_state: begin with the state on the target, such as after a load, and not with the program's initial state.
 
     Raises:
         ResponseTimeout: the program does not end in time.
@@ -102,7 +103,7 @@ def one_pass(
     *,
     keep_state: bool = False,
 ) -> tuple[list[HostTensor], int]:
-    """Execute a loaded program once; return its outputs and ticks. Takes what `execute_loaded` does.
+    """Execute a loaded program once; return its outputs and ticks. The arguments are those of `execute_loaded`.
 
     Raises:
         ResponseTimeout: the program does not end in time.
@@ -124,14 +125,15 @@ def prepare(
 ) -> None:
     """Prepare a loaded program for a pass: fill the arena with poison, set the inputs, and reset the state.
 
-    The pass begins at the first instruction unless stepping was left in the middle: STEP goes on where it stopped.
+    The pass begins at the first instruction, unless stepping was abandoned in the middle: STEP goes on where it
+    stopped.
 
     Args:
         session: the live session, with the program loaded.
         inputs: values for the program's inputs.
         poison: the byte that fills the arena.
-        guard: fills its memory after the poison; None: there is none.
-        keep_state: leave the state as the last call left it.
+        guard: fills the memory that it watches, after the poison; None: no guard.
+        keep_state: whether the state stays as the last call left it.
     """
     fill_around(session, session.file, poison)
     if guard:
@@ -152,10 +154,9 @@ def operator_at(program: Program, instruction: int) -> str:
 
 
 def operator_that_keeps_its_size(session: Session, program: Program) -> str:
-    """Return the first operator that leaves an output at its upper bounds though an input is smaller; "" if none does.
+    """Return the first operator that leaves its output at the upper bounds though its input is smaller; "" if none.
 
-    It looks at the sizes that the last run left in tensors of dynamic shape: there each kernel has to set the size of
-    what it writes.
+    It compares the sizes of tensors of dynamic shape after the last run: each kernel has to set the size of its output.
     """
     values, written = program.file.values, program.file.dataflow.written_tensors
     sized: dict[int, bool] = {}
@@ -174,7 +175,7 @@ def operator_that_keeps_its_size(session: Session, program: Program) -> str:
 
 
 def _equals(output: HostTensor, poison: int) -> npt.NDArray[np.bool_]:
-    """Return a mask of the elements all of whose bytes are the poison, in the output's logical shape."""
+    """Return a mask, in the output's logical shape, of the elements with nothing but poison in their bytes."""
     spec = output.spec
     itemsize = np.dtype(spec.dtype).itemsize
     stored = np.frombuffer(output.data, np.uint8).reshape([*(spec.shape[d] for d in spec.dim_order), itemsize])
@@ -183,7 +184,7 @@ def _equals(output: HostTensor, poison: int) -> npt.NDArray[np.bool_]:
 
 
 class Guard(Protocol):
-    """An observer of what one program does to memory, in two passes: with POISON and with COUNTER_POISON."""
+    """A guard that watches memory while a program runs twice: with POISON and with COUNTER_POISON."""
 
     def fill(self, session: Session, poison: int) -> None:
         """Fill the watched memory; the arena is full of `poison`, and the inputs are not yet set."""
@@ -192,7 +193,7 @@ class Guard(Protocol):
         """Inspect the watched memory after the program has run."""
 
     def judge(self, dut: Device, session: Session, inputs: Sequence[HostTensor]) -> None:
-        """Judge both passes, and raise a verdict where the program did what it must not do."""
+        """Judge both passes, and raise a verdict if the program changed or read memory that it must not."""
 
 
 Guards = Callable[[Program], Guard]

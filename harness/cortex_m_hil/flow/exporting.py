@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cortex_m_hil import lowering
-from cortex_m_hil.host.calls import checked_call, warn
+from cortex_m_hil.host.api_calls import checked_call, warn
 from cortex_m_hil.lowering import Exported, Inputs, Io, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
@@ -21,20 +21,20 @@ def export(
     layout: Layout = LoweringOptions.layout,
     dynamic_shapes: Any = None,
 ) -> Exported:
-    """Export a module as it is now, to lower and check it for any number of targets without a new export for each.
+    """Export a module in its present state, to lower and check it for any number of targets.
 
     Args:
         module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
-            `torch.export.ExportedProgram`, which is exported anew, with its dynamic shapes.
+            `torch.export.ExportedProgram`, which is exported again, with its dynamic shapes.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
-            become the program's. None: those of the exported program.
+            become the program's. None: the example inputs of the exported program.
         layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous.
         dynamic_shapes: as `torch.export.export` takes them; each dimension has to have an upper bound. None: the shapes
             of the inputs are fixed.
 
     Returns:
-        What `lower` and `check` take in place of module and inputs. The module may change afterwards: what it gave for
-        the inputs is the reference `eager`.
+        An object that `lower` and `check` take in place of module and inputs. Later changes of the module have no
+            effect: its outputs at the time of the export are the reference `eager`.
 
     Raises:
         LoweringError: the module cannot be exported.
@@ -62,34 +62,36 @@ def lower(
 
     Args:
         module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
-            `torch.export.ExportedProgram`, as `export` takes it; or what `export` gave: its layout is that of
-            the export, and so are its inputs where none are given. What PT2E has converted already is lowered with
+            `torch.export.ExportedProgram`, as `export` takes it; or the result of `export`, which has its own layout,
+            and its own inputs if none are given. A module that PT2E has converted already is lowered with
             `quantize=False`.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
-            become the program's; their values calibrate it, unless `calibration` does.
-        isa: the path that it is lowered for.
-        calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
-        quantize: to int8; False lowers the float module.
-        quantizer: such as `prepare_pt2e` takes, a `CortexMQuantizer` for one; it is not changed. None: ExecuTorch's for
-            Cortex-M, for the layout.
+            become the program's; their values calibrate the quantiser, unless `calibration` is given.
+        isa: the ISA class to lower for.
+        calibration: input tuples (at least one), of the same form as the inputs, for the quantiser's observers; None:
+            the inputs.
+        quantize: True quantises to int8; False lowers the float module.
+        quantizer: a quantiser for `prepare_pt2e`, such as a `CortexMQuantizer`; it is not changed. None: ExecuTorch's
+            quantiser for Cortex-M.
         layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the compiler
             insert transposes (ExecuTorch 1.5 or newer).
-        redzones: plan memory that no tensor owns around every tensor.
-        dynamic_shapes: as `export` takes them.
-        io: `int8` makes all inputs and outputs of floats int8, by ExecuTorch's passes QuantizeInputs and
-            QuantizeOutputs; {"inputs": (0,), "outputs": (0,)} those of these numbers. The example inputs are quantised.
-        banks: those of a target, `target.board.memory.banks`: where there are several, tensors are planned for them by
-            ExecuTorch's banked planning (1.5.1 or newer).
+        redzones: whether the memory plan leaves unused bytes (red zones) around every tensor, to detect stray writes.
+        dynamic_shapes: as for `export`.
+        io: `int8` makes all float inputs and outputs int8, by ExecuTorch's passes QuantizeInputs and QuantizeOutputs;
+            {"inputs": (0,), "outputs": (0,)} does so for inputs and outputs by number. The example inputs are
+            quantised.
+        banks: the memory banks of a target, `target.board.memory.banks`. Several banks are planned by ExecuTorch's
+            banked planning (1.5.1 or newer).
 
     Returns:
-        The program, with the inputs and with what computes its references. Equal exports give the same program, from
-        a cache.
+        The program, with its inputs and the models that compute its references. Equal exports give the same program,
+        from a cache.
 
     Raises:
         LoweringError: the module cannot be exported, quantised or lowered, or not with dynamic shapes.
         ConfigError: an argument is wrong, or the module itself fails on these inputs.
-        OutOfTargetMemory: the banks do not hold its tensors.
-        ToolchainError: the installed ExecuTorch lacks something.
+        OutOfTargetMemory: the program's tensors do not fit the banks.
+        ToolchainError: the installed ExecuTorch lacks a feature.
     """
     options = LoweringOptions(calibration, quantize, layout, redzones, quantizer, io, tuple(banks))
     program = lowering.lower(module, inputs, isa=isa, options=options, dynamic_shapes=dynamic_shapes)
@@ -98,10 +100,10 @@ def lower(
 
 
 def warn_of_training(program: Program) -> None:
-    """Issue a HilWarning where the module is in eval mode and a submodule whose results depend on the mode is not.
+    """Issue a HilWarning if the module is in eval mode, but a submodule whose results depend on the mode is not.
 
-    Someone has set that mode. A module that is wholly in training mode may just be as torch made it: there is no
-    warning then, only a line in a bad verdict.
+    Somebody has set that mode. A module that is wholly in training mode may only be in the state in which torch creates
+    it: this gives no warning, but a line in a bad verdict.
     """
     training = program.training
     if training is not None and training.is_in_part:

@@ -1,4 +1,4 @@
-"""The cause of a target's silence: the self-test, and on a board a second run, tell the program from the target."""
+"""Finds out by a self-test, on a board also by a second run, whether a program or the target is why no answer comes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cortex_m_hil.targets.target import HardwareLauncher
 
 @contextmanager
 def hang_diagnosed(dut: Device, program: Program, inputs: Sequence[HostTensor]) -> Iterator[None]:
-    """Explain a run that is not answered in time: raise an error of the program or of the target.
+    """Raise an error that blames the program or the target if a run in the block gets no answer in time.
 
-    The target has been restarted then.
+    The target has been restarted by then.
 
     Raises:
         TargetHang: the target passes its self-test after a restart, and on a board hangs a second time.

@@ -14,7 +14,7 @@ from cortex_m_hil.checks.input_checks import as_array
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed, ProgramTimeout, VerdictError
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.flow.launching import Launch, Started, started
-from cortex_m_hil.host.calls import checked_call
+from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.targets.connection import Budget, LinkClosed
 from cortex_m_hil.targets.resolve import Resolved
 

@@ -1,4 +1,4 @@
-"""Running a user's own program, which is no runner, on a target: its console as it arrives, and how it ended."""
+"""Runs a user's own program, which is no runner, on a target; passes on its console output, and judges its end."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.errors.text import printable_lines
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner import launchers
-from cortex_m_hil.runner.launchers.process import WALL_PER_CPU_SECOND
 from cortex_m_hil.runner.links.uart import Uart, vanished
 from cortex_m_hil.targets.connection import Budget, Elf, Link, LinkClosed, RunningProcess
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher
 
-SETTLE = 2.0  # seconds for a program that lacks an operator to name the others, and to end
-LINE_LIMIT = 1 << 16  # characters of a line that are searched, the newest
-_EOT = "\x04"  # ends ExecuTorch's arm_executor_runner, where it has no semihosting; an FVP's shutdown_on_eot as well
-# ExecuTorch: runtime/executor/method.cpp, runtime/kernel/operator_registry.cpp.
+SETTLE = 2.0  # seconds that a program which lacks an operator has to name further ones, and to end
+LINE_LIMIT = 1 << 16  # the newest characters of a line, which are searched
+_EOT = "\x04"  # the end of ExecuTorch's arm_executor_runner without semihosting; ends an FVP by shutdown_on_eot
+# Messages of ExecuTorch: runtime/executor/method.cpp, runtime/kernel/operator_registry.cpp.
 _OPERATOR = re.compile(r"Missing operator: \[-?\d+\] (\S+)|kernel '([^'\s]+)' not found")
-# Arm's core_platform and CMSIS packs, Zephyr; ExecuTorch's fatal log lines (a failed ET_CHECK).
+# Reports of faults by Arm's core_platform and CMSIS packs, and by Zephyr; ExecuTorch's fatal log lines (a failed
+# ET_CHECK).
 _FAULT = re.compile(r"(?i:\bhard ?fault\b)|ZEPHYR FATAL ERROR|^F (?:\[|[\d:.]+ )executorch:")
 
 
@@ -47,10 +48,10 @@ class Launch:
 
     Attributes:
         elf: the program's file.
-        seconds: of the simulator's CPU time that it may take, or by the clock on a board.
-        arguments: of its command line; a board has none.
-        folder: the folder that it may read and write, on a simulator; None: an empty one.
-        until: what the program prints when it has done its work; None: it ends by itself.
+        seconds: CPU time of the simulator that the program may take; wall time on a board.
+        arguments: the arguments of the program's command line; none on a board.
+        folder: the folder that the program may read and write, on a simulator; None: an empty folder.
+        until: the text that the program prints when it has done its work; None: the program ends by itself.
     """
 
     elf: Path
@@ -62,12 +63,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Ended:
-    """The good end of a program.
+    """The end of a program that succeeded.
 
     Attributes:
-        by: `exit`: it ended; `eot`: it printed the end-of-transmission character; `until`: it printed `Launch.until`.
-        engine: what executed it.
-        seconds: of wall time that it took.
+        by: `exit`: the program ended; `eot`: it printed the end-of-transmission character; `until`: it printed
+            `Launch.until`.
+        engine: the simulator or board that executed the program.
+        seconds: wall time that the program took.
     """
 
     by: str
@@ -77,14 +79,14 @@ class Ended:
 
 @dataclass
 class Console:
-    """The output of a program, passed on to `sink` in printable form, and searched for what decides the run's end.
+    """The output of a program, passed on to `sink` in printable form, and searched for texts that end the run.
 
     Attributes:
-        sink: takes each piece of text.
+        sink: called with each piece of text.
         until: the text that ends the run.
         operators: names of the operators that the program says it lacks.
         fault: the first line that reports a fault; "" if none.
-        done: as `Ended.by`; "" while the program goes on.
+        done: a value of `Ended.by`; "" while the program goes on.
     """
 
     sink: Callable[[str], object]
@@ -125,16 +127,16 @@ def launch(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> 
     Args:
         resolved: the target.
         order: the program and its limits.
-        sink: takes the printable text of the console, piece by piece.
+        sink: called with the printable text of the console, piece by piece.
 
     Raises:
-        ConfigError: the target cannot run it as it is asked for; nothing has been started.
-        OutOfTargetMemory: it does not fit the target; nothing has been started.
-        ProgramTimeout: it has neither ended nor said that it is done in time.
-        ProgramFailed: it ends with an exit status that is not 0.
-        TargetFault: it reports a fault, and fails or does not end.
-        UnsupportedOperator: it was linked without an operator that it needs.
-        ForbiddenAccess: it asks the simulator for what it may not have.
+        ConfigError: the target cannot run such a program; nothing has been started.
+        OutOfTargetMemory: the program does not fit the target; nothing has been started.
+        ProgramTimeout: the program has neither ended nor printed `Launch.until` in time.
+        ProgramFailed: the program ends with an exit status other than 0.
+        TargetFault: the program reports a fault, and fails or does not end.
+        UnsupportedOperator: the program was linked without an operator that it needs.
+        ForbiddenAccess: the program asks the simulator for a file or action that is not allowed.
         InfraError: the target or its tools fail.
     """
     began = time.monotonic()
@@ -245,7 +247,7 @@ def _in_simulator(resolved: Resolved, order: Launch, sink: Callable[[str], objec
 
 
 def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Console) -> None:
-    """Raise an error for the end of a process, unless it ended well."""
+    """Raise an error for the end of a process, unless the process ended normally."""
     log = process.log.decode(errors="replace")
     problem = resolved.target.launcher.explain_launch(resolved.target, process, status, log)
     if isinstance(problem, ProgramFailed) and console.fault:
@@ -256,14 +258,15 @@ def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Co
 
 def _used(process: RunningProcess, seconds: float) -> str:
     used = process.cpu_seconds()
-    asleep = "" if used >= seconds else f", {seconds * WALL_PER_CPU_SECOND:g} s by the clock"
+    asleep = "" if used >= seconds else f", {seconds * time_limits.WALL_PER_CPU_SECOND:g} s by the clock"
     return f"has not ended after {used:.1f} s of the simulator's CPU time{asleep}"
 
 
 def _listen(link: Link, console: Console, budget: Budget) -> bool:
-    """Pass on a link's output until it is closed or the program has done its work; False if the budget ends first.
+    """Pass on a link's output until the link is closed or the program has done its work.
 
-    A program that lacks operators has SETTLE seconds to name further ones, and ends well in this sense.
+    False if the budget ends first. A program that lacks operators has SETTLE seconds to name further ones; then True is
+    returned.
     """
     settled: Deadline | None = None
     while not console.done:
@@ -310,7 +313,7 @@ class _OnBoard(Started):
 def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> Iterator[Started]:
     """Flash the program, open the port and listen to its console.
 
-    Where a tool can reset the board, it is reset with the port open, so that nothing of the start is lost.
+    If a tool can reset the board, the board is reset while the port is open, so that no output of the start is lost.
     """
     launcher = resolved.target.launcher
     assert isinstance(launcher, HardwareLauncher)
@@ -336,7 +339,7 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
         leased.release()
 
 
-# --- what is told --------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------
 
 
 def _require_operators(console: Console) -> None:

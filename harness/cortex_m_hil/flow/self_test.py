@@ -11,19 +11,23 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.runner.session.session import ResponseTimeout
 
-SAME_AGAIN: Final = "run again it gave the same: not your program, and hardly the board, but a kernel or the build"
-OTHER_AGAIN: Final = "run again it gave something else: not your program, but memory, clock or power of the target"
+SAME_AGAIN: Final = (
+    "a second run gave the same: the cause is a kernel or the build, hardly the board, and not your program"
+)
+OTHER_AGAIN: Final = (
+    "a second run gave something else: the cause is memory, clock or power of the target, not your program"
+)
 
 
 def selftest(dut: Device) -> RunResult:
     """Run the known-answer self-test, and return its result; its outputs must be right bit for bit.
 
-    Where they are wrong, it is run again to tell a wrong kernel, which is wrong in the same way each time, from memory,
-    clock or power.
+    If they are wrong, the program is run again: a wrong kernel gives the same outputs each time; memory, clock or power
+    do not.
 
     Raises:
-        LaunchError: it does not end.
-        SelfTestFailed: its outputs are wrong.
+        LaunchError: the program does not end.
+        SelfTestFailed: the outputs are wrong.
     """
     known = known_answer(dut.target.isa)
     program = Program.from_bytes(known.program, "known_answer.pte")

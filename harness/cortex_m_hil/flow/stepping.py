@@ -1,4 +1,4 @@
-"""Executing a program on a live target instruction by instruction, which stepped diagnosis builds on."""
+"""Executes a program on a live target instruction by instruction, for the commands that diagnose a failure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cortex_m_hil.runner.session.session import Session
 
 @dataclass(frozen=True)
 class Executed:
-    """An instruction that the target has executed; its memory is as the instruction left it.
+    """An instruction that the target has just executed; the target's memory is as the instruction left it.
 
     Attributes:
-        index: its number in the program.
-        ticks: of the runner's clock that it took.
-        session: the live target, to read and write memory with before the next instruction is executed.
+        index: the number of the instruction in the program.
+        ticks: ticks of the runner's clock that the instruction took.
+        session: the live session, to read and write memory before the next instruction is executed.
     """
 
     index: int
@@ -41,16 +41,16 @@ class Executed:
 
     @property
     def is_kernel(self) -> bool:
-        """Tell whether it called an operator; jumps, moves and frees do not."""
+        """Tell whether the instruction called an operator; jumps, moves and frees do not."""
         return self.instruction.kind is InstructionKind.KERNEL
 
     @property
     def written(self) -> tuple[int, ...]:
-        """Return the values that a kernel has written; none of what is no kernel."""
+        """Return the values that the instruction's kernel has written; none if it called no kernel."""
         return self.program.file.dataflow.outs[self.index]
 
     def digests(self) -> tuple[int, ...]:
-        """Return the CRC-32 of each tensor that it wrote, computed on the target."""
+        """Return the CRC-32 of each tensor that the instruction wrote, computed on the target."""
         values = self.program.file.dataflow.written_tensors[self.index]
         return tuple(self.session.digest(MemoryRegion.VALUE, value) for value in values)
 
@@ -66,21 +66,20 @@ def steps(
 ) -> Iterator[Executed]:
     """Load a program, and yield each instruction once the target has executed it.
 
-    Instructions that a jump passes over are not yielded. Iterate to the end: a program that is left in the middle goes
-    on there when it is next executed.
+    Instructions that a jump passes over are not yielded. Iterate to the end: a program that is abandoned in the middle
+    goes on there when it is next executed.
 
     Args:
-        device: the target; it is as usable afterwards as after a run.
+        device: the target; it can be used afterwards as after a run.
         program: the program; one without instructions yields nothing.
-        inputs: those of the program, as `run` takes them.
-        poison: the byte that fills the arena beforehand.
-        guard: fills its memory before the inputs are set.
-        before: called with the session and an instruction's number before the target executes it, the first one
-            included.
+        inputs: the program's inputs, as for `run`.
+        poison: the byte that fills the arena before the first instruction.
+        guard: fills the memory that it watches before the inputs are set.
+        before: called with the session and the number of each instruction before the target executes it.
 
     Raises:
         TargetHang: an instruction does not end, on a target that passes its self-test afterwards.
-        HarnessError: what `run` raises, with the operator's name in a fault.
+        HarnessError: `run` would raise it; a fault names the operator.
     """
     session = device.session()
     load(session, program)

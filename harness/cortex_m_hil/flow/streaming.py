@@ -1,4 +1,4 @@
-"""Streams: a program that keeps state is loaded once, given frame after frame, and compared frame by frame."""
+"""Streams: a program that keeps state is loaded once, run for one frame after another, and compared frame by frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cortex_m_hil.flow.checking import ProgramLint
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
 from cortex_m_hil.flow.hang import hang_diagnosed
-from cortex_m_hil.flow.state import State, digest_state, read_state, require_state, write_state
+from cortex_m_hil.flow.program_state import State, digest_state, read_state, require_state, write_state
 from cortex_m_hil.program.io_quantization import output_quantization
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.pte_file import PteFile
@@ -39,24 +39,24 @@ def stream_frames(
     linted: bool = True,
     guards: Guards | None = None,
 ) -> Streamed:
-    """Run a program once for each frame; it is loaded before the first, and keeps its state between them.
+    """Run a program once for each frame; it is loaded before the first frame, and keeps its state between frames.
 
-    Where the program has references, outputs and state of each frame are compared with the dialect's, which is stepped
-    here. Between two frames all of the arena but the state is filled with poison.
+    If the program has references, outputs and state of each frame are compared with those that the dialect computes for
+    the same frames. Between two frames all of the arena but the state is filled with poison.
 
     Args:
         dut: the target.
         program: the program.
-        frames: inputs of each call, at least one.
-        state: what the first frame finds; None: the program's initial state.
-        tolerance: of the comparison.
+        frames: the inputs of each frame, at least one frame.
+        state: the state before the first frame; None: the program's initial state.
+        tolerance: the tolerance of the comparison.
         linted: False skips the lint.
-        guards: makes the program's guard; None: no memory is watched.
+        guards: makes the guard that watches memory; None: memory is not watched.
 
     Raises:
-        ConfigError: there are no frames, or inputs or state are not the program's.
+        ConfigError: there are no frames, or inputs or state do not fit the program.
         Mismatch: a frame's outputs or state are wrong; the message names the frame.
-        HarnessError: what `run` raises.
+        HarnessError: `run` would raise it.
     """
     if not frames:
         raise ConfigError(f"{program.name}: a stream of no frames", hint="a list of input tuples: [(x0,), (x1,), …]")
@@ -88,7 +88,7 @@ class _Stream:
     guard: Guard | None
 
     def run(self, frames: Sequence[Inputs], state: State | None) -> Streamed:
-        """Run all frames; `state` is written before the first one. None: the state is what the load leaves."""
+        """Run all frames; `state` is written before the first one. None: the state is as the load leaves it."""
         began = time.monotonic()
         session, file = self.session, self.program.file
         load(session, self.program)
@@ -127,7 +127,7 @@ class _Stream:
             raise
 
     def _uninformative(self) -> Iterator[str]:
-        """Yield a line for each output and state that is no number in the reference, with the first such frame."""
+        """Yield a line for each output and state with NaN or only infinities in the reference, and the first frame."""
         dialects = [one.dialect for one in self.references if one.dialect is not None]
         for at, arrays in enumerate(zip(*dialects, strict=True)):
             lost = [(number, array) for number, array in enumerate(arrays) if _is_no_number(array)]
@@ -139,7 +139,7 @@ class _Stream:
                 yield f"frame {number}: {name}: uninformative: {count}, as in the reference{more}: proves nothing"
 
     def _name(self, at: int) -> str:
-        """Return the name of a compared tensor: the comparison takes states for further outputs."""
+        """Return the name of a compared tensor: in the comparison, states come after the outputs."""
         state = at - len(self.program.file.outputs)
         if state < 0:
             return f"output {at}"
@@ -151,7 +151,7 @@ class _Stream:
 
 
 def _is_equal(file: PteFile, frame: Frame, dialect: tuple[Array, ...]) -> bool:
-    """Tell whether a frame's outputs and state are the dialect's, bit for bit."""
+    """Tell whether a frame's outputs and state equal the dialect's, bit for bit."""
     outputs = dialect[: len(frame.outputs)]
     if not all(np.array_equal(one.array(), other) for one, other in zip(frame.outputs, outputs, strict=True)):
         return False
@@ -167,12 +167,12 @@ def _is_no_number(array: Array) -> bool:
 
 
 def _is_quantised(file: PteFile) -> bool:
-    """Tell whether all outputs and states are quantised: then they are either the dialect's bits, or wrong."""
+    """Tell whether all outputs and states are quantised, so that any difference from the dialect's bits is wrong."""
     return all(_quantised_outputs(_with_states_as_outputs(file)))
 
 
 def _quantised_outputs(file: PteFile) -> list[bool]:
-    """Tell of each output whether it is integers of a known scale, or was dequantised from such."""
+    """Return for each output whether it has integers of a known scale, or was dequantised from such integers."""
     behind = enumerate(file.dataflow.output_quantizations)
     return [known is not None or output_quantization(file, number) is not None for number, known in behind]
 
@@ -184,8 +184,8 @@ def _with_states_as_outputs(file: PteFile) -> PteFile:
 def _judged_by(file: PteFile, references: References) -> References:
     """Return the references that a frame is judged by: fake-quant for tensors in float, the dialect for quantised ones.
 
-    Fake-quant is the float module where nothing is quantised. How far rounding takes a stream of integers from
-    fake-quant is not known: for these the dialect alone counts.
+    If nothing is quantised, fake-quant is the float module. How far rounding may take a stream of integers from
+    fake-quant is not known, so integers are compared only with the dialect.
     """
     if references.dialect is None or references.quantized is None:
         return references

@@ -1,4 +1,4 @@
-"""Zip archives: equal members give equal bytes, and an archive that is read may come from anybody."""
+"""Zip archives: writes them reproducibly, and reads untrusted ones safely."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cortex_m_hil.errors import ConfigError, is_pytests_own
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.files import opened
 
-LIMIT: Final = 1 << 30  # bytes of the members together, and of the file
+LIMIT: Final = 1 << 30  # bytes of all members together, and of the file, at most
 MEMBERS: Final = 20_000
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the first moment that the format knows
-_FILE: Final = 0o100644 << 16  # a regular file, where Unix unpacks it
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the earliest time that the format can express
+_FILE: Final = 0o100644 << 16  # the mode of a regular file, for unpacking on Unix
 _END: Final = struct.Struct("<4s4H2LH")  # the end of the central directory, of a file without comment
-_END_64: Final = b"PK\6\7"  # what stands before it in a file of more than 4 GB
+_END_64: Final = b"PK\6\7"  # the bytes before it in a file of more than 4 GB
 _END_64_SIZE: Final = 20
 _DIRECTORY_ENTRY: Final = 46 + 512  # bytes of a member's entry, with a name longer than any of ours
 
@@ -35,7 +35,7 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(path: Path) -> dict[str, bytes]:
-    """Return every member by its name, in memory: nothing is written, so a name is no path.
+    """Return all members by name. They are only in memory, so that names are never used as paths.
 
     Raises:
         ConfigError: the file cannot be read, is no zip archive, is damaged, or is beyond the limits.
@@ -56,9 +56,9 @@ def unpack(path: Path) -> dict[str, bytes]:
 
 
 def _problem(file: BinaryIO, size: int) -> str:
-    """Return why an archive must not be read, judged by the end of its file alone; "" if it may be read.
+    """Return why an archive must not be read, judged by the end of the file only; "" if it may be read.
 
-    zipfile would read the directory first, and a directory of millions of members takes gigabytes.
+    zipfile would first read the whole directory, which takes gigabytes if it has millions of members.
     """
     if size > LIMIT:
         return f"it has {size} bytes, at most {LIMIT} are read"
@@ -77,7 +77,7 @@ def _problem(file: BinaryIO, size: int) -> str:
 
 
 def _problem_of_members(members: list[zipfile.ZipInfo]) -> str:
-    """Return what is wrong with the sizes, names or compression that the members claim; "" if nothing is."""
+    """Return the error in the members' declared sizes, names or compression; "" without an error."""
     total = sum(member.file_size for member in members)
     if total > LIMIT:
         return f"its members claim {total} bytes, at most {LIMIT} are read"
@@ -92,10 +92,10 @@ def _problem_of_members(members: list[zipfile.ZipInfo]) -> str:
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return the content of a member. `zipfile` inflates no more bytes than are asked for, whatever the member holds.
+    """Return the content of a member. `zipfile` inflates no more bytes than are requested, however large the member is.
 
     Raises:
-        ValueError: the member has another size than it claims.
+        ValueError: the member's size differs from the declared one.
     """
     with archive.open(member) as file:
         data = file.read(member.file_size + 1)

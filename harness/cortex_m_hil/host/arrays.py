@@ -1,4 +1,4 @@
-"""Arrays in .npy files that a user names or sends: read without pickle, and only after their header was checked."""
+"""Reads arrays in .npy files of users, without pickle, and only after a check of the header."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import opened
 
 _HEADER_LIMIT: Final = 1 << 16  # bytes of a .npy before its data
-_SHOWN: Final = 200  # characters
+_SHOWN: Final = 200  # characters of numpy's message that are shown at most of numpy's message that are shown at most
 _HEADERS: Final[dict[tuple[int, int], Callable[..., Any]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -29,7 +29,7 @@ def read_array(path: Path, check: Check) -> npt.NDArray[Any]:
 
     Args:
         path: the file.
-        check: is called with dtype and shape before the data are read; raises ConfigError for an array to refuse.
+        check: called with dtype and shape before the data are read; raises ConfigError to refuse the array.
 
     Raises:
         ConfigError: the file is no .npy file, or `check` refuses it.

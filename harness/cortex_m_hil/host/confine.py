@@ -3,12 +3,12 @@
     python -I -S confine.py [--abi N] [--read PATH]… [--write PATH]… [--observer FD] -- COMMAND…
 
 Landlock refuses all files but those below the named ones, TCP, and signals and abstract sockets to processes outside,
-as far as the kernel's ABI `N` goes; children inherit that. With `--observer`, a seccomp filter reports system calls
-that name files, and the descriptor to answer them through is sent over that Unix socket, to `sandbox.SyscallObserver`.
+as far as the kernel's ABI `N` allows; children inherit this. With `--observer`, a seccomp filter reports system calls
+that name files, and the descriptor for answering them is sent over that Unix socket to `sandbox.SyscallObserver`.
 
 Sources: Linux's Documentation/userspace-api/landlock.rst and seccomp_filter.rst, include/uapi/linux/landlock.h and
-seccomp.h; the numbers of system calls are those of asm/unistd.h. It imports as little as possible, because every
-simulator's start waits for it.
+seccomp.h; the numbers of system calls are those of asm/unistd.h. This program imports as little as possible, because it
+delays the start of every simulator.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-LATEST_ABI = 7  # of Landlock; later ones are used as this one
-_EXIT_CANNOT = 126  # where the command could not be confined or started
+LATEST_ABI = 7  # the newest ABI of Landlock that is used, even if the kernel has a later one
+_EXIT_CANNOT = 126  # exit status if the command could not be confined or started
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 _PATH_BENEATH = 1
@@ -40,7 +40,7 @@ _SCOPED = 0b11  # abstract Unix sockets and signals
 
 # By machine: AUDIT_ARCH, the number of seccomp(2), and the calls that take file names, by number: name, positions.
 _OPENAT = "openat"
-_OPENAT2 = 437  # everywhere
+_OPENAT2 = 437  # the same number on every architecture
 Calls = Mapping[int, tuple[str, tuple[int, ...]]]
 MACHINES: Mapping[str, tuple[int, int, Calls]] = {
     "x86_64": (
@@ -76,7 +76,7 @@ def _syscall(what: str, number: int, *arguments: object) -> int:
 
 
 def landlock_abi() -> int:
-    """Return the ABI of Landlock that the kernel offers; 0: none."""
+    """Return the ABI of Landlock that the kernel offers; 0: the kernel has no Landlock."""
     try:
         return _syscall("landlock", _CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))
     except Refused:
@@ -87,7 +87,7 @@ def landlock_abi() -> int:
 
 
 def _handled(abi: int) -> int:
-    """Return the access rights that a ruleset of this ABI knows: ABI 2 brought REFER, 3 TRUNCATE, 5 IOCTL_DEV."""
+    """Return the access rights that rules of this ABI can restrict: ABI 2 added REFER, 3 TRUNCATE, 5 IOCTL_DEV."""
     later = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
     return _ALL_OF_ABI_1 | sum(right for first, right in later if abi >= first)
 
@@ -95,7 +95,7 @@ def _handled(abi: int) -> int:
 def _ruleset(abi: int) -> int:
     """Create a ruleset, and return its descriptor.
 
-    ABI 4 brought TCP, 6 scopes. The structure is as long as its ABI has it.
+    ABI 4 added TCP, 6 added scopes; the structure's length depends on the ABI.
     """
     words = [_handled(abi)]
     words += [_TCP] if abi >= 4 else []
@@ -130,15 +130,16 @@ def restrict_files(abi: int, read: Sequence[str], write: Sequence[str]) -> None:
 
 _LOAD, _IF_EQUAL, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
-_AT_NUMBER, _AT_ARCHITECTURE, _AT_THIRD_ARGUMENT = 0, 4, 32  # in struct seccomp_data
+_AT_NUMBER, _AT_ARCHITECTURE, _AT_THIRD_ARGUMENT = 0, 4, 32  # offsets in struct seccomp_data
 _SET_FILTER, _NEW_LISTENER = 1, 1 << 3
 
 
 def seccomp_filter(architecture: int, calls: Calls) -> Iterator[tuple[int, int, int, int]]:
     """Yield the instructions of a filter that reports calls: code, jump if true, jump if false, operand.
 
-    An `openat` with O_CLOEXEC is a library's; QEMU opens the guest's files without it. Reporting those as well would
-    cost some 50 round trips a start. This filter observes and does not protect: Landlock sees every call.
+    An `openat` with O_CLOEXEC comes from a library, as QEMU opens the firmware's files without it. Reporting these too
+    would cost some 50 round trips at each start. This filter only observes; Landlock does the protection, for every
+    call.
 
     Args:
         architecture: the AUDIT_ARCH number.
@@ -162,7 +163,7 @@ def seccomp_filter(architecture: int, calls: Calls) -> Iterator[tuple[int, int, 
 def _listen() -> int | None:
     """Install the filter that reports calls, and return its descriptor.
 
-    None before Linux 5.6, on a machine whose calls are not known, or where a sandbox around us forbids it.
+    None before Linux 5.6, on an architecture whose system calls are not known, or if an outer sandbox forbids it.
     """
     if os.uname().machine not in MACHINES or not _lets_calls_go_on():
         return None
@@ -179,7 +180,7 @@ def _listen() -> int | None:
 def _lets_calls_go_on() -> bool:
     """Tell whether the kernel can let a reported call continue.
 
-    It can from Linux 5.5 on. There is no test for that, but one for openat2, which came with 5.6.
+    It can from Linux 5.5 on. This cannot be tested; openat2, which came with 5.6, is tested instead.
     """
     return _libc.syscall(_OPENAT2, -1, None, None, 0) >= 0 or ctypes.get_errno() != errno.ENOSYS
 

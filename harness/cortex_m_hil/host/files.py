@@ -1,4 +1,7 @@
-"""Files that a user names: regular ones, read up to a limit. A pipe, a device or a folder is a ConfigError at once."""
+"""Reads files that a user names: only regular files, up to a size limit.
+
+A pipe, device or folder raises a ConfigError.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from typing import BinaryIO, Final
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import shown
 
-PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
+PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte, more than any target can hold
 ELF_LIMIT: Final = 256 << 20  # bytes of an ELF, with its debug information
 _LISTED: Final = 5000  # names of a folder that are searched for a similar one
 _KINDS: Final = {
@@ -27,15 +30,15 @@ _KINDS: Final = {
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a regular file, and yield it with its size in bytes. Never waits.
+    """Open a regular file, and yield it with its size in bytes, without ever blocking.
 
     Raises:
-        ConfigError: the file is not regular, or cannot be opened, or not be read within the block.
+        ConfigError: the file is not regular, or cannot be opened, or a read in the block fails.
     """
     if "\0" in str(path):
         raise ConfigError(f"cannot read {str(path)!r}: embedded null byte", hint="a file name has no NUL in it")
     try:
-        with open(path, "rb", opener=_open_now) as file:  # refuses a folder
+        with open(path, "rb", opener=_open_now) as file:  # an error for a folder
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
@@ -55,8 +58,8 @@ def similar_path_hint(path: Path, start: Path = Path()) -> str:
     """Return the hint for a path that does not exist: `did you mean 'tests/test_a.py'?`, if a name is similar.
 
     Args:
-        path: the path; a relative one is below `start`.
-        start: the folder that the names in the hint are relative to, too.
+        path: the path; a relative one begins at `start`.
+        start: the folder at which relative paths, also those in the hint, begin.
     """
     whole = (start / path).absolute()
     parent = next(one for one in whole.parents if one.is_dir())
@@ -76,11 +79,11 @@ def _open_now(path: str, flags: int) -> int:
 
 
 def check_folder(path: Path, option: str) -> None:
-    """Raise ConfigError where files cannot be written into a folder, which need not exist yet.
+    """Raise ConfigError where files cannot be written into a folder, even if it does not exist yet.
 
     Args:
         path: the folder.
-        option: the option that names it, for the message.
+        option: the option with the folder, for the message.
     """
     try:
         there = next(one for one in (path.absolute(), *path.absolute().parents) if _is_there(one))
@@ -100,7 +103,7 @@ def _is_there(path: Path) -> bool:
 
 
 def file_name_for(what: str) -> str:
-    """Return a file name of at most 160 characters, made of a test's id; two tests may have the same."""
+    """Return a file name of at most 160 characters, made from a test's id; two tests may get the same name."""
     return re.sub(r"[^\w.+-]+", "_", what, flags=re.ASCII)[:160]
 
 
@@ -125,13 +128,13 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes, hint: str) -> None:
-    """Write a file under another name beside `path`, then rename it: a reader sees the new file or the old one, whole.
+    """Write a file under a temporary name and rename it to `path`: a reader sees the complete new file or the old one.
 
-    A link, a pipe or a device is written through, and never replaced: `/dev/stdout` stays what it is.
+    A link, pipe or device, such as `/dev/stdout`, is written to directly and never replaced.
 
     Args:
-        path: the file; its folder is made where it is missing.
-        data: its new content.
+        path: the file; its folder is created if it is missing.
+        data: the new content.
         hint: the hint of the error.
 
     Raises:

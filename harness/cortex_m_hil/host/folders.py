@@ -1,7 +1,7 @@
-"""Folders that belong to one process, and are removed after it has ended, however it ended.
+"""Folders that belong to one process, and are removed after its end, even if it was killed.
 
-A file in each is locked (flock) until its owner ends, when the kernel releases the lock. So the next process that needs
-a folder in the same place recognises and removes those of killed processes.
+A file in each folder is locked (flock) until the owner ends, when the kernel releases the lock. So the next process
+that needs a folder in the same place recognises and removes folders of killed processes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _OWNER = ".hil-owner"
 
 
 class OwnFolder:
-    """An existing folder, which this process takes over."""
+    """An existing folder that this process takes over."""
 
     def __init__(self, path: Path) -> None:
         """Take over the folder at `path`.
 
         Raises:
-            BlockingIOError: another living process has it.
-            FileNotFoundError: such a process has just removed it.
+            BlockingIOError: another living process owns the folder.
+            FileNotFoundError: another process has just removed the folder.
         """
         self.path = path
         self._lock = os.open(path / _OWNER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -63,7 +63,7 @@ class OwnFolder:
 
 
 class TemporaryFolder:
-    """A new folder of this process, by default where temporary files are; `with` gives its path.
+    """A new folder of this process, by default in the system's temporary folder; `with` returns its path.
 
     It is removed at the end of the block, of the process, or of the last use of this object.
     """
@@ -73,7 +73,7 @@ class TemporaryFolder:
         _remove_abandoned_once(parent, prefix)
         folder = None
         while folder is None:
-            # Another process may take it for abandoned, and remove it, before it is locked.
+            # Before the folder is locked, another process may take it for abandoned, and remove it.
             with contextlib.suppress(BlockingIOError, FileNotFoundError):
                 folder = OwnFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=parent)))
         self.path = folder.path
@@ -91,7 +91,7 @@ class TemporaryFolder:
 
 
 def _remove_in(owner: int, folder: OwnFolder) -> None:
-    if os.getpid() == owner:  # not in a fork of it
+    if os.getpid() == owner:  # not in a fork of the owner
         folder.remove()
 
 
@@ -100,12 +100,12 @@ def build_lock(path: Path, seconds: float) -> Iterator[None]:
     """Hold a lock file, so that one process at a time builds the same thing.
 
     Args:
-        path: the file; what is built has its name without the suffix.
-        seconds: how long to wait for a process that holds it.
+        path: the lock file; its name without the suffix is the name of the product.
+        seconds: how long to wait for another process that holds the lock.
 
     Raises:
-        BuildError: it is held for longer than that.
-        OSError: the file cannot be made.
+        BuildError: the lock is held for longer than that.
+        OSError: the file cannot be created.
     """
     lock = filelock.FileLock(path, timeout=seconds)
     try:
@@ -120,11 +120,11 @@ def build_lock(path: Path, seconds: float) -> Iterator[None]:
 
 
 def remove_abandoned(parent: Path, pattern: str) -> None:
-    """Remove the folders whose owner has ended, but none that never had an owner.
+    """Remove folders whose owner has ended, but no folder that never had an owner.
 
     Args:
-        parent: the folder that they are in.
-        pattern: a glob for their names.
+        parent: the folder in which to look for them.
+        pattern: a glob for the folders' names.
     """
     for path in parent.glob(pattern):
         with contextlib.suppress(OSError):

@@ -1,16 +1,15 @@
-"""Numbers that a user gives: finite, and within a range that makes sense."""
+"""Checks of numbers from users: they must be finite, and within a range."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from cortex_m_hil.errors.text import shown
 
 Number = TypeVar("Number", int, float)
-TIMEOUT_MULTIPLIERS: Final = 0.01, 1000.0  # the least, in which no simulator boots, and the largest: 8 hours
 
 
 def in_range(value: object, low: float, high: float) -> float:
@@ -25,7 +24,7 @@ def in_range(value: object, low: float, high: float) -> float:
 
 
 def ranged_number(kind: Callable[[str], Number], low: Number, high: Number) -> Callable[[str], Number]:
-    """Return the type of an option of argparse or pytest that takes numbers within a range.
+    """Return a `type` for an option of argparse or pytest that accepts numbers within a range.
 
     Args:
         kind: `int` or `float`.

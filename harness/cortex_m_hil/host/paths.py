@@ -1,4 +1,4 @@
-"""The places of the user's cache, and of the data that come with this package."""
+"""The paths of the user's cache folder, and of this package's data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import platformdirs
 
 
 def cache_directory() -> Path:
-    """Return the folder in which builds are kept: the user's cache directory, or `$HIL_CACHE_DIR`."""
+    """Return the folder of the cache: `$HIL_CACHE_DIR`, or hil's folder in the user's cache directory."""
     override = os.environ.get("HIL_CACHE_DIR")
     return Path(override).absolute() if override else platformdirs.user_cache_path("hil")
 
@@ -24,7 +24,7 @@ def cache_advice() -> str:
 def package_data(name: str) -> Path:
     """Return the path of `firmware`, `docs`, `examples/own_firmware` or `targets.yaml`.
 
-    In a wheel they are inside this package, in a checkout at its top.
+    In a wheel these are inside this package, in a checkout at its top.
     """
     package = Path(__file__).resolve().parents[1]
     installed = package / (name if name == "targets.yaml" else f"_{name}")

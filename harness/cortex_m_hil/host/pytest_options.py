@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 def pytest_options(**values: object) -> list[str]:
-    """Return options of pytest by their `--hil-` names: short ones may belong to a conftest.py or to another plugin.
+    """Return pytest options with their `--hil-` names, since short names may belong to a conftest.py or another plugin.
 
     Args:
-        values: by the option's name without `--hil-`, such as `targets_file`. True is an option without a value, a list
-            or a tuple one for each item; None, False and "" are none.
+        values: values by the option's name without `--hil-`, such as `targets_file`. True gives an option without a
+            value, a list or tuple an option for each item; None, False and "" give no option.
     """
     words = []
     for name, value in values.items():

@@ -1,7 +1,7 @@
 """The random generators of `random`, numpy and torch: seeded together, and restored.
 
-torch is not imported for this, as that takes seconds. If it is imported later, it is seeded then, so that its numbers
-are the same as if it had been there. Of torch's generators only the CPU's is restored.
+torch is not imported for this, as its import takes seconds. If it is imported later, it is seeded then, with the same
+result as if it had been imported before. Only torch's generator for the CPU is restored.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
-import numpy.random  # else numpy imports it when it is first used, which would be in the import hook below
+import numpy.random  # imported here, as its import on first use would be within the import hook below
 
-from cortex_m_hil.host.imports import ContextLoader, find_next_spec
+from cortex_m_hil.host.import_hooks import ContextLoader, find_next_spec
 
-_PACKAGES: Final = frozenset({"site-packages", "dist-packages"})  # where pip and Debian install
+_PACKAGES: Final = frozenset({"site-packages", "dist-packages"})  # names of folders into which pip and Debian install
 
 
 class _Last:
-    """The seed that the generators got last."""
+    """The last seed of the generators."""
 
     number: int | None = None
 
@@ -63,7 +63,7 @@ class _State:
         if torch is not None and self.of_torch is not None:
             torch.set_rng_state(self.of_torch)
         else:
-            _seed_torch()  # imported since: as if it had been imported before
+            _seed_torch()  # torch was imported in between: seed it as if it had been imported before
 
 
 @contextmanager
@@ -78,9 +78,9 @@ def seeded(number: int) -> Iterator[None]:
 
 
 class RandomStream:
-    """A sequence of random numbers from one seed, which is resumed in each `resumed` block.
+    """A sequence of random numbers from one seed, which continues in each `resumed` block.
 
-    Numbers that are drawn between the blocks do not change it.
+    Numbers that are drawn between the blocks do not affect it.
     """
 
     def __init__(self, number: int) -> None:
@@ -90,7 +90,7 @@ class RandomStream:
 
     @contextmanager
     def resumed(self) -> Iterator[None]:
-        """Resume the sequence, within the block, where the last block ended; a nested block changes nothing."""
+        """Resume the sequence in the block where the last block ended; a nested block has no effect."""
         if self._open:
             yield
             return
@@ -109,7 +109,7 @@ class RandomStream:
 
 
 def _torch() -> Any | None:
-    """Return torch, if its import is complete: a torch that is imported in part has no generator yet."""
+    """Return torch, if its import is complete; while it is being imported, it has no generator yet."""
     module = sys.modules.get("torch")
     return None if module is None or getattr(module.__spec__, "_initializing", False) else module
 
@@ -120,16 +120,15 @@ def _seed_torch() -> None:
         return
     if torch.accelerator.is_available():
         torch.manual_seed(_Last.number)
-    else:  # manual_seed would format the call stack, and store it, for each device that is not there
+    else:  # manual_seed would format and store the call stack for each missing device
         torch.default_generator.manual_seed(_Last.number)
 
 
 class ModuleSeeder(importlib.abc.MetaPathFinder):
     """An import hook that seeds the generators before each module of a test suite is executed.
 
-    So test modules, conftest.py and their helpers may make weights when they are imported: these are the same in any
-    order of imports, and in any process. Installed modules are not seeded, unless `root` is a folder of an installed
-    package itself.
+    So weights that test modules, conftest.py and their helpers draw on import are the same in any order of imports, and
+    in any process. Installed modules are not seeded, unless `root` is a folder of an installed package itself.
     """
 
     def __init__(self, number: int, root: Path) -> None:
@@ -151,7 +150,7 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
     def _is_of_suite(self, origin: str) -> bool:
         """Tell whether a module's file belongs to the test suite, and not to a Python environment.
 
-        An environment may lie within the root or around it, or be one that a `.pth` file adds.
+        An environment may be inside the root or contain it, or be added by a `.pth` file.
         """
         within = origin.startswith(self._root)
         below = origin.removeprefix(self._root)

@@ -1,8 +1,8 @@
-"""A sandbox for simulators: of this machine they may see their own folder, and what they need to start.
+"""A sandbox for simulators: they can access only their own folder, and the files that they need to start.
 
-The kernel's Landlock refuses everything else. It needs no privileges, no user namespace and no set-up. The refusal
-itself is silent: the guest sees that a file does not open. So calls that name files are watched as well (seccomp's user
-notification), and an attempt to get what the guest may not have is a verdict, with the file's name.
+The kernel's Landlock refuses all other files. It needs no privileges, no user namespace and no set-up. A refusal is
+silent: the firmware only sees that a file cannot be opened. So system calls that name files are watched too (seccomp's
+user notification), and an attempt to access a forbidden file raises a verdict with the file's name.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 
 from cortex_m_hil.host import confine
 
-# What any dynamically linked program needs. No folder of programs is among them.
+# Folders that any dynamically linked program needs. No folder of programs is among them.
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/dev/urandom")
-_DATA = ("lib", "lib64", "share/qemu")  # below the prefix that a program was installed to
+_DATA = ("lib", "lib64", "share/qemu")  # folders below the prefix into which a program was installed
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV and _SEND
 _NOTIFICATION = struct.Struct("=QII iIQ 6Q")  # id, thread, flags; number, architecture, instruction pointer, arguments
@@ -38,12 +38,15 @@ _BLOCK = 256
 
 @functools.cache
 def landlock_abi() -> int:
-    """Return the ABI of Landlock to use: what the kernel offers, but at most what this project knows; 0: none."""
+    """Return the ABI of Landlock to use: the kernel's, but at most the newest that this project knows.
+
+    Return 0 without Landlock.
+    """
     return min(confine.landlock_abi(), confine.LATEST_ABI)
 
 
 def warning() -> str:
-    """Return the warning for simulators that run with less protection than they could; "" where Landlock is there."""
+    """Return the warning about simulators that run without Landlock's protection; "" if the kernel has Landlock."""
     if landlock_abi():
         return ""
     return "this kernel has no Landlock: firmware in a simulator is kept from files by less (hil docs security)"
@@ -56,7 +59,7 @@ class Sandbox:
     Attributes:
         folder: the folder that the command may change.
         read: files and folders that it may read and execute.
-        observed: whether the system calls of all its threads but the first, which run a guest, are observed.
+        observed: whether the system calls of all threads except the first are observed; these threads run the firmware.
     """
 
     folder: Path
@@ -97,13 +100,13 @@ def program_sandbox(program: Path, folder: Path, *read: Path, observed: bool = F
 class SyscallObserver:
     """An observer of one process, which allows or refuses its system calls that name files.
 
-    `selector` calls it when there is such a call. It is made before the process is started, which inherits `theirs`,
-    its end of a socket. Calls of the first thread are always allowed: QEMU's main thread opens what QEMU needs, and the
-    guest's processors have threads of their own.
+    `selector` calls it when there is such a call. It is created before the process, which inherits `theirs`, one end of
+    a socket. Calls of the first thread are always allowed: QEMU's main thread opens the files that QEMU needs, while
+    the firmware's processors have threads of their own.
     """
 
     def __init__(self, folder: Path, selector: selectors.BaseSelector) -> None:
-        self.refused = ""  # the refused access for which the guest's process was ended
+        self.refused = ""  # the refused access for which the process was ended
         self._folder = Path(os.path.realpath(folder))
         self._selector = selector
         self._listener: int | None = None
@@ -141,7 +144,10 @@ class SyscallObserver:
                 fcntl.ioctl(listener, _SEND, _RESPONSE.pack(key, 0, 0, _CONTINUE))
 
     def _forbidden(self, thread: int, number: int, arguments: Sequence[int]) -> str:
-        """Return the text of a guest's call outside the folder, such as `unlink /etc/passwd`; "" for other calls."""
+        """Return a text for a firmware's call about a file outside the folder, such as `unlink /etc/passwd`.
+
+        Return "" for other calls.
+        """
         if _group(thread) == thread:
             return ""
         _, _, calls = confine.MACHINES[os.uname().machine]

@@ -1,7 +1,7 @@
-"""Child processes that end with this one, whatever ends it, and with all that they have started.
+"""Child processes that end together with this process, even if it is killed, and with all their descendants.
 
-Each is started by a supervisor of its own, `host/supervisor.py`, which sees to that. Nothing else waits for a child or
-ends one, but `toolchain.run_tool`, for tools that end within seconds.
+Each child runs below its own supervisor, `host/supervisor.py`, which ensures this. Only `toolchain.run_tool` starts
+processes in another way, for tools that end within seconds.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host import supervisor
 from cortex_m_hil.host.deadline import Deadline
 
-END_TIMEOUT = 5.0  # seconds for the supervisor to end everything, and again for the kernel to take it away
+END_TIMEOUT = 5.0  # seconds for the supervisor to end everything, and again for the kernel after SIGKILL
 POLL_INTERVAL = 1.0  # seconds between two calls of `meanwhile`
-GRACE = 2.0  # seconds for a command that has to clean up before it ends
+GRACE = 2.0  # seconds for a command to clean up after SIGTERM
 
 
 def supervised(command: Sequence[str], grace: float = 0.0) -> list[str]:
@@ -30,15 +30,16 @@ def supervised(command: Sequence[str], grace: float = 0.0) -> list[str]:
 
     Args:
         command: the command.
-        grace: seconds that it has to end by itself after SIGTERM; 0: it is killed at once.
+        grace: seconds that the command has to end after SIGTERM; 0: it is killed at once.
     """
     return [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), f"{grace:g}", *command]
 
 
 class Child:
-    """A command with all that it started, in a session of its own.
+    """A command and its descendants, in a session of their own.
 
-    `pid` is the supervisor's. Its exit status is the command's, and once it has ended nothing is left.
+    `pid` is the supervisor's process id. The supervisor exits with the command's status, after all descendants have
+    ended.
     """
 
     def __init__(self, command: Sequence[str], grace: float, **options: object) -> None:
@@ -47,10 +48,10 @@ class Child:
         Args:
             command: the command.
             grace: as in `supervised`.
-            **options: those of `subprocess.Popen`.
+            **options: the options of `subprocess.Popen`.
 
         Raises:
-            LaunchError: the supervisor cannot be started, as in a folder that is not there.
+            LaunchError: the supervisor cannot be started, for example in a folder that does not exist.
         """
         try:
             self._popen: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
@@ -74,16 +75,16 @@ class Child:
         if self._popen.returncode is None:
             if not _ends(self._pidfd, seconds):
                 return None
-            _end_session(self.pid)  # if the supervisor was killed; it is not reaped yet, so no other process has its id
+            _end_session(self.pid)  # if the supervisor was killed; it is not reaped yet, so its id is still its own
             self._popen.wait()
             os.close(self._pidfd)
         return self._popen.returncode
 
     def end(self) -> None:
-        """End the command and all that it started. Safe to call twice."""
+        """End the command and its descendants. Safe to call twice."""
         if self._popen.returncode is not None:
             return
-        for number in (signal.SIGTERM, signal.SIGKILL):  # the latter for a supervisor that somebody has stopped
+        for number in (signal.SIGTERM, signal.SIGKILL):  # SIGKILL is for a supervisor that is stopped (SIGSTOP)
             signal.pidfd_send_signal(self._pidfd, number)
             if self.wait(self._grace + END_TIMEOUT) is not None:
                 return
@@ -134,13 +135,13 @@ def start(
 
     Args:
         command: the command.
-        cwd: its folder; None: the current one.
-        env: its environment; None: this process's.
+        cwd: the command's working folder; None: the current one.
+        env: the command's environment variables; None: this process's.
         grace: as in `supervised`.
-        pass_fds: further descriptors that it inherits.
+        pass_fds: further descriptors that the child inherits.
 
     Raises:
-        LaunchError: it cannot be started.
+        LaunchError: the command cannot be started.
     """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     child = Child(command, grace, cwd=cwd, env=env, pass_fds=pass_fds, bufsize=0, **pipes)
@@ -158,21 +159,21 @@ def run(
     env: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> int | None:
-    """Run a command that starts others, as builds do, and end all that it left running.
+    """Run a command that starts other processes, such as a build, and end all processes that it left running.
 
     Args:
         command: the command.
-        log: a file; what the command prints is appended.
-        seconds: its time limit.
-        cwd: its folder; None: the current one.
-        env: its environment; None: this process's.
-        meanwhile: is called every POLL_INTERVAL; it may read `log`.
+        log: a file to which the command's output is appended.
+        seconds: the command's time limit.
+        cwd: the command's working folder; None: the current one.
+        env: the command's environment variables; None: this process's.
+        meanwhile: called every POLL_INTERVAL; it may read `log`.
 
     Returns:
         The exit status; None if the command has not ended within `seconds`.
 
     Raises:
-        LaunchError: it cannot be started.
+        LaunchError: the command cannot be started.
     """
     with log.open("ab") as out:
         child = Child(command, 0.0, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -191,10 +192,10 @@ def _watched(child: Child, deadline: Deadline, meanwhile: Callable[[], None]) ->
 def foreground(command: Sequence[str]) -> int:
     """Run a command in the foreground of our terminal, and return its exit status; for the main thread only.
 
-    The command is terminated if this process dies. It handles an interrupt itself: pytest then ends its simulators, and
-    prints what it has.
+    The command is terminated if this process dies. It handles an interrupt itself: pytest, for example, then ends its
+    simulators, and prints its results so far.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the supervisor unblocks it when it is ready
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the supervisor unblocks it when ready
     with subprocess.Popen(supervised(command, GRACE)) as child:
         previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

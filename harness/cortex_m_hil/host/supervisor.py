@@ -1,17 +1,17 @@
-"""A stand-alone program that runs a command, and ends all that the command started, however it was started.
+"""A stand-alone program that runs a command, and ends all of its descendants.
 
     python -I -S supervisor.py OWNER GRACE COMMAND…
 
-A process below this one that loses its parent becomes its child (PR_SET_CHILD_SUBREAPER, prctl(2)), so nothing escapes
-by leaving its process group or its session, as the jobs of ninja do. All of it is ended when the command has ended, on
-SIGTERM or SIGHUP, and when the process OWNER, our parent, has ended in any way. Then this process ends as the command
-did: once it is gone, everything is.
+A descendant that loses its parent becomes a child of this process (PR_SET_CHILD_SUBREAPER, prctl(2)), so no process
+escapes by leaving its process group or session, as ninja's jobs do. All descendants are ended when the command has
+ended, on SIGTERM or SIGHUP, and when the process OWNER, our parent, has ended in any way. Then this process exits with
+the command's status: after its end no descendant is left.
 
-If GRACE is not 0, a command that has to end is first asked to (SIGTERM), and has so many seconds. An interrupt from the
-terminal is the command's own business.
+If GRACE is not 0, a command that has to end first gets SIGTERM, and has so many seconds. An interrupt from the terminal
+is left to the command.
 
 If this process itself is killed, the kernel ends the command (PR_SET_PDEATHSIG), and the owner the rest of the session
-(subprocesses.Child). Nothing of the harness is imported here, so that a start takes 20 ms of CPU time.
+(subprocesses.Child). This program imports nothing of the harness, so that a start takes only 20 ms of CPU time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from collections.abc import Iterator, Sequence
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-_NOT_OURS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends them to the command as well
+_NOT_OURS = (signal.SIGINT, signal.SIGQUIT)  # signals that a terminal sends to the command as well
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # exit statuses, as a shell has them
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # exit statuses, the same as a shell's
 
 
 def set_process_option(option: int, value: int) -> None:
@@ -56,22 +56,22 @@ class _Supervisor:
         """Watch the process `owner`, and become the parent of orphans below this process.
 
         Raises:
-            ProcessLookupError: the owner is gone.
+            ProcessLookupError: the owner has ended.
         """
         self._grace = grace
         self._owner = os.pidfd_open(owner)
         if os.getppid() != owner:
             raise ProcessLookupError
         self._signals = _readable_signals()
-        self._command = 0  # pid
-        self._status: int | None = None  # of the command, as waitpid gives it
+        self._command = 0  # the command's pid
+        self._status: int | None = None  # the command's status, as from waitpid
         set_process_option(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self, command: Sequence[str]) -> int:
-        """Run a command and end all that it started; return its status as waitpid gives it."""
+        """Run a command and end its descendants; return its status as from waitpid."""
         self._command = self._start(command)
         null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):  # whoever reads the command's output must see its end
+        for stream in (0, 1, 2):  # closed here, so that readers of the command's output see its end
             os.dup2(null, stream)
         if not self._wait() and self._grace:
             os.kill(self._command, signal.SIGTERM)
@@ -104,8 +104,8 @@ class _Supervisor:
         """Wait for the command, and tell whether it has ended by itself.
 
         Args:
-            end: the deadline, by time.monotonic(), of a command that was asked to end: signals and the end of the owner
-                are ignored then. Infinite: wait until the command ends or has to be ended.
+            end: the deadline, by time.monotonic(), for a command that was asked to end; signals and the owner's end are
+                ignored then. Infinite: wait until the command ends or has to be ended.
         """
         asked = end < math.inf  # the command was asked to end
         watched = [self._signals] if asked else [self._signals, self._owner]
@@ -122,7 +122,7 @@ class _Supervisor:
     def _end_all(self) -> None:
         """Kill all processes below this one.
 
-        What a killed process leaves behind becomes our child, so it is found in the next round.
+        Orphans of a killed process become our children, so they are found in the next round.
         """
         while self._reap():
             for pid in _children(os.getpid()):
@@ -143,14 +143,14 @@ class _Supervisor:
 
 
 def _readable_signals() -> int:
-    """Replace the actions of signals by a pipe, and return the end from which their numbers can be read."""
+    """Make signals write their numbers into a pipe, and return the end to read from."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _ignore)
     for number in (*_ENDING, *_NOT_OURS):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # SIGHUP is ignored under nohup
             signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever our parent had blocked
     return reader
@@ -163,7 +163,7 @@ def _ignore(number: int, frame: object) -> None:
 def _children(parent: int) -> Iterator[int]:
     """Yield the children of a process.
 
-    /proc/…/children is not read: not every kernel has it, and while children come and go it may omit some (proc(5)).
+    /proc/…/children is not used: not every kernel has it, and it may omit children while others start or end (proc(5)).
     """
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError):
@@ -181,8 +181,8 @@ def _exit_like(status: int) -> None:
     if not os.WIFSIGNALED(status):
         os._exit(os.waitstatus_to_exitcode(status))
     number = os.WTERMSIG(status)
-    set_process_option(_PR_SET_DUMPABLE, 0)  # one core file is enough
-    with contextlib.suppress(OSError):  # of SIGKILL, which nobody can change
+    set_process_option(_PR_SET_DUMPABLE, 0)  # only the command leaves a core file
+    with contextlib.suppress(OSError):  # the action of SIGKILL cannot be changed
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -1,4 +1,4 @@
-"""The programs that this harness calls: where they are, which version they have, and how to get them."""
+"""The external programs that this harness calls: finds them, checks versions, and tells how to install them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PACKAGES = {
     "ninja": "ninja-build",
     "setpriv": "util-linux",
 }
-# How to get the programs that only some boards or commands need; `hil doctor` does not try them.
+# How to install programs that only some boards or commands need; `hil doctor` does not try them.
 _OPTIONAL = {
     "openocd": "apt-get install openocd",
     "picotool": "apt-get install picotool",
@@ -50,10 +50,10 @@ _OPTIONAL = {
     "arm-none-eabi-gcov": "apt-get install gcc-arm-none-eabi",
     "gcov": "apt-get install gcc",
 }
-VERSION_TIMEOUT = 20.0  # seconds
+VERSION_TIMEOUT = 20.0  # seconds for --version for --version
 OUTPUT_LIMIT = 16 << 20  # bytes: an FVP lists thousands of parameters
 _SHOWN = 200  # characters of a line, in messages and names
-RP2040JS = "1.4.1"  # harness/cortex_m_hil/boards/virtual/pico.cjs replaces parts of it, so no other version
+RP2040JS = "1.4.1"  # this version exactly, as harness/cortex_m_hil/boards/virtual/pico.cjs replaces parts of it
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Tool:
     """A program of a known version.
 
     Attributes:
-        name: its name on PATH.
-        path: where it is.
-        banner: the first line of what it prints for --version; `version` is the number in it.
+        name: the program's name on PATH.
+        path: the program's path.
+        banner: the first line of its output for --version; `version` is the number in it.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Tool:
 
     @property
     def version(self) -> str:
-        # Distributions put versions of their own into parentheses.
+        # Distributions put their package versions into parentheses.
         match = re.search(r"\d+(?:\.\d+)+", re.sub(r"\(.*?\)", "", self.banner))
         return match[0] if match else "unknown"
 
 
 def install_hint(name: str) -> str:
-    """Return the command that installs `name` on Debian or Ubuntu, or how else to get it."""
+    """Return the command that installs `name` on Debian or Ubuntu, or another way to get it."""
     package = PACKAGES.get(name)
     return f"apt-get install {package}" if package else _OPTIONAL.get(name, f"put {name} on PATH")
 
@@ -101,18 +101,18 @@ def run_tool(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> ToolOutput:
-    """Run a tool to its end and return its output. All processes that it started end with it.
+    """Run a tool to its end and return its output. All its child processes end with it.
 
     Args:
         command: the tool and its arguments.
-        seconds: its time limit.
-        limit: the most bytes that it may print.
-        given: its standard input.
-        env: its environment; None: this process's.
-        cwd: its folder; None: the current one.
+        seconds: the tool's time limit.
+        limit: the most bytes that the tool may print.
+        given: the bytes of its standard input.
+        env: the tool's environment variables; None: this process's.
+        cwd: the tool's folder; None: the current one.
 
     Raises:
-        ToolchainError: it does not start, does not end in time, or prints more than `limit` bytes.
+        ToolchainError: the tool does not start, does not end in time, or prints more than `limit` bytes.
     """
     what = " ".join(command[:2])
     try:
@@ -146,8 +146,8 @@ def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what
 
     Args:
         child: the process.
-        deadline: by time.monotonic().
-        limit: the most bytes of both together.
+        deadline: the deadline on the clock time.monotonic().
+        limit: the most bytes of both streams together.
         what: the tool's name in messages.
 
     Raises:
@@ -174,10 +174,10 @@ def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what
 
 
 def version_text(path: str, said: ToolOutput) -> str:
-    """Return what a tool printed for --version, on either stream.
+    """Return a tool's output for --version, from either stream.
 
     Raises:
-        ToolchainError: it failed, or printed nothing.
+        ToolchainError: the tool failed, or printed nothing.
     """
     text = said.out.strip() or said.err.strip()
     if said.status != 0 or not text:
@@ -198,19 +198,19 @@ def locate(name: str) -> Path:
     """Return the path of a program on PATH.
 
     Raises:
-        ToolchainError: it is not there; the hint is the command that installs it.
+        ToolchainError: the program is missing; the hint has a command to install it.
     """
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"{name} is not on PATH", hint=install_hint(name))
-    return Path(path).absolute()  # PATH may have relative folders; an empty entry is the current one
+    return Path(path).absolute()  # PATH may have relative folders; an empty entry is the current folder
 
 
 def find(name: str) -> Tool:
     """Return a program on PATH with its version.
 
     Raises:
-        ToolchainError: it is not there, or does not tell its version.
+        ToolchainError: the program is missing, or does not tell its version.
     """
     path = locate(name)
     return Tool(name, path, _banner(str(path)))
@@ -218,7 +218,7 @@ def find(name: str) -> Tool:
 
 @dataclass(frozen=True)
 class FlatBuffers:
-    """The compiler flatc and the headers of its own version: its generated code compiles with no others."""
+    """The compiler flatc and headers of the same version, as its generated code compiles only with these."""
 
     flatc: Tool
     include: Path
@@ -227,8 +227,8 @@ class FlatBuffers:
 def flatbuffers() -> FlatBuffers:
     """Return the first flatc on PATH that has headers of its own version.
 
-    More than one flatc is common: the executorch wheel puts one into the virtual environment, whose version differs
-    from the headers that Debian has.
+    Several flatc on PATH are common: the executorch wheel puts one into the virtual environment, and its version
+    differs from Debian's headers.
 
     Raises:
         ToolchainError: there is no such pair.
@@ -243,7 +243,7 @@ def flatbuffers() -> FlatBuffers:
 
 
 def flatc_for(include: Path) -> Tool | None:
-    """Return the first flatc on PATH of the version of these headers, None where there is none."""
+    """Return the first flatc on PATH with the version of these headers, or None."""
     version = _header_version(include)
     return next((tool for tool in _flatcs() if tool.version == version), None)
 
@@ -270,7 +270,7 @@ class Package:
 
 
 def rp2040js() -> Package:
-    """Return the npm package rp2040js, as installed beside the interpreter or in a folder of NODE_PATH.
+    """Return the npm package rp2040js, installed next to the Python interpreter or in a folder of NODE_PATH.
 
     Raises:
         ToolchainError: node is not on PATH, or the package of the right version is not installed.
@@ -293,7 +293,7 @@ def executorch_package() -> Path:
     """Return the folder of the installed executorch, found without importing it (which costs seconds).
 
     Raises:
-        ToolchainError: it is not installed.
+        ToolchainError: executorch is not installed.
     """
     spec = importlib.util.find_spec("executorch")
     for location in (spec.submodule_search_locations or ()) if spec else ():
@@ -302,7 +302,7 @@ def executorch_package() -> Path:
 
 
 def schema_directory() -> Path:
-    """Return the folder with the `program.fbs` by which the installed executorch writes its programs.
+    """Return the folder with `program.fbs`, the schema by which the installed executorch writes programs.
 
     Raises:
         ToolchainError: executorch is not installed, or has no such file.

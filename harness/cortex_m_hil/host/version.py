@@ -1,3 +1,3 @@
-"""The version of this package, for its metadata, its runners' results and `hil --version`."""
+"""The version of this package, for its metadata, for results and for `hil --version`."""
 
 __version__ = "0.2.0.dev0"

@@ -1,7 +1,8 @@
-"""YAML files that people write, read strictly: bounded in size and depth, and each error with its file and line."""
+"""Reads YAML files strictly: with limits of size and depth, and with file and line in each error."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,9 +19,9 @@ from cortex_m_hil.errors import ConfigError, did_you_mean, is_pytests_own
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import files
 
-# Reading a file at a limit takes about a second. A farm of a hundred boards needs a tenth of each limit.
-YAML_LIMIT = 128 << 10  # bytes of a file
-NODE_LIMIT = 5000  # values in it, aliases expanded
+# Reading a file at one of the limits takes about a second. A farm of a hundred boards needs a tenth of each limit.
+YAML_LIMIT = 128 << 10  # bytes of a file at most at most
+NODE_LIMIT = 5000  # values in a file at most, with aliases expanded
 DEPTH_LIMIT = 20
 
 
@@ -29,14 +30,14 @@ def parse(path: Path, hint: str) -> CommentedMap:
 
     Args:
         path: the file.
-        hint: the hint of the error where the file is no mapping: what it begins with.
+        hint: the hint of the error if the file is no mapping.
 
     Raises:
-        ConfigError: the file cannot be read, or is no such YAML; with file and line.
+        ConfigError: the file cannot be read, or is no valid YAML mapping; the message has file and line.
     """
     try:
         text = files.read(path, YAML_LIMIT).decode("utf-8-sig")
-        tree = _yaml().load(text)
+        tree = _load(text)
     except ConfigError:
         raise
     except UnicodeDecodeError as error:
@@ -71,14 +72,14 @@ def _syntax_message(problem: str) -> tuple[str, str]:
 class _BoundedComposer(Composer):
     """A composer that stops at the first node beyond NODE_LIMIT or DEPTH_LIMIT.
 
-    An alias counts as many nodes as it expands to. Text that no command line can hold is refused, too.
+    An alias counts as all nodes that it expands to. Text that a command line cannot contain is refused, too.
     """
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader)
         self._nodes = 0
         self._level = 0
-        self._expanded: dict[str, int] = {}  # nodes of each anchor whose node is complete
+        self._expanded: dict[str, int] = {}  # the number of nodes of each anchor whose node is complete
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.parser.peek_event()
@@ -109,14 +110,16 @@ class _BoundedComposer(Composer):
         return _text_problem(event.value) if isinstance(event, ScalarEvent) else ""
 
 
-def _yaml() -> YAML:
+@functools.lru_cache(maxsize=128)
+def _load(text: str) -> Any:
+    """Return the content of a YAML text: the same object each time, since each loading of targets reads all boards."""
     yaml = YAML(typ="rt")
     yaml.Composer = _BoundedComposer
-    return yaml
+    return yaml.load(text)
 
 
 def _text_problem(value: str) -> str:
-    """Return why a text can be no word of a command, no path and no name; "" where it can."""
+    """Return why a text cannot be a word of a command, a path or a name; "" if it can."""
     if "\0" in value:
         return "a NUL within text"
     return "a lone surrogate within text" if any("\ud800" <= one <= "\udfff" for one in value) else ""
@@ -129,10 +132,10 @@ def validate(model: type[Any], tree: CommentedMap, path: Path, examples: str) ->
         model: the class.
         tree: the content, as `parse` returned it.
         path: the file.
-        examples: where examples are, for the hint.
+        examples: where to find examples, for the hint.
 
     Raises:
-        ConfigError: the content does not fit; with file and line.
+        ConfigError: the content does not fit; the message has file and line.
     """
     return validate_at((), model, plain(tree), tree, path, examples)
 
@@ -148,7 +151,7 @@ def validate_at(
         value: the value, in plain types.
         tree: the content of the whole file, as `parse` returned it.
         path: the file.
-        examples: where examples are, for the hint.
+        examples: where to find examples, for the hint.
 
     Raises:
         ConfigError: the value does not fit; with file and line.
@@ -180,7 +183,7 @@ def validate_at(
 def worst_of(error: ValidationError) -> Any:
     """Return the error to show.
 
-    The deepest is about the union member that was meant; an unknown key explains a missing one.
+    The deepest error is about the intended member of a union; an unknown key explains a missing one.
     """
     return max(error.errors(), key=lambda one: (len(one["loc"]), one["type"] == "extra_forbidden"))
 
@@ -215,7 +218,7 @@ def locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
         if (isinstance(tree, CommentedMap) and part in tree) or (
             isinstance(tree, CommentedSeq) and isinstance(part, int) and part < len(tree)
         ):
-            place = (tree.lc.data or {}).get(part)  # a key from a merge key has no line of its own
+            place = (tree.lc.data or {}).get(part)  # a key that comes from a merge (<<) has no line
             line = int(place[0]) + 1 if place else line
             found.append(str(part))
             tree = tree[part]

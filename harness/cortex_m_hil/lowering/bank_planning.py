@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cortex_m_hil.errors import OutOfTargetMemory, ToolchainError
-from cortex_m_hil.lowering.capability import feature, lacking
+from cortex_m_hil.lowering.installed_executorch import feature, lacking
 from cortex_m_hil.targets.memory import Placed
 
 _MODULE: Final = "executorch.exir.banked_memory_planning"
 _SUITE: Final = ("executorch.exir.memory_planning", "MemoryPlanningAlgorithmSuite")
 _NEEDED: Final = re.compile(r"(?:hold a|A) (\d+)-byte buffer")
-_FREE: Final = re.compile(r"(\w+) (\d+) of \d+ free")  # of each bank
+_FREE: Final = re.compile(r"(\w+) (\d+) of \d+ free")  # in the planner's message, for each bank
 
 
 def planning_algorithm(banks: Sequence[Placed], title: str) -> Any:
-    """Return the algorithm for ExecuTorch's MemoryPlanningPass: the one that it has for so many banks.
+    """Return the algorithm for ExecuTorch's MemoryPlanningPass: for one memory or for several banks.
 
     Args:
-        banks: those of the target, in order of preference: the i-th, counted from 1, has the `mem_id` i.
+        banks: the target's banks, in order of preference: the i-th, counted from 1, has the `mem_id` i.
         title: the module's name.
 
     Raises:
@@ -32,7 +32,7 @@ def planning_algorithm(banks: Sequence[Placed], title: str) -> Any:
 
 
 class _BankedPlanner:
-    """ExecuTorch's banked planner, whose refusal is an OutOfTargetMemory that says what each bank lacks."""
+    """ExecuTorch's banked planner, whose error becomes an OutOfTargetMemory that says how much each bank lacks."""
 
     def __init__(self, banks: Sequence[Placed], title: str) -> None:
         try:
@@ -47,7 +47,7 @@ class _BankedPlanner:
         self._banks, self._title = banks, title
 
     def __call__(self, *given: Any) -> Any:
-        """Plan as ExecuTorch's algorithms do, with their arguments and result."""
+        """Plan the memory, with the arguments and the result of ExecuTorch's planning algorithms."""
         try:
             return self._suite(*given)
         except self._module.BankPlacementError as error:

@@ -1,10 +1,10 @@
 """A cache of lowerings in memory, and the keys of lowerings.
 
 A key covers everything the result is computed from: the exported program with its constants, the inputs, the options,
-torch's own state where arithmetic and tracing depend on it, and the files of the installed compiler. No key looks at
-the module: its export alone says what it computes. What has no key is lowered each time.
+torch's own state where arithmetic and tracing depend on it, and the files of the installed compiler. The module is not
+part of a key, since its export has everything that it computes. A lowering without a key is never cached.
 
-A compiler that was changed in memory gives no key (`compiler_state`).
+There is no key while the compiler is changed in memory (`compiler_state`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 
 from cortex_m_hil.host.compiler_state.state import compiler_state
-from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.compiler_files import files_digest
 from cortex_m_hil.lowering.content_digest import NoContent, digest
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
-# Packages whose files are part of keys: those that people edit in place, and this package's own lowering. For torch the
-# version is enough.
+# Packages whose files are part of keys: packages that people edit in place, and this package's own lowering. For torch
+# the version is enough.
 _WATCHED: Final = ("executorch", "torchao", "cortex_m_hil.lowering", "cortex_m_hil.program")
 _logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def key_of(*parts: object) -> str | None:
 def key_or_reason(*parts: object) -> tuple[str | None, str]:
     """Return the key as `key_of` does and "", or None and the reason why there is no key.
 
-    There is none where the compiler was changed in memory, and where ``parts`` have no content to compare.
+    There is no key where the compiler was changed in memory, or where ``parts`` have a value that cannot be digested.
     """
     if problem := compiler_state.problem():
         return None, problem
@@ -43,9 +43,9 @@ def key_or_reason(*parts: object) -> tuple[str | None, str]:
 
 
 def unchecked_key(*parts: object) -> str | None:
-    """Return a key of ``parts`` without checking that the compiler in memory is the one in its files.
+    """Return a key of ``parts`` without checking that the compiler in memory is unchanged.
 
-    It is for callers that know that it is, or that every process has changed it in the same way.
+    It is for callers that know that the compiler is unchanged, or that every process changes it in the same way.
     """
     return unchecked_key_or_reason(*parts)[0]
 
@@ -60,7 +60,10 @@ def unchecked_key_or_reason(*parts: object) -> tuple[str | None, str]:
 
 
 def _ambient() -> tuple[object, ...]:
-    """Return the state of torch that quantising and lowering depend on; raise NoContent under hooks and modes."""
+    """Return the state of torch that quantising and lowering depend on.
+
+    Raise NoContent while hooks or modes are active.
+    """
     torch = load_torch()
     if torch.nn.modules.module._has_any_global_hook():
         raise NoContent("hooks on all modules")
@@ -81,7 +84,7 @@ def _ambient() -> tuple[object, ...]:
 def compiler_digest() -> str:
     """Return a digest of the installed compiler.
 
-    It covers versions, the kind of machine, and the contents of the files that people edit or rebuild.
+    The digest covers versions, the kind of machine, and the contents of the files that people edit or rebuild.
     """
     torch = load_torch()
     machine = (platform.machine(), torch.backends.cpu.get_cpu_capability())
@@ -93,12 +96,12 @@ Item = TypeVar("Item")
 
 
 class Lru(Generic[Item]):
-    """The last ``capacity`` items used, by key; not for use from several threads.
+    """A cache of the last ``capacity`` items used, by key; not for use from several threads.
 
     Attributes:
         hits: requests since the last ``clear`` whose item was found.
-        misses: requests since then whose item was not found.
-        unkeyed: requests since then that have no key.
+        misses: requests since the last ``clear`` whose item was not found.
+        unkeyed: requests since the last ``clear`` that have no key.
     """
 
     def __init__(self, capacity: int) -> None:

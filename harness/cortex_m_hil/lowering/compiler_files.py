@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.host import trees
+from cortex_m_hil.host import file_trees
 from cortex_m_hil.lowering.disk_cache import DiskCache
 
 _known: Final = DiskCache()
@@ -22,7 +22,7 @@ def files_digest(*packages: str) -> str:
     """Return a digest of the packages' files, computed once in a process.
 
     Once is enough, since imported code does not change with its file. The digest is cached on disk; the files are read
-    only if the state (size, times) of one has changed.
+    again only if the size or a time of any file has changed.
     """
     files = [(package, *file) for package in packages for file in _files(package)]
     state = hashlib.sha256()
@@ -33,7 +33,7 @@ def files_digest(*packages: str) -> str:
 
 
 def _digest(files: Iterable[tuple[str, str, Path, os.stat_result]]) -> str:
-    """Digest the names and contents of files: the same on all machines with the same packages."""
+    """Digest the names and contents of files; the digest is the same on all machines with the same packages."""
     digest = hashlib.sha256()
     for package, name, path, _ in files:
         content = path.read_bytes()
@@ -42,10 +42,10 @@ def _digest(files: Iterable[tuple[str, str, Path, os.stat_result]]) -> str:
 
 
 def _files(package: str) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Yield the files that decide what a package does, in the order of their names: relative name, path, state."""
+    """Yield the files of a package that have code or data, sorted by name: relative name, path, state."""
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        for folder, _, names in trees.walk(Path(place)):
+        for folder, _, names in file_trees.walk(Path(place)):
             for name in names:
                 if name.endswith(_DECIDING):
                     path = folder / name

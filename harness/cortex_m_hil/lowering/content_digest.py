@@ -1,4 +1,4 @@
-"""A digest of what torch.export made: values with equal digests are lowered to equal programs.
+"""A digest of an exported program: exports with equal digests are lowered to equal programs.
 
 Printed graphs are no key: contiguous and channels-last inputs print alike, and so do shared and separate parameters.
 Only values of known types are digested: tensors, graphs, plain containers, and objects of classes of the installed
@@ -17,14 +17,14 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 _COMPILER: Final = frozenset({"torch", "torchao", "executorch"})
 _INSTALLED: Final = _COMPILER | {"builtins", "collections", "_operator", "math"}
-# Namespaces of operators that the installed compiler implements. Operators of others are code of the user's.
+# Namespaces of operators that the installed compiler implements. Operators of other namespaces are the user's code.
 _NAMESPACES: Final = frozenset({"aten", "prims", "quantized_decomposed", "torchao", "dim_order_ops", "cortex_m"})
-# Metadata that is not digested: where a node comes from (source lines, ids of earlier graphs, a running count) and its
-# quantiser's annotation, which refers to nodes of an earlier graph. Converting has used it; no keyed stage reads it.
+# Metadata that is not digested: where a node comes from (source lines, ids of earlier graphs, a running count), and the
+# quantiser's annotation, which refers to nodes of an earlier graph: after the conversion no stage reads it.
 _ORIGIN: Final = frozenset({"stack_trace", "from_node", "seq_nr", "quantization_annotation"})
 
 
@@ -42,13 +42,13 @@ def digest(*parts: object) -> str:
 class _Encoder:
     """An encoder that feeds values to a hash.
 
-    Each value is fed with a tag and its length, so that different values feed different bytes.
+    Each value is fed with a tag and its length, so that different values never feed the same bytes.
     """
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
         self._numbers: dict[object, int] = {}
-        self._alive: list[object] = []  # so that no id is used twice
+        self._alive: list[object] = []  # keeps objects alive, so that no id is used twice
 
     def add(self, value: Any) -> None:
         torch = load_torch()
@@ -108,13 +108,13 @@ class _Encoder:
         elif isinstance(value, partial):
             self._feed("partial", b"")
             self.add((value.func, value.args, value.keywords))
-        elif isinstance(value, enum.Enum) or hasattr(type(value), "__members__"):  # the latter: pybind11's
+        elif isinstance(value, enum.Enum) or hasattr(type(value), "__members__"):  # pybind11's enums have `__members__`
             self._feed(_name(type(value)), value.name.encode())
         else:
             self._instance(value)
 
     def _instance(self, value: Any) -> None:
-        """Add an object of a class of the installed compiler: its class and its attributes."""
+        """Add an object whose class belongs to the installed compiler: the class and the attributes."""
         if type(value).__module__.partition(".")[0] not in _COMPILER or not hasattr(value, "__dict__"):
             raise NoContent(f"a {type(value).__module__}.{type(value).__qualname__}")
         self._feed("object", _name(type(value)).encode())
@@ -139,7 +139,7 @@ class _Encoder:
     def _tensor(self, tensor: Any) -> None:
         """Add a tensor: type, device, layout and memory.
 
-        A number for each storage tells which tensors share memory.
+        Each storage is numbered, which shows which tensors share memory.
         """
         torch = load_torch()
         fake = isinstance(tensor, torch._subclasses.FakeTensor)
@@ -161,7 +161,7 @@ class _Encoder:
         self.add((dict(program.state_dict), dict(program.constants), program.example_inputs))
 
     def _graph_module(self, module: Any) -> None:
-        """Add a graph and what it refers to by name: parameters, constants, branches and loop bodies."""
+        """Add a graph, and the parameters, constants, branches and loop bodies that it refers to by name."""
         torch = load_torch()
         self._feed("graph", str(module.training).encode())
         if not self._is_new(id(module)):
@@ -181,7 +181,7 @@ class _Encoder:
         self.add((dict(module.named_parameters()), dict(module.named_buffers())))
 
     def _is_new(self, what: object) -> bool:
-        """Tell whether an object occurs for the first time; feed its number, which all its occurrences share."""
+        """Tell whether an object occurs for the first time, and feed the object's number to the hash."""
         new = what not in self._numbers
         number = self._numbers.setdefault(what, len(self._numbers))
         self._feed("new" if new else "met", str(number).encode())
@@ -193,7 +193,7 @@ class _Encoder:
 
 
 def _meta(node: Any) -> dict[str, Any]:
-    """Return the metadata of a node that passes may read; the modules and functions in it are given by name."""
+    """Return the metadata of a node that passes may read; modules and functions in it are replaced by their names."""
     meta = {key: value for key, value in sorted(node.meta.items()) if key not in _ORIGIN}
     if "nn_module_stack" in meta:
         meta["nn_module_stack"] = list((meta["nn_module_stack"] or {}).values())
@@ -204,9 +204,9 @@ def _meta(node: Any) -> dict[str, Any]:
 
 
 def _is_plain(kind: type) -> bool:
-    """Tell whether a container class holds nothing but its items.
+    """Tell whether objects of a container class have no content but their items.
 
-    Such are Python's classes, and the compiler's (immutable lists, named tuples).
+    This holds for Python's own containers, and for the compiler's (immutable lists, named tuples).
     """
     return kind.__module__.partition(".")[0] in _INSTALLED
 

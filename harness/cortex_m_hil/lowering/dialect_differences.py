@@ -1,7 +1,7 @@
-"""Exact forms of ExecuTorch's Python operators that differ from their kernels in ties or layouts.
+"""Replacements for ExecuTorch's Python operators whose results differ from their kernels' in ties or layouts.
 
 A single difference grows to several quanta in later operators. So the dialect is run with the kernel's computation in
-place of such an operator, and no tolerance is needed.
+place of such an operator, and no tolerance is needed for it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch.utils import _pytree as pytree
 
 @dataclass(frozen=True)
 class DialectDifference:
-    """An operator whose Python form differs from its kernel.
+    """An operator whose Python implementation differs from its kernel.
 
     Attributes:
-        operator: its name, `namespace::name`.
-        reason: how the two differ.
-        source: the file of the kernel.
-        exact: takes the arguments of the operator by their names, and returns the kernel's result.
+        operator: the operator, `namespace::name`.
+        reason: how the Python implementation and the kernel differ.
+        source: the kernel's file.
+        exact: takes the arguments of the operator by name, and returns the kernel's result.
     """
 
     operator: str
@@ -33,9 +33,9 @@ class DialectDifference:
 
 def _average(given: Mapping[str, Any]) -> torch.Tensor:
     """Return the mean of each pooling window, halves rounded away from zero; pixels of the padding are not counted."""
-    image = given["input"].double()  # which holds the sums of int8
+    image = given["input"].double()  # exact for sums of int8
     kernel, stride, padding = (given[name] for name in ("kernel_size", "stride", "padding"))
-    ceil = given.get("ceil_mode", False)  # executorch 1.4.1 has none
+    ceil = given.get("ceil_mode", False)  # executorch 1.4.1 has no such argument
     sums, counts = (
         torch.nn.functional.avg_pool2d(one, kernel, stride, padding, ceil, divisor_override=1).long()
         for one in (image, torch.ones_like(image))
@@ -75,12 +75,15 @@ DIALECT_DIFFERENCES: Final = (
         _quotient,
     ),
 )
-"""The only table of such differences. An entry that no longer occurs fails tests/targets/test_differences.py."""
+"""All operators whose Python implementation differs from the kernel.
+
+Tests/targets/test_differences.py fails for an entry whose difference no longer occurs.
+"""
 _EXACT: Final = {f"{one.operator.replace('::', '.')}.default": one.exact for one in DIALECT_DIFFERENCES}
 
 
 def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
-    """Return a function that computes a torch operator as its kernel does; None where the operator does so itself."""
+    """Return a function that computes a torch operator as its kernel does; None where the two do not differ."""
     exact = _EXACT.get(str(operator))
     if exact is None:
         return None
@@ -89,22 +92,22 @@ def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
 
 
 def in_its_layout(operator: Any, args: Any, kwargs: Any, found: Any) -> Any:
-    """Return the result of a dialect operator, with the strides that its meta function gives: those of the program.
+    """Return the result of a dialect operator, with the strides of its meta function, which the program has too.
 
-    Results for images of one pixel can have other strides, which mean nothing there; but a later operator takes them
-    for the layout, and pads the wrong dimensions (executorch 1.5.1 backends/cortex_m/ops/operators.py, `pad_impl` and
-    `is_channels_last`).
+    Results for images of one pixel can have other strides. They make no difference there, but a later operator takes
+    them for the layout, and pads the wrong dimensions (executorch 1.5.1 backends/cortex_m/ops/operators.py, `pad_impl`
+    and `is_channels_last`).
 
     Args:
         operator: a torch operator; results of operators outside `cortex_m` are returned unchanged.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        found: its result.
+        args: the operator's positional arguments.
+        kwargs: the operator's keyword arguments.
+        found: the operator's result.
     """
     if operator.namespace != "cortex_m" or not isinstance(found, torch.Tensor):
         return found
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda one: one.to("meta"), (args, kwargs))
     said = operator(*args, **kwargs)
-    if said.stride() == found.stride() or said.shape != found.shape:  # where shapes differ, the comparison says so
+    if said.stride() == found.stride() or said.shape != found.shape:  # different shapes are reported by the comparison
         return found
     return torch.empty_strided(said.shape, said.stride(), dtype=found.dtype).copy_(found)

@@ -1,7 +1,7 @@
 """A cache of lowered programs on disk, shared by processes, runs and machines.
 
-An entry is a file with a digest of its contents in front; it appears whole (written beside its place, and renamed), so
-that a reader sees all of it or nothing, even if the writer is killed. A damaged entry is removed and made again.
+An entry is a file that begins with a digest of its contents. It is written under a temporary name and renamed, so that
+a reader never sees a part of it, even if the writer is killed. A damaged entry is removed and made again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import numpy as np
 
 from cortex_m_hil.host.paths import cache_directory
 
-LIMIT: Final = 2 << 30  # bytes of all entries; beyond it the least recently used are removed
+LIMIT: Final = 2 << 30  # bytes of all entries; beyond it the least recently used entries are removed
 FORMAT: Final = b"hil lowering 1\n"
-LOCK_TIMEOUT: Final = 900.0  # seconds to wait for a process that makes the same entry; then it is made twice
+LOCK_TIMEOUT: Final = 900.0  # seconds to wait for a process that makes the same entry; then this one makes it too
 _BETWEEN_CHECKS: Final = 64  # entries that a process writes between two checks of the total size
 _UNFINISHED: Final = ".unfinished-"
-_ABANDONED: Final = 86400.0  # seconds after which an unfinished file is one that a killed process left
+_ABANDONED: Final = 86400.0  # seconds after which an unfinished file is taken to be left by a killed process
 
 Entry = Mapping[str, Any]
 """Arrays, and values that JSON can hold, by name."""
@@ -39,9 +39,9 @@ class DiskCacheInfo:
     """The state of the cache on disk.
 
     Attributes:
-        folder: where the entries lie.
+        folder: the folder with the entries.
         entries: number of entries of all kinds.
-        bytes: their size.
+        bytes: the size of all entries.
         limit: the size beyond which entries are removed, in bytes.
     """
 
@@ -52,11 +52,11 @@ class DiskCacheInfo:
 
 
 class DiskCache:
-    """A store of entries by kind and key, safe for several processes; without a writable disk nothing is kept.
+    """A store of entries by kind and key, safe for several processes; where the disk is not writable, nothing is kept.
 
     Attributes:
         enabled: whether entries are read and written.
-        limit: the most bytes of all entries.
+        limit: the largest size of all entries, in bytes.
         counts: how many entries of a kind were "found", "made" or "damaged" in this process, by kind and word.
     """
 
@@ -80,13 +80,13 @@ class DiskCache:
     def get_or_make(
         self, kind: str, key: str | None, make: Callable[[], Entry], may_keep: Callable[[], bool] = lambda: True
     ) -> Entry:
-        """Return the entry; if there is none, make it, in one process at a time, and keep it.
+        """Return the entry; if it is missing, make it, in one process at a time, and keep it.
 
         Args:
-            kind: the kind of the entry, which is the suffix of its file.
+            kind: the kind of the entry, which is the suffix of the file.
             key: the key; None: the entry is made and not kept.
             make: makes the entry.
-            may_keep: tells whether any process would make the same entry; is called only where there is no entry.
+            may_keep: tells whether any process would make the same entry; called only if the entry is missing.
         """
         if key is None or not self.enabled:
             self.counts[kind, "made"] += 1
@@ -106,9 +106,9 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:
-        """Lock a key, so that one process at a time makes its entry; without the lock after LOCK_TIMEOUT or an OSError.
+        """Lock a key, so that one process at a time makes its entry.
 
-        There are 256 lock files, which the keys share.
+        After LOCK_TIMEOUT or an OSError, go on without it. All keys share 256 lock files.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError, filelock.Timeout):
@@ -151,7 +151,7 @@ class DiskCache:
         return _decode(body)
 
     def _make_room(self) -> None:
-        """Remove the least recently used entries until a tenth of the limit is free, and abandoned files."""
+        """Remove abandoned files, and the least recently used entries until a tenth of the limit is free."""
         files = sorted(self._files(), key=lambda file: file[1].st_mtime)
         total = sum(state.st_size for _, state in files)
         newest = files[-1][1].st_mtime if files else 0.0
@@ -197,4 +197,4 @@ def _decode(body: bytes) -> Entry:
         return {**json.loads(str(archive["values"])), **arrays}
 
 
-disk: Final = DiskCache()  # of programs
+disk: Final = DiskCache()  # the cache of programs

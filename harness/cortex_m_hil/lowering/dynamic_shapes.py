@@ -12,7 +12,7 @@ from typing import Any, Final
 from unittest import mock
 
 from cortex_m_hil.errors import ConfigError, LoweringError
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Dimension
@@ -31,20 +31,20 @@ _PASSES: Final = "/backends/cortex_m/"
 def dimensions_of(program: Any) -> tuple[Dimension, ...]:
     """Return the dimensions of an exported program's inputs that are not fixed.
 
-    Raise ConfigError where one has no upper bound, for which memory is planned, and where its size does not follow from
-    one symbol by a factor and an offset.
+    Raise ConfigError for a dimension without an upper bound, for which memory is planned, and for one whose size is not
+    `factor` · `symbol` + `offset`.
     """
     return tuple(_dimension(program, number, name, dim, size) for number, name, dim, size in _symbolic(program))
 
 
 def _symbolic(program: Any) -> Iterator[tuple[int, str, int, Any]]:
-    """Yield each size that is not fixed: number and name of its input, number of the dimension, and its `SymInt`."""
+    """Yield for each size that is not fixed: number and name of the input, number of the dimension, its `SymInt`."""
     torch = load_torch()
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for number, name in enumerate(program.graph_signature.user_inputs):
         value = nodes[name].meta.get("val") if name in nodes else None
         for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-            if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None:  # otherwise it was fixed since
+            if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None:  # otherwise torch has fixed it
                 yield number, name, dim, size
 
 
@@ -63,7 +63,10 @@ def _dimension(program: Any, number: int, name: str, dim: int, size: Any) -> Dim
 
 
 def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
-    """Return `dynamic_shapes` for `torch.export.export` in which just these dimensions are not fixed; None for none."""
+    """Return `dynamic_shapes` for `torch.export.export` that fix all but the given dimensions.
+
+    None if none is given.
+    """
     if not dimensions:
         return None
     torch = load_torch()
@@ -83,7 +86,7 @@ def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
 def expanded_shapes(title: str, module: Any, inputs: Sequence[Any], shapes: Any) -> Any:
     """Return `dynamic_shapes` by argument, where torch.export's `ShapesCollection` or `AdditionalInputs` was given.
 
-    Raise ConfigError where the inputs are not the caller's own tensors, the only ones that these objects know.
+    Raise ConfigError where the inputs are copies: these objects refer to the caller's own tensors.
     """
     kept = load_torch().export
     if not isinstance(shapes, (kept.ShapesCollection, kept.AdditionalInputs)):
@@ -98,13 +101,13 @@ def expanded_shapes(title: str, module: Any, inputs: Sequence[Any], shapes: Any)
 def check_shapes(title: str, module: Any, inputs: Inputs, shapes: Any) -> None:
     """Raise ConfigError, with argument and dimension, for `dynamic_shapes` that do not fit the example inputs.
 
-    Included are mistakes that torch.export accepts silently, such as a dimension that a tensor does not have. The rest
-    is left to torch.export.
+    This includes mistakes that torch.export accepts silently, such as a dimension that a tensor does not have. Other
+    mistakes are left to torch.export.
     """
     try:
-        named = inspect.signature(module.forward).bind(*inputs).arguments  # for *xs this has a tuple called xs
+        named = inspect.signature(module.forward).bind(*inputs).arguments  # *xs is a tuple called xs in it
     except TypeError:
-        return  # the module cannot be called so, which running it reports
+        return  # the module cannot be called with these inputs, which its run reports
     try:
         sizes: dict[str, tuple[int, str]] = {}
         for name, one in _by_name(named, shapes).items():
@@ -120,7 +123,7 @@ def _unfit(what: str) -> ConfigError:
 def _by_name(named: Mapping[str, Any], shapes: Any) -> Mapping[str, Any]:
     """Return the parts of `dynamic_shapes` by the names of the arguments that they are for.
 
-    `named` are the module's arguments by name; ConfigError is raised where the two do not fit.
+    `named` are the module's arguments by name; ConfigError is raised where `shapes` do not fit them.
     """
     if isinstance(shapes, Mapping):
         if strange := [repr(one) for one in shapes if one not in named]:
@@ -137,10 +140,10 @@ def _check_tensors(name: str, value: Any, given: Any, sizes: dict[str, tuple[int
     """Check the shapes given for a value and for all tensors in it.
 
     Args:
-        name: of the value, as messages call it.
+        name: the name of the value in messages.
         value: a tensor, a container of tensors, or anything else, which is not checked.
-        given: the part of `dynamic_shapes` for it; None: fixed.
-        sizes: size and place of each named dimension met so far; it is added to.
+        given: the part of `dynamic_shapes` for the value; None: its sizes are fixed.
+        sizes: size and place of each named dimension met so far; new ones are added.
     """
     if given is None:
         return
@@ -185,10 +188,10 @@ def _check_size(where: str, size: int, dim: Any, sizes: dict[str, tuple[int, str
 
 @dataclass(frozen=True, slots=True)
 class _SizeRequest:
-    """Where a pass asked for the concrete number of a symbolic size.
+    """The place where a pass asked for the concrete number of a symbolic size, which fixes the size.
 
     Attributes:
-        operator: the operator of the node that the pass was at; "" if unknown.
+        operator: the operator of the node that the pass was handling; "" if unknown.
         place: file and line of the pass; "" if unknown.
     """
 
@@ -197,7 +200,7 @@ class _SizeRequest:
 
     @classmethod
     def in_frames(cls, frame: FrameType | None) -> _SizeRequest:
-        """Return the request that the innermost frame of ExecuTorch's Cortex-M backend makes."""
+        """Return the request made by the innermost stack frame of ExecuTorch's Cortex-M backend."""
         place = ""
         while frame is not None:
             if _PASSES in frame.f_code.co_filename:
@@ -211,10 +214,10 @@ class _SizeRequest:
 
 @dataclass(eq=False)
 class SizeWatch:
-    """A watch over the sizes of an edge program's inputs, before the Cortex-M passes and after them.
+    """A watch that detects Cortex-M passes which fix an open size of an edge program's inputs.
 
-    A pass that asks for the number of a symbolic size gets the example's, which fixes the size: from then on, the
-    program is for this size only.
+    A pass that asks for the number of a symbolic size gets the size of the example input, which fixes the dimension:
+    from then on, the program is for this size only.
 
     Attributes:
         title: the module's name, for messages.
@@ -230,7 +233,7 @@ class SizeWatch:
     def passes(self, program: Any) -> Iterator[None]:
         """Watch the passes that run within the block.
 
-        Raises LoweringError, with the operator and the line of the pass, where they fixed a dimension.
+        Raises LoweringError, with the operator and the line of the pass, where a pass fixed a dimension.
         """
         sizes = {(number, dim): size for number, _, dim, size in _symbolic(program)}
         symbols = {place: size.node.expr.free_symbols for place, size in sizes.items()}

@@ -1,14 +1,14 @@
-"""Detection of state that a module carries from one call to the next, and that its export does not know of.
+"""Detection of state that a module carries from one call to the next, and that its export does not contain.
 
-State of a program is a registered buffer that forward changes in place. Anything else that a call leaves for the next
-one (an attribute that is assigned, a list of tensors, a counter, a closure, a global) torch.export takes for a
-constant, with the value that it finds: the program begins anew in every frame, and so does its reference, which is the
-export. So the module is called again, with the buffers that the first call found, and other values in between. Whatever
-it remembers, and in whatever form, is found by one of two rules:
+The state of a program is in registered buffers that forward changes in place. Anything else that a call leaves for the
+next call (an assigned attribute, a list of tensors, a counter, a closure, a global) is a constant for torch.export: the
+program, and its reference too, would begin anew in every frame. So the module is called several times, with the buffers
+as they were before the first call, and with other values in between. Any state that it remembers is found by one of two
+rules:
 
 * equal inputs give equal outputs, and equal buffers;
-* no tensor that one call made goes into what a later one gives. This finds a delay of many frames, or a state that is
-  still zero, which show in no output of the first calls.
+* no tensor made in one call goes into the results of a later call. This finds a delay of many frames, or a state that
+is still zero, which change no output of the first calls.
 
 State that is remembered but changes no output is accepted: caches, masks that are built in the first call, counters,
 the last attention for someone to look at.
@@ -30,16 +30,20 @@ from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.lowering.snapshot import Snapshot, is_equal
 
 _CALLS: Final = 32
-"""Maximum number of calls of a module that keeps changing: it may use every eighth frame only, or the one thirty frames
-ago."""
+"""Maximum number of calls of a module that keeps changing.
+
+It may use only every eighth frame, or the frame thirty frames ago.
+"""
 _ROUNDING: Final = 1e-4
-"""Difference that is taken for rounding, as a part of the largest value: sums of several threads may differ so much
-from call to call, and kernels under a watch."""
+"""The largest difference, as a share of the largest value, that is taken for rounding.
+
+Sums of several threads differ so much from call to call, and so may kernels under a `MemoryWatch`.
+"""
 _CONTROLS: Final = 4
 _OUTSIDE: Final = "nothing of the module itself: a closure, a global or an object of a library does"
 
 Memory = Mapping[int, StorageWeakRef]
-"""Storages by address; no other storage has the same address as long as there is a weak reference."""
+"""Storages by address; no address is used again as long as there is a weak reference to its storage."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +57,7 @@ class Buffers:
         return cls({name: (buffer, buffer.detach().clone()) for name, buffer in module.named_buffers()})
 
     def changed(self, module: Any) -> list[str]:
-        """Return the names of the module's buffers that are other tensors now, or hold other values."""
+        """Return the names of buffers that have been replaced by other tensors, or have other values."""
         found = []
         for name, buffer in module.named_buffers():
             before, content = self.saved.get(name, (None, None))
@@ -77,12 +81,12 @@ class CalledModule:
     """A module that has been called once.
 
     Attributes:
-        module: the module, as that first call left it.
-        run: calls it with copies of the inputs; raises ConfigError where it fails.
+        module: the module after that first call.
+        run: calls the module with copies of the inputs; raises ConfigError where it fails.
         before: the module's state before the first call.
-        buffers: the contents of its buffers before the first call.
+        buffers: the contents of the module's buffers before the first call.
         random: the state of torch's generator before the first call.
-        results: the outputs of the first call, followed by the contents of the buffers after it.
+        results: the outputs of the first call, followed by the contents of the buffers after the call.
     """
 
     module: Any
@@ -93,9 +97,9 @@ class CalledModule:
     results: list[Any]
 
     def carried_state(self, inputs: Inputs) -> str:
-        """Return what the module carries over to its next call besides buffers, and how that shows; "" for nothing.
+        """Return a text on state that the module carries over to its next call outside of buffers; "" if there is none.
 
-        The module is changed. `inputs` are those of the first call.
+        The calls change the module. `inputs` are the inputs of the first call.
         """
         self._warm_up(inputs)
         made: Memory = {}
@@ -117,9 +121,9 @@ class CalledModule:
         return ""
 
     def _warm_up(self, inputs: Inputs) -> None:
-        """Call the module once, from its first state, with inputs of other values, or else with the same ones.
+        """Call the module once, from its first state, with inputs of other values, or with the same values if it fails.
 
-        The call fills caches; whatever they keep that depends on the values shows in the calls that follow.
+        The call fills caches; if their contents depend on the inputs' values, the following calls show it.
         """
         for values in (_others(inputs), inputs):
             self.before.restore()
@@ -133,7 +137,7 @@ class CalledModule:
     def _call(self, inputs: Inputs, made: Memory) -> tuple[MemoryWatch, list[Any]]:
         """Call the module with the first call's inputs, buffers and random numbers; restore the buffers afterwards.
 
-        `made` is the memory that earlier calls made. Returned are the watch, and the outputs followed by the buffers.
+        `made` is the memory that earlier calls made. The result is the watch, and the outputs followed by the buffers.
         """
         torch.set_rng_state(self.random)
         watch = MemoryWatch(made)
@@ -142,7 +146,7 @@ class CalledModule:
                 outputs = self.run(inputs)
                 given = self.buffers.outputs_and_contents(outputs)
         except ConfigError:
-            # Some operations of torch fail under a watch: call again without it.
+            # Some operations of torch fail under a watch, so the module is called again without it.
             torch.set_rng_state(self.random)
             self.buffers.reset()
             watch = MemoryWatch({})
@@ -151,12 +155,12 @@ class CalledModule:
         return watch, given
 
     def _still_alive(self, made: Memory) -> Memory:
-        """Return the storages that still exist and are not those of buffers."""
+        """Return the storages that still exist and do not belong to buffers."""
         own = set(_addresses(buffer for buffer, _ in self.buffers.saved.values()))
         return {address: one for address, one in made.items() if address not in own and not one.expired()}  # type: ignore[no-untyped-call]
 
     def _cause(self, inputs: Inputs, given: list[Any], difference: str) -> str:
-        """Return what caused a difference from the first call, or "" where rounding did.
+        """Return the cause of a difference from the first call, or "" if rounding is the cause.
 
         A difference that rounding causes also occurs when the module is restored to its first state.
         """
@@ -225,16 +229,16 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def _is_of_shape_only(func: Any) -> bool:
-    """Tell whether an operator uses only the shape of its input, not the values: `zeros_like(x)`, `x.new_ones(3)`."""
+    """Tell whether an operator uses only the shape of the input, not the values: `zeros_like(x)`, `x.new_ones(3)`."""
     schema = getattr(func, "_schema", None)
     name = "" if schema is None else schema.name.partition("::")[2]
     return name.startswith("new_") or name.endswith("_like")
 
 
 def _others(inputs: Inputs) -> Inputs:
-    """Return inputs with other values: smaller ones of the same range, so that the module probably accepts them.
+    """Return inputs with other values: smaller ones, which the module probably accepts.
 
-    Integers stay, for they may be indices.
+    Integers are unchanged, since they may be indices.
     """
 
     def other(leaf: Any) -> Any:
@@ -248,7 +252,7 @@ def _others(inputs: Inputs) -> Inputs:
 
 
 def _difference(wanted: list[Any], given: list[Any]) -> str:
-    """Describe how the second values differ from the first, bit for bit; "" if they do not."""
+    """Describe how two lists of values differ, compared bit for bit; "" if they are equal."""
     if len(wanted) != len(given):
         return f"it gives {len(given)} values, not {len(wanted)}"
     for one, other in zip(wanted, given, strict=True):

@@ -1,7 +1,7 @@
-"""Values of the host models at each instruction of a program, to find where a target, or a pass, deviates from them.
+"""The host models' values at each instruction of a program, to find the instruction at which a target or pass deviates.
 
-An instruction belongs to the node of its name in the dialect's graph. That node's counterpart in the fake-quantised
-graph is found by the names it had on its way through the passes, and accepted where it is quantised alike.
+An instruction belongs to the node of the same name in the dialect's graph. The counterpart of this node in the
+fake-quantised graph is found by the node's earlier names, and accepted if it has the same quantisation.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import torch
 from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from cortex_m_hil.lowering.ancestry import names
 from cortex_m_hil.lowering.mutable_buffers import state_restored
+from cortex_m_hil.lowering.node_origins import names
 from cortex_m_hil.lowering.reference import HostModels, as_floats, kernel_arithmetic, to_torch
 from cortex_m_hil.program.program import Intermediate
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.program.values import Instruction
 
-_FUSED: Final = 4  # nodes at most from an operator's origin to the quantise behind it: convolution, batch norm, relu, …
+_FUSED: Final = 4  # at most so many nodes from an operator to the quantise after it: convolution, batch norm, relu, …
 _TO_NHWC: Final = (0, 2, 3, 1)
 
 
@@ -38,9 +38,9 @@ class _Grid:
 
     @classmethod
     def of(cls, node: Node) -> _Grid | None:
-        """Read the grid from the passes' notes on a node, or from a quantise operator's arguments.
+        """Read the grid from a node's metadata, or from a quantise operator's arguments.
 
-        None is returned where there are none, and where the node is quantised per channel.
+        None is returned for a node that has neither, or is quantised per channel.
         """
         if "quantize_per_tensor" in node.name and not node.name.startswith("de") and len(node.args) >= 5:
             found = node.args[1:5]
@@ -86,17 +86,17 @@ def intermediates(
     eager: Any | None,
     inputs: Sequence[HostTensor],
 ) -> tuple[Intermediate, ...]:
-    """Return for each instruction the values that the host models have there.
+    """Return for each instruction the values that the host models compute for it.
 
-    Unknown values are empty: ``dialect`` where no node of the dialect has the instruction's name and values of its
-    specs, the others where no node of the fake-quantised graph is its counterpart.
+    Unknown values are empty: ``dialect`` where no node of the dialect has the instruction's name, dtypes and shapes;
+    the others where the instruction has no counterpart in the fake-quantised graph.
 
     Args:
         file: the program.
-        nodes: the graph node of each instruction, as `Program.nodes` has it.
+        nodes: the graph node of each instruction (`Program.nodes`).
         sources: the user's `file:line` of each instruction.
         models: the host models of the program.
-        eager: the exported float program; None if it is not known.
+        eager: the exported float program; None if not known.
         inputs: the program's inputs.
     """
     with kernel_arithmetic():
@@ -131,7 +131,7 @@ def _intermediate(
 
 
 def _fitting(file: PteFile, instruction: Instruction, value: Any) -> tuple[HostTensor, ...]:
-    """Return a node's values laid out as the program has them, or an empty tuple where they do not fit."""
+    """Return a node's values in the program's dim orders, or an empty tuple where dtypes or shapes differ."""
     items = value if isinstance(value, (tuple, list)) else (value,)
     places = file.dataflow.written[instruction.index]
     if len(items) != len(places):
@@ -172,7 +172,7 @@ class _Floats:
         module = None if eager is None else eager.module(check_guards=False)
         floats = {} if module is None else _record(module, inputs, models.structure, models.states)
         self._eager = {node.name: value for node, value in floats.items()}
-        self.on_right_inputs: dict[Node, Any] = {}  # of `_on_right_inputs`: several nodes may read the same one
+        self.on_right_inputs: dict[Node, Any] = {}  # results of `_on_right_inputs`, which several nodes may read
 
     def origin(self, node: Node, value: Any) -> _Origin | None:
         grid = _Grid.of(node)
@@ -188,7 +188,7 @@ class _Floats:
         return None
 
     def _observed(self, node: Node, grid: _Grid) -> Node | None:
-        """Return `node`, or the one behind it, whose value is quantised on this grid; None if there is none."""
+        """Return `node` or a following node whose value is quantised on this grid; None if there is none."""
         if _quantizes(node):
             source = node.args[0]
             return source if _Grid.of(node) == grid and isinstance(source, Node) else None
@@ -222,9 +222,10 @@ def _laid_out(value: Any, like: torch.Tensor) -> torch.Tensor | None:
 def _graph_quanta(
     node: Node, dialect: Mapping[Node, Any], floats: _Floats, grid: _Grid, expected: torch.Tensor
 ) -> int | None:
-    """Return how far the node is from fake-quant, in quanta, if it gets fake-quant's inputs; None if one is not known.
+    """Return the distance in quanta of a node from fake-quant when it gets fake-quant's inputs.
 
-    On equal inputs the two differ by rounding only, where the passes built the right node.
+    None if one is not known. If the passes built the right node, equal inputs give results that differ only by
+    rounding.
     """
     got = _on_right_inputs(node, dialect, floats)
     if got is None:
@@ -234,7 +235,10 @@ def _graph_quanta(
 
 
 def _on_right_inputs(node: Node, dialect: Mapping[Node, Any], floats: _Floats) -> Any:
-    """Return the node's value for fake-quant's tensors as its inputs; None where one of them is not known."""
+    """Return the value that a node computes from fake-quant's tensors as inputs.
+
+    None where one of these is not known.
+    """
     if node not in floats.on_right_inputs:
         floats.on_right_inputs[node] = _computed_on_right_inputs(node, dialect, floats)
     return floats.on_right_inputs[node]

@@ -1,7 +1,7 @@
 """Generator of the self-test's programs. `python -m cortex_m_hil.lowering.known_answer_generator` rewrites them.
 
-Weights, bias and input follow explicit formulas, so that the same numbers come out with any torch. The bias is large
-compared with the products: a runtime that drops it cannot pass.
+Weights, bias and input follow explicit formulas, so that every version of torch gives the same numbers. The bias is
+large compared with the products: a runtime that ignores the bias cannot pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cortex_m_hil.lowering.capability import executorch_api
+from cortex_m_hil.lowering.installed_executorch import executorch_api
 from cortex_m_hil.lowering.pipeline import lower
 from cortex_m_hil.program import known_answer
 from cortex_m_hil.program.known_answer import DATA, INPUTS, OUTPUTS, file_name
@@ -32,7 +32,7 @@ def module() -> Any:
 
 
 def inputs() -> tuple[Any, ...]:
-    """Return the input x[i] = (5i mod 11 - 5) / 8 in a tuple, shape [1, 16]."""
+    """Return a tuple with the input x[i] = (5i mod 11 - 5) / 8, of shape [1, 16]."""
     values = ((5 * np.arange(INPUTS)) % 11 - 5) / 8
     return (executorch_api().torch.from_numpy(values.astype(np.float32)[None]),)
 
@@ -43,7 +43,7 @@ def known_answer_program(isa: Isa) -> Program:
 
 
 def write_known_answers(folder: Path) -> None:
-    """Write a `.pte` for each ISA class, and one JSON with the input and expected output (dialect) that all share."""
+    """Write a `.pte` for each ISA class, and one JSON file with the input and expected output, the same for all."""
     data: dict[str, dict[str, list[float]]] = {}
     for isa in Isa:
         program = known_answer_program(isa)
@@ -52,7 +52,7 @@ def write_known_answers(folder: Path) -> None:
         assert expected is not None
         (folder / file_name(isa)).write_bytes(program.pte)
         data[isa.value] = {
-            # A float32 survives the way through a decimal double unchanged.
+            # Writing a float32 as a decimal number loses nothing.
             "inputs": [float(item) for item in program.inputs[0].array().flat],
             "expected": [float(item) for item in expected[0].flat],
         }

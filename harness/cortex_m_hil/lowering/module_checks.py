@@ -1,4 +1,4 @@
-"""Checks of modules, and of exported and quantised programs: they are accepted, or refused with a hint."""
+"""Checks of modules, and of exported and quantised programs: each raises an error with a hint, or returns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 from cortex_m_hil.lowering.nested_graphs import graphs_of, without_modes
 from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.program.tensor import SIZES, Dimension, misfit
 
 _ORIGINAL: Final = "the program that torch.export.export(module, inputs) gave"
-# Results of run_decompositions in place of operators that the Cortex-M passes expect undecomposed.
+# Operators that run_decompositions leaves in place of operators that the Cortex-M passes need undecomposed.
 _DECOMPOSED: Final = frozenset(
     {
         "aten.addmm.default",
@@ -24,7 +24,7 @@ _DECOMPOSED: Final = frozenset(
         "aten.max_pool2d_with_indices.default",
     }
 )
-_QUANTIZING: Final = ("quantized_decomposed", "torchao")  # namespaces of the operators that convert_pt2e puts in
+_QUANTIZING: Final = ("quantized_decomposed", "torchao")  # namespaces of the operators that convert_pt2e inserts
 _OBSERVERS: Final = (
     ("torchao.quantization.pt2e.observer", "ObserverBase"),
     ("torchao.quantization.pt2e.fake_quantize", "FakeQuantizeBase"),
@@ -32,14 +32,17 @@ _OBSERVERS: Final = (
 
 
 def plain_tensor(tensor: Any) -> Any:
-    """Return a tensor detached, and neither conjugated nor negated lazily. Raise ConfigError where it is sparse."""
+    """Return a tensor detached, with a lazy conjugation or negation carried out.
+
+    Raise ConfigError where it is sparse.
+    """
     if tensor.layout is not load_torch().strided:
         raise ConfigError(f"an input has {tensor.layout}, which no program takes", hint="x.to_dense()")
     return tensor.detach().resolve_conj().resolve_neg()
 
 
 def require_module(module: Any) -> None:
-    """Raise ConfigError for anything but an initialised module on the CPU that is not being calibrated."""
+    """Raise ConfigError unless `module` is an initialised module on the CPU that is not being calibrated."""
     name = type(module).__name__
     if not isinstance(module, load_torch().nn.Module):
         hint = "an object of it: MyModule()" if isinstance(module, type) else "put it into the forward of a module"
@@ -64,15 +67,15 @@ def require_module(module: Any) -> None:
 
 
 def _observers(module: Any) -> Iterator[str]:
-    """Return the class names of the observers that prepare_pt2e put in; none where torchao was never imported."""
+    """Return the class names of the observers that prepare_pt2e inserted; none where torchao was never imported."""
     kinds = tuple(getattr(sys.modules[name], kind) for name, kind in _OBSERVERS if name in sys.modules)
     return (type(one).__name__ for one in module.modules() if isinstance(one, kinds))
 
 
 def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inputs | list[Any]]:
-    """Return the module of a `torch.export.ExportedProgram`, and its inputs: those given, else those of its export.
+    """Return the module of a `torch.export.ExportedProgram`, and the given inputs, or else those of the export.
 
-    Raise ConfigError where these are keyword arguments, where there are none, and for a program that is partly lowered.
+    Raise ConfigError for keyword arguments, for a program without example inputs, and for one that is partly lowered.
     """
     _require_as_exported(program)
     positional, named = program.example_inputs or (None, {})
@@ -101,19 +104,22 @@ def _require_as_exported(program: Any) -> None:
 
 
 def title_of(module: Any) -> str:
-    """Return the class name of the module; for a graph that of what was exported, as its nodes remember it."""
+    """Return the class name of the module.
+
+    For a graph, the class name of the exported module, from its nodes' metadata.
+    """
     torch = load_torch()
     if isinstance(module, torch.fx.GraphModule):
         for node in module.graph.nodes:
             for path, name in list((node.meta.get("nn_module_stack") or {}).values())[:1]:
-                # An export of an export has a wrapper of torch's at its root.
+                # An export of an exported module has a wrapper of torch at its root.
                 if not path and not str(name).startswith(("torch.fx.", "torch.export.")):
                     return str(name).rpartition(".")[2]
     return type(module).__name__
 
 
 def require_float(title: str, program: Any) -> None:
-    """Raise ConfigError where the exported module has quantising operators: it would be quantised twice."""
+    """Raise ConfigError where the exported module has quantising operators, since it would be quantised twice."""
     torch = load_torch()
     found = [
         str(node.target)
@@ -129,7 +135,7 @@ def require_float(title: str, program: Any) -> None:
 def require_alike(
     title: str, these: str, given: Inputs, those: str, inputs: Inputs, dimensions: Sequence[Dimension] = ()
 ) -> None:
-    """Raise ConfigError where values differ in structure, dtypes or shapes from those the module was exported for.
+    """Raise ConfigError where values differ in structure, dtypes or shapes from the inputs of the export.
 
     Args:
         title: the module's name, for the message.
@@ -137,7 +143,7 @@ def require_alike(
         given: the values.
         those: the name of the inputs in the message.
         inputs: the inputs that the module was exported for.
-        dimensions: those whose sizes may differ within their bounds.
+        dimensions: the dimensions whose sizes may differ within their bounds.
     """
     if _kinds(given, dimensions) != _kinds(inputs, dimensions):
         raise ConfigError(
@@ -152,7 +158,7 @@ def require_alike(
 def _kinds(values: Inputs, dimensions: Sequence[Dimension]) -> tuple[Any, ...]:
     """Return the structure of values, and for each tensor its dtype and fixed sizes (None: not fixed).
 
-    Of any other value the type and the value itself are returned, for it is a constant of the program.
+    For any other value the type and the value itself are returned, since it is a constant of the program.
     """
     torch = load_torch()
     leaves, structure = torch.utils._pytree.tree_flatten(values)

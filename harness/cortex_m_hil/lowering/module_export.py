@@ -1,8 +1,7 @@
-"""Export of the user's module as it is now: it runs in Python and is exported; all that follows reads the export only.
+"""Runs and exports the user's module in its present state; all later stages read only the export.
 
-The module runs first, a few times (`hidden_state.CalledModule.carried_state`), and is exported then. The export is the
-strict one, which interprets the module's bytecode: unlike a run on fake tensors it leaves nothing behind, neither in
-the module nor in caches outside.
+The module first runs a few times (`hidden_state.CalledModule.carried_state`), and is then exported. The strict export
+interprets the module's bytecode; unlike a run on fake tensors it changes neither the module nor other caches.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.errors.known_bugs import known_bug
-from cortex_m_hil.host.calls import is_users_file, warnings_of_users_code
-from cortex_m_hil.lowering.capability import load_torch, mute
+from cortex_m_hil.host.api_calls import is_users_file, warnings_of_users_code
 from cortex_m_hil.lowering.dynamic_shapes import check_shapes, dimensions_of
+from cortex_m_hil.lowering.installed_executorch import load_torch, mute
 from cortex_m_hil.lowering.module_checks import plain_tensor, require_alike, title_of
 from cortex_m_hil.lowering.mutable_buffers import state_restored
 from cortex_m_hil.lowering.nested_graphs import graphs_of, has_modes, without_modes
@@ -69,11 +68,11 @@ _KNOWN: Final = {
         "such a layer on both sides, or on neither, or quantize=False"
     ),
 }
-"""Hints, by what ExecuTorch's message contains."""
+"""Hints by a text that ExecuTorch's message contains."""
 _LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
-_GUARDS: Final = "_guards_fn"  # a call in the module of an exported program
+_GUARDS: Final = "_guards_fn"  # the name of a call in the module of an exported program
 _TRAINING: Final = "was it exported for training? module.eval() before torch.export.export(module, inputs)"
 _STATE: Final = (
     "state that a program keeps is a registered buffer, changed in place: self.state.copy_(new), self.cache[:, 0] = x"
@@ -86,17 +85,17 @@ _CARRIED: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """A module as it was when it was exported, which can be lowered any number of times, for instance for each target.
+    """An exported module, which can be lowered any number of times, for instance for each target.
 
     Attributes:
-        title: the name of the module's class; of an exported program, that of what was exported.
-        layout: the layout that it was exported for.
-        inputs: the module's arguments, laid out for it.
-        outputs: what the module returned for them.
+        title: the class name of the module that was exported.
+        layout: the layout that the module was exported for.
+        inputs: the module's arguments, in that layout.
+        outputs: the outputs that the module returned for `inputs`.
         program: the `torch.export.ExportedProgram`, with parameters and constants of its own.
-        states: names of the buffers that forward changes; `program` has their values from before.
+        states: names of the buffers that forward changes; `program` has their values before any call.
         dimensions: the dimensions of the inputs that are not fixed.
-        training: the parts that were in training mode and compute otherwise in it; None for nothing.
+        training: the submodules that were in training mode and compute differently in it; None if there are none.
     """
 
     title: str
@@ -109,9 +108,9 @@ class Exported:
     training: Training | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return the float module's outputs: those recorded for its own inputs, else those of the exported program.
+        """Return the float module's outputs: the recorded outputs for its own inputs, else the exported program's.
 
-        The module itself is not called again, for it may have changed.
+        The module itself is not called again, since it may have changed.
         """
         if _equal_inputs(arguments, self.inputs):
             return self.outputs
@@ -120,34 +119,35 @@ class Exported:
             return module(*arguments)
 
     def on(self, inputs: Inputs) -> Exported:
-        """Return the same module with other inputs, laid out already; raise ConfigError unless they are like its own.
+        """Return the same module with other inputs, which are in the layout already.
 
-        They must have the structure, dtypes and fixed sizes of the inputs that it was exported with.
+        Raise ConfigError if they do not fit. They must have the structure, dtypes and fixed sizes of the inputs of the
+        export.
         """
         require_alike(self.title, "the inputs are", inputs, "it was exported with", self.inputs, self.dimensions)
         return replace(self, inputs=inputs, outputs=_run(self.title, self.program.module(check_guards=False), inputs))
 
 
 def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Exported:
-    """Run the module and export it, and leave it unchanged.
+    """Run the module and export it; its state is restored afterwards.
 
     Args:
         module: a `torch.nn.Module`.
-        inputs: its arguments, arranged for the layout already.
-        layout: for which it is exported.
-        shapes: `dynamic_shapes` of torch.export; None: all are fixed.
+        inputs: the module's arguments, arranged for the layout already.
+        layout: the layout to export for.
+        shapes: `dynamic_shapes` of torch.export; None: all sizes are fixed.
 
     Raises:
-        ConfigError: the module fails by itself, or `shapes` do not fit it.
-        LoweringError: the module cannot be exported, changes something that is no buffer, or carries something over to
-            its next call that is in no buffer.
+        ConfigError: the module fails on its inputs, or `shapes` do not fit.
+        LoweringError: the module cannot be exported, changes something that is no buffer, or carries state to its next
+            call outside of buffers.
     """
     torch, title = load_torch(), title_of(module)
     if shapes is not None:
         check_shapes(title, module, inputs, shapes)
     before, training = Snapshot(module), _training(module)
     try:
-        with contextlib.suppress(NotImplementedError):  # an export's graph stays in the mode that it was exported in
+        with contextlib.suppress(NotImplementedError):  # the graph of an export cannot change its mode
             module.eval()
         if layout == "channels_last":
             run_stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
@@ -165,7 +165,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
                 f"{title}: forward carries something over to its next call, which the program does not: {carried}",
                 hint=_CARRIED,
             )
-        # This copies the parameters before `restore` gives them their old layout back.
+        # This copies the parameters before `restore` gives them back their old layout.
         return Exported(title, layout, inputs, outputs, _with_own_constants(exported), states, dimensions, training)
     finally:
         before.restore()
@@ -187,9 +187,9 @@ def _depends_on_mode(module: Any) -> bool:
 
 
 def _run_and_check(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[Any, list[str], str]:
-    """Run the module; return its outputs, the buffers that forward changes, and the hidden state that it carries over.
+    """Run the module; return its outputs, the buffers that forward changes, and a text on hidden state.
 
-    The hidden state is "" where there is none. `before` is the module before the call.
+    The text is "" without hidden state. `before` is the snapshot of the module before the call.
     """
     from cortex_m_hil.lowering.hidden_state import Buffers, CalledModule
 
@@ -205,7 +205,7 @@ def _run_and_check(title: str, module: Any, inputs: Inputs, before: Snapshot) ->
 def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
     """Return the strict export, which is always the same program for a module, its inputs and `dynamic_shapes`.
 
-    What torch prints and logs about a failure is suppressed: it is in the exception too, or is the graph so far.
+    Torch's output and log about a failure are suppressed: they repeat the exception, or print the graph so far.
     """
     guards = without_guards() if shapes is None else contextlib.nullcontext()
     with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), guards:
@@ -213,10 +213,10 @@ def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
 
 
 def flat_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
-    """Return the strict export without inner graphs for the modes that a module or its caller sets.
+    """Return the strict export without inner graphs for torch's modes, such as `torch.no_grad()`.
 
-    Neither `torch.no_grad()` nor multi-head attention as one fused operator of torch's, which it is without gradients,
-    means anything on a target; ExecuTorch would leave them in float32.
+    Such a mode, and torch's fused operator for multi-head attention without gradients, make no difference on a target,
+    but ExecuTorch would leave the operators in float32.
     """
     torch = load_torch()
     fused = torch.backends.mha.get_fastpath_enabled()
@@ -230,7 +230,7 @@ def flat_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
 
 
 def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
-    """Return the export; raise ConfigError where it fails by `shapes` alone, which are the caller's choice."""
+    """Return the export; raise ConfigError where only the caller's `shapes` make it fail."""
     if shapes is None:
         return run_stage(title, "export", _EXPORT, lambda: _without_guards(flat_export(module, inputs)))
     try:
@@ -247,7 +247,7 @@ def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
 
 
 def _without_guards(exported: Any) -> Any:
-    """Remove the call that `ExportedProgram.module()` puts first, which checks shapes and returns nothing."""
+    """Remove the call that `ExportedProgram.module()` inserts at the beginning to check shapes."""
     graph = exported.graph
     calls = [node for node in graph.nodes if node.op == "call_module" and node.target == _GUARDS and not node.users]
     for node in calls:
@@ -259,7 +259,7 @@ def _without_guards(exported: Any) -> Any:
 
 
 def _with_own_constants(exported: Any) -> Any:
-    """Return the program with copies of its constants, since the module's own may change later."""
+    """Return the program with copies of its constants, since the module's constants may change later."""
     state, constants = copy.deepcopy((dict(exported.state_dict), dict(exported.constants)))
     exported.state_dict.update(state)
     exported.constants.update(constants)
@@ -267,7 +267,7 @@ def _with_own_constants(exported: Any) -> Any:
 
 
 def arrange(values: Inputs, layout: Layout) -> Inputs:
-    """Return copies of the inputs, 4-D tensors in the layout's memory format, none conjugated or negated lazily."""
+    """Return copies of the inputs: 4-D tensors in the layout's memory format, lazy conjugations carried out."""
     torch = load_torch()
     wanted = torch.channels_last if layout == "channels_last" else torch.contiguous_format
 
@@ -282,12 +282,12 @@ def arrange(values: Inputs, layout: Layout) -> Inputs:
 
 
 def run_stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
-    """Run one stage; turn what it raises into a LoweringError that names module, stage, graph node and line.
+    """Run one stage; turn its exceptions into a LoweringError that names module, stage, graph node and line.
 
     Args:
         title: the module's name.
-        name: of the stage.
-        hint: what to do, where the message of the error is not in `_KNOWN`.
+        name: the name of the stage.
+        hint: the hint for an error whose message is not in `_KNOWN`.
         work: the stage; its result is returned.
     """
     try:
@@ -307,7 +307,7 @@ def run_stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
         place = user_line(text) or (_line_of(node) if node is not None else "")
         where += f" at {place}" if place else ""
         on_values = "data-dependent" in text.lower() or "DataDependent" in type(error).__name__
-        # ExecuTorch's error names the pass that failed; the error that it was raised from says why.
+        # ExecuTorch's error names the pass that failed; the error that caused it has the reason.
         told = [f"{type(one).__name__}: {_said(one).splitlines()[0]}" for one in (chain[0], *chain[1:][-1:])]
         raise LoweringError(
             f"{title}: {name} failed{where}: {'; from '.join(told)}",
@@ -319,7 +319,7 @@ def run_stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
 def _node_in_frames(error: BaseException) -> Any:
     """Return the graph node that ExecuTorch was working on, or None.
 
-    It is the first one among the variables of ExecuTorch's frames, the innermost first.
+    It is the first graph node among the variables of ExecuTorch's stack frames, searched from the innermost.
     """
     torch = load_torch()
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -402,7 +402,7 @@ def _equal_inputs(some: Inputs, others: Inputs) -> bool:
 
 
 def _require_tensors(title: str, outputs: Any) -> None:
-    """Raise ConfigError if the module returns no tensor, or None among them: a program has no such output."""
+    """Raise ConfigError if the module returns no tensor, or returns a None, which no output of a program can be."""
     torch = load_torch()
     with_paths, _ = torch.utils._pytree.tree_flatten_with_path(outputs)
     leaves = [leaf for _, leaf in with_paths]
@@ -420,7 +420,7 @@ def _require_tensors(title: str, outputs: Any) -> None:
 
 
 def _require_values(title: str, exported: Any) -> None:
-    """Raise LoweringError if the export lost the values of a constant, as torch 2.13 loses those of NumPy constants."""
+    """Raise LoweringError if the export lost the values of a constant; torch 2.13 does so for NumPy constants."""
     fake = load_torch()._subclasses.FakeTensor
     lost = [
         spec.arg.name
@@ -434,7 +434,7 @@ def _require_values(title: str, exported: Any) -> None:
 
 
 def _require_nothing_random(title: str, exported: Any) -> None:
-    """Raise LoweringError if the program draws random numbers: no two runs of it could be compared."""
+    """Raise LoweringError if the program draws random numbers, since its runs could not be compared."""
     for node in (node for graph in graphs_of(exported) for node in graph.nodes if _is_random(node)):
         place = _line_of(node)
         where = f" at {place}" if place else ""
@@ -452,7 +452,7 @@ def _is_random(node: Any) -> bool:
 
 
 def _arguments(node: Any) -> dict[str, Any]:
-    """Return a node's arguments by the names in its operator's schema, including defaults of those left out."""
+    """Return a node's arguments by the names in its operator's schema, including the defaults of omitted arguments."""
     schema = node.target._schema.arguments
     defaults = {one.name: one.default_value for one in schema if one.has_default_value()}
     return {**defaults, **dict(zip([one.name for one in schema], node.args, strict=False)), **node.kwargs}
@@ -466,9 +466,9 @@ def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[s
     Args:
         title: the module's name.
         exported: the export.
-        changed: the buffers that the module's own run changed. It is needed, as the export knows nothing of a buffer
-            that is replaced, and batch norm's schema does not tell that it writes.
-        hint: of the error.
+        changed: the buffers that the module's own run changed. The export does not show a buffer that is replaced, and
+            the schema of batch norm does not show that it writes.
+        hint: the hint of the error.
     """
     torch = load_torch()
     specs = {spec.arg.name: spec for spec in exported.graph_signature.input_specs if spec.target}
@@ -490,15 +490,15 @@ def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[s
 
 
 def _storage(node: Any) -> int:
-    """Return the address of the memory of a node's value, the same for all its views; 0 for what is no tensor."""
+    """Return the address of the memory of a node's value, which all its views share; 0 if the value is no tensor."""
     value = node.meta.get("val")
     return int(value.untyped_storage()._cdata) if isinstance(value, load_torch().Tensor) else 0
 
 
 def _is_copied(node: Any) -> bool:
-    """Tell whether forward makes a tensor anew in each call, as by `torch.tensor([1, 2])`, so that it may write to it.
+    """Tell whether forward makes a tensor anew in each call, as `torch.tensor([1, 2])` does: it may write to it.
 
-    The export's copy lies in the same memory as the constant that it copies.
+    In the export the copy has the same memory as the constant.
     """
     copied = load_torch().ops.aten.lift_fresh_copy.default
     return all(user.target is copied for user in node.users)
@@ -516,11 +516,11 @@ def _written(node: Any) -> list[Any]:
 
 
 def user_line(text: str) -> str:
-    """Return ``file:line`` of the innermost frame of the user's that a stack trace names, or ""."""
+    """Return ``file:line`` of the innermost stack frame in the user's code that a stack trace names, or ""."""
     found = [place for place in re.findall(r'File "([^"]+)", line (\d+)', text) if is_users_file(place[0])]
     return ":".join(found[-1]) if found else ""
 
 
 def _line_of(node: Any) -> str:
-    """Return the user's ``file:line`` that a graph's node comes from, or ""."""
+    """Return the user's ``file:line`` that a graph node comes from, or ""."""
     return user_line(node.meta.get("stack_trace") or "")

@@ -1,9 +1,9 @@
 """Programs with state: buffers that forward changes, and that keep their contents until the next call.
 
-torchao's convert_pt2e takes every buffer for a constant. It folds a buffer that it quantises, so that a program would
-read the initial value in every call, whatever it writes (pytorch/executorch #4627, #11782); and calibrating leaves its
-last values in the buffer. So a module is quantised with its state as inputs and outputs (`ExplicitStateProgram`), which
-are made state again afterwards (`ExplicitStateProgram.bind`).
+torchao's convert_pt2e treats every buffer as a constant. It folds a quantised buffer into the graph, so that a program
+would read the initial value in every call (pytorch/executorch #4627, #11782); and calibration leaves its last values in
+the buffer. So a module is quantised with its state as inputs and outputs (`ExplicitStateProgram`), which are turned
+back into buffers afterwards (`ExplicitStateProgram.bind`).
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cortex_m_hil.errors import LoweringError
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 _INITIALISED: Final = "et_init_buffer"
-"""The mark that ExecuTorch's emitter wants on a buffer's node to write its value (exir/passes/init_mutable_pass.py)."""
+"""The metadata key by which ExecuTorch's emitter writes a buffer's initial value (exir/passes/init_mutable_pass.py)."""
 _INPUTS: Final = "of what it is given forward may change nothing: x.clone() first"
 
 
 @dataclass(frozen=True, eq=False)
 class ExplicitStateProgram:
-    """An exported program that takes its state as inputs and returns it as outputs.
+    """An exported program that takes its states as inputs and returns them as outputs.
 
     Attributes:
         program: the `torch.export.ExportedProgram`; its first inputs are the states of `names`, its first output is a
-            tuple of those of `changed`.
+            tuple of the states of `changed`.
         names: the buffers that forward changes, in the order of the program's inputs.
         changed: the same buffers, in the order in which forward changes them.
         initial: the initial value of each state, by name.
-        outputs: the structure of the outputs besides the states.
+        outputs: the structure of the outputs without the states.
     """
 
     program: Any
@@ -43,8 +43,8 @@ class ExplicitStateProgram:
 
     @classmethod
     def of(cls, exported: Any, title: str) -> ExplicitStateProgram:
-        """Make the state of an exported program explicit; raise LoweringError where forward changes an input, too."""
-        # Writes to buffers, also through views of them, become values that the program returns.
+        """Make the state of an exported program explicit; raise LoweringError where forward also changes an input."""
+        # Writes to buffers, and to views of buffers, become values that the program returns.
         program = copy.deepcopy(exported).run_decompositions({})
         kinds, signature = _kinds(), program.graph_signature
         if any(one.kind is kinds.OutputKind.USER_INPUT_MUTATION for one in signature.output_specs):
@@ -77,7 +77,7 @@ class ExplicitStateProgram:
         return tuple(self.initial[name] for name in self.names)
 
     def next(self, given: Any) -> tuple[Any, ...]:
-        """Return the states for the next call, from the outputs of the last one."""
+        """Return the states for the next call, taken from the outputs of the last call."""
         by_name = dict(zip(self.changed, given[0], strict=True))
         return tuple(by_name[name].detach() for name in self.names)
 
@@ -108,7 +108,7 @@ class ExplicitStateProgram:
 
 
 def written_buffers(program: Any) -> tuple[str, ...]:
-    """Return the buffers that an exported program says it changes, in that order."""
+    """Return the buffers that the signature of an exported program lists as changed, in that order."""
     mutation = _kinds().OutputKind.BUFFER_MUTATION
     return tuple(one.target for one in program.graph_signature.output_specs if one.kind is mutation)
 
@@ -138,12 +138,12 @@ def state_restored(model: Any, names: Sequence[str]) -> Iterator[None]:
 def _with_signature(
     program: Any, inputs: list[Any], outputs: list[Any], held: Mapping[str, Any], example: tuple[Any, ...], given: Any
 ) -> Any:
-    """Return the same graph with another signature, which says what its inputs, buffers and outputs are.
+    """Return the same graph with another signature: the list of its inputs, buffers and outputs.
 
     Args:
         program: the exported program.
         inputs: the input specs of the new signature.
-        outputs: its output specs.
+        outputs: the output specs of the new signature.
         held: tensors of parameters, buffers and constants by name.
         example: example inputs.
         given: the structure of the outputs.

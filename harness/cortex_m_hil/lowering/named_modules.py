@@ -1,4 +1,4 @@
-"""Modules by name: MLPerf Tiny's four networks, as the executorch wheel ships them, and a user's own."""
+"""Modules by name: MLPerf Tiny's four networks, which the executorch wheel ships, and a user's own modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError, HarnessError, did_you_mean
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.lowering.capability import feature, load_torch, quiet
+from cortex_m_hil.lowering.installed_executorch import feature, load_torch, quiet
 from cortex_m_hil.lowering.module_export import user_line
 from cortex_m_hil.lowering.options import Inputs
 
@@ -21,11 +21,11 @@ NETWORKS: Final = {
     "mobilenet_v1_025": "MobileNetV1025Model",
     "resnet8": "ResNet8Model",
 }
-"""Modules of ExecuTorch's examples, each with the name of the class in it."""
+"""Modules of ExecuTorch's examples, each with the name of its network's class."""
 
 
 def network(name: str) -> tuple[Any, Inputs]:
-    """Return one of NETWORKS with its example inputs; its weights follow from the state of torch's generator."""
+    """Return one of NETWORKS with its example inputs; its weights depend on the state of torch's random generator."""
     model = feature(f"{_PACKAGE}.{name}", NETWORKS[name])()
     return model.get_eager_model(), model.get_example_inputs()
 
@@ -40,7 +40,7 @@ def check_name(name: str) -> None:
 def load_named_module(name: str) -> tuple[Any, Inputs]:
     """Load a module and its inputs: one of NETWORKS, or the result of the function in `package.module:function`.
 
-    Its weights are the same each time: torch's generator is seeded with 0, and restored afterwards.
+    The weights are the same each time: torch's random generator is seeded with 0, and restored afterwards.
     """
     check_name(name)
     torch = load_torch()
@@ -50,7 +50,7 @@ def load_named_module(name: str) -> tuple[Any, Inputs]:
 
 
 def _made(name: str, module: str, function: str) -> Any:
-    """Return the function's result; raise ConfigError where it is not found, or with the line where it fails."""
+    """Return the function's result; raise ConfigError where the function is missing, or fails, with the line."""
     there = False
     try:
         make = getattr(importlib.import_module(module), function)

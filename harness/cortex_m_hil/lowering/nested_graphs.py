@@ -1,4 +1,4 @@
-"""The nested graphs of a program, and the inlining of those for modes that have no meaning on a target.
+"""The nested graphs of a program, and the inlining of graphs for torch's modes, which make no difference on a target.
 
 `with torch.no_grad():` in a module becomes a graph of its own in the export, called by an operator that sets the mode.
 ExecuTorch's quantiser and Cortex-M passes look at the outermost graph alone: what is inside stays in float32.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 
 def graphs_of(program: Any) -> Iterator[Any]:
-    """Yield the graph of a `torch.export.ExportedProgram`, and those inside it, such as branches of `torch.cond`."""
+    """Yield the graph of a `torch.export.ExportedProgram`, and its inner graphs, such as branches of `torch.cond`."""
     torch = load_torch()
     yield from (one.graph for one in program.graph_module.modules() if isinstance(one, torch.fx.GraphModule))
 
@@ -26,8 +26,8 @@ def has_modes(program: Any) -> bool:
 def without_modes(program: Any) -> Any:
     """Return the module of a `torch.export.ExportedProgram`, with the graphs that `has_modes` finds inlined.
 
-    It is to be exported anew. Its nodes keep the names and the metadata that they had; those inside an inner graph
-    would lose them in the new export.
+    The module has to be exported again. Its nodes keep their names and metadata, which nodes of inner graphs would lose
+    in the new export.
     """
     from torch._export.utils import node_inline_
 

@@ -1,4 +1,4 @@
-"""The options of a lowering as one checked value, which holds each default once; it works without torch."""
+"""The options of a lowering, with their defaults, as one checked value; works without torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LoweringOptions:
         layouts = get_args(Layout)
         if not isinstance(self.layout, str) or self.layout not in layouts:
             raise ConfigError(
-                f"layout={shown(self.layout)}: there is none", hint=did_you_mean(shown(self.layout), layouts)
+                f"layout={shown(self.layout)}: there is no such layout", hint=did_you_mean(shown(self.layout), layouts)
             )
         if self.calibration is not None:
             object.__setattr__(self, "calibration", _samples(self.calibration))
@@ -51,11 +51,11 @@ class LoweringOptions:
 
     @property
     def plan(self) -> tuple[bool, tuple[Placed, ...]]:
-        """Return what decides the memory plan, and nothing before it: red zones, and several banks."""
+        """Return the options that affect only the memory plan: red zones, and several banks."""
         return self.redzones, self.banks if len(self.banks) > 1 else ()
 
     def _check_io(self) -> None:
-        """Check the choice of inputs and outputs that are int8, and make tuples of its numbers."""
+        """Check which inputs and outputs are to be int8, and convert their numbers to tuples."""
         io = self.io
         if io in ("float", "int8"):
             return
@@ -66,7 +66,7 @@ class LoweringOptions:
         object.__setattr__(self, "io", {role: tuple(sorted(set(io.get(role, ())))) for role in roles})
 
     def _check_quantizer(self) -> None:
-        """Check the quantiser by its methods, since the import of torchao's base class takes a second."""
+        """Check the quantiser by its methods; importing torchao's base class would take a second."""
         if self.quantizer is None:
             return
         if isinstance(self.quantizer, type) or not all(
@@ -93,9 +93,9 @@ _SAMPLES: Final = "for modules with one input: calibration=[(x,) for x in …]"
 
 
 def _samples(calibration: Any) -> tuple[Inputs, ...]:
-    """Return the calibration samples as tuples; raise ConfigError for any that is none.
+    """Return the calibration samples as tuples; raise ConfigError for a sample that is no tuple of inputs.
 
-    A tensor is refused, too: it is iterable, so that its rows would be taken for inputs.
+    A tensor is refused, too: it is iterable, and its rows would be taken for inputs.
     """
     if not isinstance(calibration, Iterable):
         problem = f"calibration is an iterable of input tuples, not {type(calibration).__name__}"

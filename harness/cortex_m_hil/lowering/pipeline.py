@@ -1,10 +1,10 @@
 """The lowering from a module to a `.pte` for one ISA class.
 
-The module is run and exported on every call (`module_export.trace`), unless it is given as it was exported. All that
-follows is a function of the exported program, the calibration samples and the options, and is remembered by their
-content. On disk: programs and the outputs of their references, so that ExecuTorch is not even imported for what was
-lowered before. In memory: quantising, export of the quantised module and to_edge once per module, Cortex-M passes and
-to_executorch once per ISA class.
+The module is run and exported on every call (`module_export.trace`), unless it is given as an `Exported`. All later
+results are a function of the exported program, the calibration samples and the options, and are cached under a key of
+their content. On disk: programs and the outputs of their references, so that ExecuTorch is not even imported for a
+program that was lowered before. In memory: the quantised module, its export and the result of to_edge, once per module;
+the results of the Cortex-M passes and to_executorch, once per ISA class.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.compiler_state.state import compiler_state
-from cortex_m_hil.lowering import ancestry
+from cortex_m_hil.lowering import node_origins
 from cortex_m_hil.lowering.bank_planning import planning_algorithm
 from cortex_m_hil.lowering.cache_keys import Lru, key_or_reason
-from cortex_m_hil.lowering.capability import executorch_api, isolated, lacking, load_torch
 from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.dynamic_shapes import SizeWatch, dimensions_of, expanded_shapes, shapes_for
+from cortex_m_hil.lowering.installed_executorch import executorch_api, isolated, lacking, load_torch
 from cortex_m_hil.lowering.module_checks import module_of, require_alike, require_float, require_module, title_of
 from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, run_stage, trace
 from cortex_m_hil.lowering.mutable_buffers import ExplicitStateProgram, keep_initial_values
@@ -45,7 +45,7 @@ from cortex_m_hil.targets.cpu import Isa
 if TYPE_CHECKING:
     from cortex_m_hil.lowering.reference import HostModels
 
-# For each ISA class a CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
+# For each ISA class a CPU that has it as its most capable class. Source: backends/cortex_m/target_config.py.
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}
 NOT_REPEATABLE: Final = "hil doctor cache clear, and report it: a lowering that is not repeatable"
 _INPUTS: Final = "hil.check(module, (x,)), where x is the argument of the module's forward"
@@ -56,11 +56,11 @@ class _Source:
     """All inputs of a lowering except the ISA class, with their key.
 
     Attributes:
-        exported: the module.
+        exported: the exported module.
         samples: the calibration samples.
-        options: the options.
-        key: the key; None: there is none, and nothing is cached.
-        no_key: why there is none, else "".
+        options: the options of the lowering.
+        key: the key of these inputs; None: there is no key, and nothing is cached.
+        no_key: why there is no key, else "".
     """
 
     exported: Exported
@@ -80,10 +80,10 @@ class _Source:
 
 @dataclass(eq=False)
 class _Shared:
-    """The target-independent part of a lowering: fake-quantised graph, edge program, and what was lowered from it."""
+    """The target-independent part of a lowering: fake-quantised graph and edge program; and the programs made of it."""
 
     quantized: Any | None
-    float_reasons: Mapping[str, str]  # nodes of the export that are not quantised, and why
+    float_reasons: Mapping[str, str]  # why nodes of the export are not quantised, by name
     edge: Any
     hint: str
     lowered: dict[tuple[object, ...], _Lowered] = field(default_factory=dict)  # by ISA class and `options.plan`
@@ -91,7 +91,7 @@ class _Shared:
 
 @dataclass(frozen=True, eq=False)
 class _Lowered:
-    """A program with the graphs that its references are computed by."""
+    """A program with the graphs that compute its references."""
 
     pte: bytes
     nodes: tuple[str, ...]
@@ -116,7 +116,7 @@ def export(
     layout: Layout = DEFAULT.layout,
     dynamic_shapes: Any = None,
 ) -> Exported:
-    """Export a module as it is now, for any number of calls of `lower`; neither it nor the inputs are changed.
+    """Export a module in its present state, for any number of calls of `lower`; module and inputs are unchanged.
 
     Arguments and errors are those of `flow.export`, which describes them.
     """
@@ -139,7 +139,7 @@ def export(
 
 
 def _require_no_shapes(dynamic_shapes: Any, what: str) -> None:
-    """Raise ConfigError where dynamic shapes are given with an export, whose shapes cannot be changed."""
+    """Raise ConfigError where dynamic shapes are given with an exported module, whose shapes cannot change any more."""
     if dynamic_shapes is not None:
         raise ConfigError(f"dynamic_shapes: {what} has its own", hint="give them to its export")
 
@@ -156,16 +156,16 @@ def lower(
     """Lower a torch module for an ISA class; leave it, the inputs and the state of torch's generator unchanged.
 
     The module is run and exported on every call, unless it is an `Exported`. Equal exports give the same program, from
-    a cache. `name` is the program's; "": that of the module's class. The other arguments, some of them in `options`,
-    and the errors are those of `flow.lower`, which describes them. For an `Exported` other inputs may be given, like
-    its own.
+    a cache. `name` is the name of the program; "": the name of the module's class. The other arguments, some of them in
+    `options`, and the errors are described at `flow.lower`. For an `Exported`, other inputs of the same form may be
+    given.
     """
     began = time.monotonic()
     exported = exported_once(module, inputs, options.layout, dynamic_shapes)
     options = replace(options, layout=exported.layout)
     if options.quantize:
         require_float(exported.title, exported.program)
-    # These are copies: calibrating runs the module, which may work in place.
+    # Copies of the inputs: calibration runs the module, which may change its inputs in place.
     samples = [arrange(sample, options.layout) for sample in options.samples(exported.inputs)]
     for number, sample in enumerate(samples):
         what = f"calibration sample {number} is"
@@ -191,7 +191,7 @@ def lower(
 def exported_once(
     module: Any, inputs: Inputs | list[Any] | None, layout: Layout, dynamic_shapes: Any = None
 ) -> Exported:
-    """Return the module exported, unless it is already.
+    """Export the module, unless it is an `Exported` already.
 
     Raise ConfigError for an `Exported` of another layout, and for inputs of other shapes.
     """
@@ -208,7 +208,7 @@ def exported_once(
 
 
 def on_inputs(program: Program, exported: Exported) -> Program:
-    """Return a program on the inputs of `exported`, an export of the module that it was lowered from."""
+    """Return a program with the inputs of `exported`, an export of the module that the program was lowered from."""
     from cortex_m_hil.lowering.reference import conform, to_host
 
     leaves = load_torch().utils._pytree.tree_leaves(exported.inputs)
@@ -220,14 +220,14 @@ def on_inputs(program: Program, exported: Exported) -> Program:
 
 
 def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key: str | None) -> Program:
-    """Return the program with the bytes, names and sizes of its entry; all else comes from the source.
+    """Return the program with the bytes, names and sizes of a cache entry; everything else comes from `source`.
 
     Args:
-        source: the inputs of its lowering.
-        isa: its ISA class.
-        entry: as `_Lowered.entry` gives it.
-        made: the lowering where it was done now; None: the entry was found on disk.
-        key: of the program; None: its references are not remembered.
+        source: the inputs of the lowering.
+        isa: the ISA class.
+        entry: the fields of `_Lowered.entry`.
+        made: the lowering, if it was done in this call; None: the entry was found on disk.
+        key: the key of the program; None: its references are not cached.
     """
     from cortex_m_hil.lowering.reference import RememberedReferences, conform, to_host
 
@@ -251,7 +251,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
 
     def undisturbed(samples: Sequence[tuple[HostTensor, ...]]) -> list[References]:
         host = host_models()
-        with compiler_state.work(source.no_key):  # once for all samples: slower than a small network's references
+        with compiler_state.work(source.no_key):  # once for all samples, since it is slow
             return [host.undisturbed(one) for one in samples]
 
     def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
@@ -269,7 +269,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
             return host.stream(frames, state, floats)
 
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
-    sources = ancestry.source_lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
+    sources = node_origins.source_lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
     references = RememberedReferences(key, source.exported, structure, models, quantised_inputs=quantised)
     return Program(
         pte, file, isa, nodes, source.title, inputs,
@@ -282,7 +282,10 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
 
 
 def _origin(source: _Source) -> Any:
-    """Return the origin of a program, to cut parts from it. Raise ConfigError where a part would differ."""
+    """Return the origin of a program, from which parts can be cut.
+
+    Raise ConfigError where parts would compute differently.
+    """
     if source.exported.states:
         what = f"{source.title} has state ({_few(source.exported.states)}), which a part of it would not have"
         raise ConfigError(what, hint="hil localize names the operator")
@@ -298,9 +301,9 @@ def _origin(source: _Source) -> Any:
 
 
 def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:
-    """Return the buffer of each state; the emitter writes states in the order of the graph.
+    """Return the buffer of each state, assuming that ExecuTorch's emitter writes states in the order of the graph.
 
-    Raise ToolchainError where the initial values show that it did not.
+    Raise ToolchainError where the initial values contradict that.
     """
     names, program = source.exported.states, source.exported.program
     held = {**program.state_dict, **program.constants}
@@ -312,7 +315,7 @@ def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:
 
 
 def _lowered(source: _Source, isa: Isa) -> _Lowered:
-    """Lower for an ISA class; where that fails on floats of another dtype than float32, say so in the headline."""
+    """Lower for an ISA class; if it fails and the module has floats other than float32, name these in the error."""
     try:
         return _cached(source, isa)
     except LoweringError as error:
@@ -335,7 +338,7 @@ def _few(names: Sequence[str]) -> str:
 def _cached(source: _Source, isa: Isa) -> _Lowered:
     """Lower for an ISA class, or return the result from the cache in memory of the last few lowerings.
 
-    A lowering without a key may have code of the user's in it: an operator, for instance, that calibrating runs.
+    A lowering without a key may run the user's code, such as a custom operator during calibration.
     """
     torch = executorch_api().torch
     with (
@@ -344,7 +347,7 @@ def _cached(source: _Source, isa: Isa) -> _Lowered:
         operators_looked_up_once(),
         bins_compared_by_numpy(),
     ):
-        torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
+        torch.default_generator.manual_seed(0)  # so that the result depends only on the key
         shared = cache.get(source.key)
         if shared is None:
             shared = _prepare(source)
@@ -356,12 +359,12 @@ def _cached(source: _Source, isa: Isa) -> _Lowered:
 
 
 def clear_cache() -> None:
-    """Forget everything lowered so far in memory."""
+    """Empty the cache in memory."""
     cache.clear()
 
 
 def _laid_out(inputs: Inputs | list[Any], layout: Layout) -> Inputs:
-    """Return the inputs laid out; raise ConfigError for a wrong call and for values that cannot be sent to a target."""
+    """Return the inputs in the layout; raise ConfigError for a wrong call or values that cannot be sent to a target."""
     from cortex_m_hil.lowering.reference import to_host
 
     inputs = tuple(inputs) if isinstance(inputs, list) else inputs
@@ -374,7 +377,7 @@ def _laid_out(inputs: Inputs | list[Any], layout: Layout) -> Inputs:
 
 
 def _keyed_options(options: LoweringOptions) -> Iterator[tuple[str, object]]:
-    """Yield names and values of the options that decide the shared part: all but samples and the memory plan.
+    """Yield names and values of the options that affect `_Shared`: all but the samples and the memory plan.
 
     The samples are part of the key as values.
     """
@@ -384,7 +387,7 @@ def _keyed_options(options: LoweringOptions) -> Iterator[tuple[str, object]]:
 
 
 def _bank_keys(options: LoweringOptions) -> Iterator[tuple[str, int]]:
-    """Yield the banks that the memory plan is for; none for a plan of one memory."""
+    """Yield the banks of the memory plan, for a key; nothing for a plan of one memory."""
     yield from ((bank.region, bank.size) for bank in options.plan[1])
 
 
@@ -411,7 +414,7 @@ def _prepare(source: _Source) -> _Shared:
     if source.options.layout == "explicit" and not api.explicit_layout:
         raise lacking("explicit layout", "1.5.1")
     hint = _hint(source.options)
-    # A copy: what was exported may be lowered again, and is the float reference.
+    # A copy, since the export may be lowered again, and is the float reference.
     exported = copy.deepcopy(source.exported.program)
     quantized: Any = None
     float_reasons: Mapping[str, str] = {}
@@ -445,8 +448,8 @@ def _quantize(
 ) -> tuple[Any, Mapping[str, str]]:
     """Return the fake-quantised module (PT2E), and for each node that stays in float the quantiser's reason.
 
-    `stateful` is a program with state, else None; `exported` is its program then. The user's quantiser is copied before
-    it is used: it may keep what it found in one graph for the next. Without one, upstream's for Cortex-M is used.
+    `stateful` is a program with state, else None; then `exported` is `stateful.program`. The user's quantiser is copied
+    before use, since it may keep data of one graph for the next. The default is ExecuTorch's quantiser for Cortex-M.
     """
     api, title = executorch_api(), source.title
     explicit = {"use_explicit_layout": True} if source.options.layout == "explicit" else {}
@@ -457,7 +460,8 @@ def _quantize(
     quantizer = run_stage(title, "making the quantiser", hint, made)
     prepared = run_stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, quantizer))
     state = () if stateful is None else stateful.first
-    # Samples are frames of one stream. No sample reads the state that the last one leaves, so the last runs once more.
+    # Samples are frames of one stream. So that the state after the last sample is observed too, the last sample runs
+    # twice.
     for number, sample in enumerate([*source.samples, *(source.samples[-1:] if stateful is not None else ())]):
         try:
             call = functools.partial(prepared, *state, *sample)
@@ -465,7 +469,7 @@ def _quantize(
         except LoweringError as error:
             raise (_sample_error(source, number, error) or error) from error.__cause__
         state = () if stateful is None else stateful.next(given)
-    float_reasons = ancestry.float_reasons(quantizer, exported.graph)
+    float_reasons = node_origins.float_reasons(quantizer, exported.graph)
     return run_stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), float_reasons
 
 
@@ -489,14 +493,14 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     from cortex_m_hil.lowering.reference import HostModels, to_host
 
     api, title, hint = executorch_api(), source.title, shared.hint
-    # The passes add constants to the program they are given: work on a copy.
+    # A copy, since the passes add constants to the program that they are given.
     edge, sizes = copy.deepcopy(shared.edge), SizeWatch(title, source.exported.dimensions)
     with sizes.passes(edge.exported_program()):
         edge._edge_programs["forward"] = run_stage(
             title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, source.options, isa)
         )
     keep_initial_values(edge.exported_program())
-    # to_executorch turns this graph into one that only its runtime can run: the reference keeps its own.
+    # A copy for the reference, since after to_executorch only ExecuTorch's runtime can run the graph.
     dialect = copy.deepcopy(edge.exported_program())
     planner, plan = _planning(source.options, title)
     config = api.backend_config(extract_delegate_segments=False, **plan)
@@ -510,13 +514,13 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     models = HostModels(None, shared.quantized, run, structure, source.exported.states, quantised)
     size_without_redzones = None if planner is None else planner.size_without_redzones
     nodes = graph_nodes(made, file)
-    ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)
+    ancestors = node_origins.ancestors(nodes, dialect.graph, source.exported.program.graph)
     float_reasons = tuple(shared.float_reasons.get(name, "") for name in ancestors)
     return _Lowered(pte, nodes, ancestors, float_reasons, size_without_redzones, models)
 
 
 def _planning(options: LoweringOptions, title: str) -> tuple[RedzonePlanner | None, dict[str, Any]]:
-    """Return the planner of red zones, None without red zones, and the backend's options of the memory plan."""
+    """Return the memory planner for red zones, or None, and ExecuTorch's backend options for the memory plan."""
     if not any(options.plan):
         return None, {}
     algorithm = planning_algorithm(options.plan[1], title)
@@ -534,8 +538,8 @@ def _passes(edge: Any, options: LoweringOptions, isa: Isa) -> Any:
 def graph_nodes(made: Any, file: PteFile) -> tuple[str, ...]:
     """Return ``node name (module path)`` for each instruction of an ExecutorchProgramManager's program.
 
-    The emitter writes one instruction per operator node, in graph order; allocations and static views give none. Should
-    names and instructions not match one to one, all are "" rather than some of them wrong.
+    The emitter writes one instruction per operator node, in graph order; allocations and static views have none. If
+    names and instructions do not match one to one, all are "" rather than some of them wrong.
     """
     nodes = [node for node in made.exported_program().graph.nodes if _operator_of(node)]
     if [_operator_of(node) for node in nodes] != [instruction.operator for instruction in file.instructions]:

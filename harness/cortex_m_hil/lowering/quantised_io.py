@@ -1,4 +1,4 @@
-"""Inputs and outputs that a program takes and gives as int8: ExecuTorch's QuantizeInputs and QuantizeOutputs."""
+"""Programs with int8 inputs and outputs, made by ExecuTorch's QuantizeInputs and QuantizeOutputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cortex_m_hil.errors import ConfigError, LoweringError
-from cortex_m_hil.lowering.capability import feature
+from cortex_m_hil.lowering.installed_executorch import feature
 from cortex_m_hil.lowering.options import Io
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import KEYS, input_quantization
@@ -27,13 +27,13 @@ def with_quantised_io(edge: Any, io: Io, title: str) -> Any:
     Scale, zero point, range and dtype of each become constant methods.
 
     Args:
-        edge: of ExecuTorch's `to_edge`.
-        io: the choice of `LoweringOptions`.
-        title: the module, for messages.
+        edge: the result of ExecuTorch's `to_edge`.
+        io: which inputs and outputs are int8, as in `LoweringOptions`.
+        title: the module's name, for messages.
 
     Raises:
-        LoweringError: an input is not quantised first, or an output not dequantised last.
-        ConfigError: there is no such input or output, or it is not of floats.
+        LoweringError: an input is not quantised first, or an output is not dequantised last.
+        ConfigError: a chosen input or output does not exist, or is not of floats.
     """
     if io == "float":
         return edge
@@ -55,22 +55,22 @@ def with_quantised_io(edge: Any, io: Io, title: str) -> Any:
 
 
 def _inputs(program: Any) -> list[Any]:
-    """Return the node of each input of the module; what is no tensor has none."""
+    """Return the node of each input of the module that is a tensor."""
     named = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     return [named.get(name) if isinstance(name, str) else None for name in program.graph_signature.user_inputs]
 
 
 def _user_outputs(program: Any) -> list[int]:
-    """Return where each output of the module is among all that the graph returns: the states come first."""
+    """Return the position of each output of the module among the graph's results, which begin with the states."""
     signature = program.graph_signature
     kind = type(signature.output_specs[0].kind).USER_OUTPUT if signature.output_specs else None
     return [place for place, one in enumerate(signature.output_specs) if one.kind is kind]
 
 
 def _number_constants(edge: Any, numbers: Mapping[int, int]) -> None:
-    """Give constants about outputs the numbers that the program gives its outputs.
+    """Rename the constants about outputs to have the numbers of the program's outputs.
 
-    ExecuTorch's pass numbers them as the graph does, where states count too. `numbers` is in ascending order.
+    ExecuTorch's pass numbers outputs as in the graph, where states count too. `numbers` is in ascending order.
     """
     held = edge._config_methods or {}
     for place, number in numbers.items():
@@ -79,7 +79,7 @@ def _number_constants(edge: Any, numbers: Mapping[int, int]) -> None:
 
 
 def _chosen(io: Io, role: str, nodes: Sequence[Any], title: str) -> list[int]:
-    """Return the numbers of the inputs or outputs that are to be int8: those that are named, or all of floats."""
+    """Return the numbers of the inputs or outputs that are to be int8: the chosen ones, or all that are floats."""
     floats = [number for number, node in enumerate(nodes) if _is_float(node)]
     if not isinstance(io, Mapping):
         return floats
@@ -96,7 +96,7 @@ def _is_float(node: Any) -> bool:
 
 
 def _obstacle(node: Any, role: str) -> str:
-    """Return why a node of floats has no quantize, or dequantize, of its own; "" where it has."""
+    """Return why a float input or output has no quantize or dequantize operator of its own; "" where it has one."""
     if role == "outputs":
         name = str(getattr(node, "target", ""))
         return "" if "dequantize_per_tensor" in name else f"{name} gives it"
@@ -107,7 +107,7 @@ def _obstacle(node: Any, role: str) -> str:
 
 
 def quantised_inputs(given: Sequence[HostTensor], file: PteFile) -> dict[int, Quantization]:
-    """Return by number the inputs of which the module takes floats, and the program integers by a scale that it tells.
+    """Return quantisations by input number, for inputs that are floats of the module and integers of the program.
 
     `given` are the module's inputs.
     """
@@ -117,14 +117,15 @@ def quantised_inputs(given: Sequence[HostTensor], file: PteFile) -> dict[int, Qu
 
 @dataclass(frozen=True, eq=False)
 class FloatReferences:
-    """The references of a program on inputs that were quantised: the float module gets what they were before.
+    """The references of a program for quantised inputs; the float module gets the floats before quantisation.
 
-    So its SQNR has what their quantisation costs. On other inputs it gets the numbers that the integers stand for.
+    So the SQNR includes the error of quantising the inputs. For any other inputs the float module gets the numbers that
+    the integers represent.
 
     Attributes:
-        references: of the program.
-        inputs: those of the program.
-        floats: the module's, of which these were made.
+        references: the references of the program.
+        inputs: the program's quantised inputs.
+        floats: the module's inputs from which `inputs` were quantised.
     """
 
     references: RememberedReferences

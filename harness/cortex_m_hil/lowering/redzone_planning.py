@@ -1,16 +1,15 @@
-"""A memory plan with red zones: every tensor has memory of its own, and bytes that no tensor owns lie around it."""
+"""A memory plan with red zones: every tensor has memory of its own, with unused bytes before and after it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from cortex_m_hil.lowering.capability import feature
+from cortex_m_hil.lowering.installed_executorch import feature
 from cortex_m_hil.targets.memory import Placed
 
 RED_ZONE: Final = 256
-"""Minimum number of bytes between two tensors: more than the rows by which kernels overrun, and little beside 1M of
-arena."""
+"""Minimum number of bytes between two tensors: more than kernels overrun by, and little in 1M."""
 
 
 def spaced_offsets(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int, ...], int]:
@@ -31,11 +30,11 @@ def spaced_offsets(sizes: Sequence[int], alignment: int, start: int) -> tuple[tu
 class RedzonePlanner:
     """A planning algorithm for ExecuTorch's MemoryPlanningPass.
 
-    It lets another one make its plan first, and then moves every tensor within its planned buffer; where there are
-    several banks, to the next one that has room for it and its red zones.
+    Another algorithm first makes its plan; then every tensor is moved within its planned buffer or, where there are
+    several banks, to the next bank that has room for it and its red zones.
 
     Attributes:
-        size_without_redzones: what the other plan takes, in bytes.
+        size_without_redzones: the size of the other algorithm's plan, in bytes.
     """
 
     def __init__(self, algorithm: Any, banks: Sequence[Placed] = ()) -> None:
@@ -53,7 +52,7 @@ class RedzonePlanner:
         sizes += [0] * (1 + len(self._banks) - len(sizes))
         # The memory planned for a submodule (a branch, a loop's body) lies first in each buffer.
         starts = [*(getattr(graph_module, "input_mem_buffer_sizes", None) or []), *[0] * len(sizes)]
-        # A view has no memory fields of its own, it shows those of its base: one of the two is enough.
+        # A view shows the memory fields of its base, so only one of the two is needed.
         roots = list({id(spec.lifetime): spec for spec in listed if _base(spec) is None}.values())
         self._choose_banks(roots, alignment, starts)
         for memory_id in range(1, len(sizes)):
@@ -70,7 +69,10 @@ class RedzonePlanner:
         return sizes
 
     def _choose_banks(self, roots: Sequence[Any], alignment: int, starts: Sequence[int]) -> None:
-        """Set `mem_id` of each spec to its own bank, or to the first other with room; one without stays where it is."""
+        """Set `mem_id` of each spec to its own bank, or to the first other bank with room.
+
+        Without room it is unchanged.
+        """
         ends = {number: starts[number] for number in range(1, len(self._banks) + 1)}
         for spec in (one for one in roots if one.mem_id in ends):
             for number in (spec.mem_id, *(one for one in ends if one != spec.mem_id)):
@@ -81,12 +83,12 @@ class RedzonePlanner:
 
 
 def _base(spec: Any) -> Any:
-    """Return the spec whose bytes a view, or an operator working in place, uses; None for others and older wheels."""
+    """Return the spec whose bytes a view, or an in-place result, uses; None for other specs and with older wheels."""
     return getattr(spec, "storage_base", None)
 
 
 def _root(spec: Any) -> Any:
-    """Return the spec that has memory of its own, in which another one's bytes lie."""
+    """Return the spec with memory of its own that contains the bytes of a view, or the spec itself."""
     base = _base(spec)
     return spec if base is None else _root(base)
 

@@ -1,6 +1,6 @@
 """Host references of a program, and conversion of tensors to and from torch.
 
-What each of the three references is the authority for: docs/architecture.md, "Truth and tolerance".
+docs/architecture.md, "Truth and tolerance", explains the three references.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def to_torch(value: HostTensor) -> Any:
 def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ...]:
     """Return the values with the program's own specs where these describe the same bytes (dimensions of size 1).
 
-    Floats for an input that the program takes as integers are quantised by its own scale.
+    Floats for an input that the program takes as integers are quantised by the program's scale.
 
     Raises:
-        ConfigError: such a float is NaN.
+        ConfigError: a float to be quantised is NaN.
     """
     if len(values) != len(file.input_specs()):
         return tuple(values)
@@ -96,7 +96,7 @@ def _as_taken(file: PteFile, number: int, given: HostTensor) -> HostTensor:
 
 @contextmanager
 def kernel_arithmetic() -> Iterator[None]:
-    """Make torch compute the dialect's operators within the block as the target's kernels do.
+    """Make torch compute the dialect's operators like the target's kernels, within the block.
 
     Operators of `DIALECT_DIFFERENCES` round as kernels do, and results have the layout of the program. Two calls that
     torch 2.13 refuses are replaced: dilated convolution of int32 is computed in float64, which holds the same sums, and
@@ -117,7 +117,7 @@ def kernel_arithmetic() -> Iterator[None]:
 
 @contextmanager
 def _dialect() -> Iterator[None]:
-    """Run the dialect within the block; raise LoweringError where ExecuTorch cannot run what it has lowered."""
+    """Run the dialect within the block; raise LoweringError where ExecuTorch cannot run its own lowered graph."""
     with stage_of("reference: dialect"), kernel_arithmetic():
         try:
             yield
@@ -155,7 +155,7 @@ class _KernelArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
 
 
 def _require_numbers(operator: Any, args: Any) -> None:
-    """Raise ConfigError where a NaN is quantised: C leaves its conversion undefined, so no output is right."""
+    """Raise ConfigError where a NaN is quantised: its conversion is undefined in C, so no output would be right."""
     if not operator._schema.name.partition("::")[2].startswith("quantize_per_"):
         return
     places = args[0].isnan().nonzero()
@@ -166,7 +166,7 @@ def _require_numbers(operator: Any, args: Any) -> None:
 
 
 def as_floats(inputs: tuple[HostTensor, ...], quantised: Mapping[int, Quantization]) -> tuple[HostTensor, ...]:
-    """Return a program's inputs as the float models take them: the numbers that integers stand for."""
+    """Return a program's inputs for the float models: integers replaced by the numbers that they represent."""
     found = list(inputs)
     for number, by in quantised.items():
         found[number] = HostTensor.from_array(dequantized(inputs[number].array(), by), inputs[number].spec.dim_order)
@@ -182,8 +182,9 @@ class HostModels:
         quantized: the fake-quantised module; None for a float program.
         dialect: the lowered program, run by ExecuTorch's Python operators.
         structure: the pytree of the module's arguments.
-        states: the buffers that the program keeps, which each model has too.
-        quantised_inputs: by number, the inputs that are integers for the program, and floats for the module.
+        states: the buffers that are the program's states, which each model has too.
+        quantised_inputs: by number, the quantisation of inputs that are integers for the program and floats for the
+            module.
     """
 
     eager: Any | None
@@ -196,7 +197,7 @@ class HostModels:
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
         """Return references for the inputs, from the initial state.
 
-        Raise ConfigError if the number of inputs is not the module's.
+        Raise ConfigError if the number of inputs is wrong.
         """
         found = self.undisturbed(inputs)
         leaves = _leaves(as_floats(inputs, self.quantised_inputs), self.structure)
@@ -205,7 +206,7 @@ class HostModels:
         return replace(found, disturbed=more)
 
     def undisturbed(self, inputs: tuple[HostTensor, ...]) -> References:
-        """Return the same references without disturbed runs, which take most of the time."""
+        """Return the references of `__call__` without disturbed runs, which take most of the time."""
         leaves = _leaves(inputs, self.structure)
         with _dialect(), state_restored(self.dialect, self.states):
             dialect = _run(self.dialect, leaves, self.structure)
@@ -221,14 +222,14 @@ class HostModels:
     def stream(
         self, frames: Sequence[tuple[HostTensor, ...]], state: Sequence[HostTensor], floats: bool
     ) -> tuple[References, ...]:
-        """Return references for one frame after another, each with the outputs followed by the states that it leaves.
+        """Return references for consecutive frames, each with the outputs followed by the states after the frame.
 
         No disturbed runs are made.
 
         Args:
             frames: the inputs of each frame.
             state: the state before the first frame.
-            floats: whether the float models are run, too, not only the dialect.
+            floats: whether the float models are run in addition to the dialect.
         """
         leaves = [_leaves(inputs, self.structure) for inputs in frames]
         with _dialect():
@@ -261,18 +262,18 @@ class HostModels:
 
 @dataclass(frozen=True, eq=False)
 class RememberedReferences:
-    """The references of a program; those of its dialect and of fake-quant are remembered on disk.
+    """The references of a program, with those of the dialect and of fake-quant cached on disk.
 
-    The float module's are always computed. Entries on disk are those of the unchanged compiler: none is written where
-    the compiler in memory was changed, but they may be read even then.
+    The float module is always run. Entries on disk come from the unchanged compiler: while the compiler in memory is
+    changed, entries are read but not written.
 
     Attributes:
-        key: of the program; None: nothing is remembered.
+        key: the key of the program; None: nothing is cached.
         eager: the float module.
         structure: the pytree of the module's arguments.
         models: returns the host models; lowers the program again if needed.
         problem: returns how the compiler in memory was changed, "" if it was not.
-        quantised_inputs: as of `HostModels`.
+        quantised_inputs: as in `HostModels`.
     """
 
     key: str | None
@@ -283,9 +284,9 @@ class RememberedReferences:
     quantised_inputs: Mapping[int, Quantization] = field(default_factory=dict)
 
     def __call__(self, inputs: tuple[HostTensor, ...], floats: tuple[HostTensor, ...] | None = None) -> References:
-        """Return references for the inputs; raise ConfigError if their number is not the module's.
+        """Return references for the inputs; raise ConfigError if their number is wrong.
 
-        `floats` is what the float module gets; None: the inputs, or the numbers that they stand for.
+        `floats` are the inputs for the float module; None: the inputs, or the numbers that they represent.
         """
         _leaves(inputs, self.structure)
         values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
@@ -320,7 +321,7 @@ def _outputs(entry: Entry, name: str) -> tuple[Array, ...] | None:
 
 
 def _leaves(inputs: tuple[HostTensor, ...], structure: Any) -> list[Any]:
-    """Return the module's arguments, flat; raise ConfigError if their number is not the module's."""
+    """Return the module's arguments as a flat list; raise ConfigError if their number is wrong."""
     if len(inputs) != structure.num_leaves:
         problem = f"the module takes {structure.num_leaves} inputs, {len(inputs)} were given"
         raise ConfigError(problem, hint="give as many as the program was lowered with")

@@ -1,9 +1,10 @@
 """Bounds on how far rounding alone can move the outputs of a fake-quantised network.
 
 Fake-quant computes in float32 and rounds once; the Cortex-M operators compute in integers with a 31-bit multiplier and
-round twice. The two agree except for values near the middle between two integers, where either may round either way;
-and a value that is rounded the other way changes the layers behind it. So the fake-quantised graph is run a few more
-times with a small disturbance before each rounding of an activation. The comparison uses the outputs of these runs.
+round twice. The two agree except for values near the middle between two integers, which may be rounded up by one and
+down by the other; and such a difference changes the following layers. So the fake-quantised graph is run a few more
+times with a small disturbance before each rounding of an activation. The comparison uses the outputs of these disturbed
+runs.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import torch
 from torch import fx
 
 RUNS: Final = ("up", "down", "outward", "inward", "random", "random", "random", "random", "last up", "last down")
-"""Direction of the disturbances of each run: the same everywhere, as one rounding mode against another, or random. In
-the last two runs only one element of the last operator is disturbed, by a whole quantum: where there are few
-outputs, random disturbances may have moved none."""
+"""Direction of the disturbances in each run: the same for all elements, like another rounding mode, or random.
+
+In the last two runs only one element of the last operator is disturbed, by a whole quantum: if there are few outputs,
+random disturbances may change none of them.
+"""
 
 DISTURBANCE: Final = 1 / 64
-"""In quanta. The kernels' first rounding is to 2^shift of a quantum, and the layers of ordinary networks have shifts of
+"""Size of the disturbance in quanta.
+
+The kernels' first rounding is to 2^shift of a quantum, and the layers of ordinary networks have shifts of
 -6 and less (CMSIS-NN, arm_nn_requantize)."""
 
 _LAST: Final = {"last up": 1.0, "last down": -1.0}
@@ -36,7 +41,7 @@ _HARD_SWISHES: Final = (torch.ops.aten.hardswish.default, torch.ops.aten.hardswi
 def disturbed(model: Any | None) -> list[Callable[..., Any]]:
     """Return for each of RUNS a function to call in place of the fake-quantised graph; an empty list for None.
 
-    They are deterministic: equal arguments give equal outputs.
+    The functions are deterministic: equal arguments give equal outputs.
     """
     if model is None:
         return []
@@ -57,7 +62,7 @@ class _Disturbed(fx.Interpreter):
         if n.target in _HARD_SWISHES:
             self._constants[n] = self._hard_swish_rounding(
                 n.args[0]
-            )  # computed first, as the node may overwrite its input
+            )  # computed before the node, which may overwrite its input
         if n.target is not _QUANTIZED.quantize_per_tensor.default:
             return super().run_node(n)
         (value, scale, *rest), options = self.fetch_args_kwargs_from_env(n)
@@ -86,14 +91,14 @@ class _Disturbed(fx.Interpreter):
         return {"up": 1.0, "down": -1.0, "outward": outward, "inward": -outward}[self._direction]
 
     def _constant_rounding(self, node: Any, scale: float) -> Any:
-        """Return how far an operator's output moves at most because its constants are rounded to whole quanta.
+        """Return the largest change of an operator's output because its constants are rounded to whole quanta.
 
         The 0.5 in a hard sigmoid becomes a rounded offset of the output (ExecuTorch, activation_fusion_pass.py).
         """
         return _rounding_error(0.5, scale) if node.target in _HARD_SIGMOIDS else self._constants.get(node, 0.0)
 
     def _hard_swish_rounding(self, before: Any) -> Any:
-        """Return how far the rounded constants of a hard swish move its output at most.
+        """Return the largest change of a hard swish's output because its constants are rounded.
 
         Both 3s of x·(min(x, 3) + 3)/6 are rounded to the input's quanta (ExecuTorch, decompose_hardswish_pass.py).
         """

@@ -1,8 +1,8 @@
-"""The scratch memory that CMSIS-NN needs for each instruction of a `.pte`, by the wheel's own binding.
+"""The scratch memory that CMSIS-NN needs for each instruction of a `.pte`, computed by the wheel's Python binding.
 
-The dimensions each size function looks at are those of upstream's `backends/cortex_m/passes/scratch_buffer_sizes.py`;
-here they are read back from the file's arguments, whose order is the schema's (`backends/cortex_m/ops/operators.yaml`).
-Needs executorch, not torch.
+Each size function gets the same dimensions as in ExecuTorch's `backends/cortex_m/passes/scratch_buffer_sizes.py`; here
+they are read from the arguments in the file, in the order of the schema (`backends/cortex_m/ops/operators.yaml`). Needs
+executorch, not torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cortex_m_hil.errors import ProgramRejected, ToolchainError
-from cortex_m_hil.lowering.capability import feature, require_sizes
+from cortex_m_hil.lowering.installed_executorch import feature, require_sizes
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.values import Instruction
@@ -49,7 +49,7 @@ class _Call:
         return spec.shape
 
     def nhwc(self, number: int) -> list[int]:
-        """Return a 4-D shape as CMSIS-NN sees it; the plain operators have NCHW shapes over NHWC memory."""
+        """Return a 4-D shape as NHWC, as CMSIS-NN expects it; plain operators have NCHW shapes with NHWC memory."""
         shape = self.shape(number, 4)
         if self.instruction.operator.endswith("_nhwc.out"):
             return list(shape)
@@ -73,11 +73,11 @@ def _convolution(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
 
 
 def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
-    """Return the size of a depthwise convolution's scratch, with the filter's dimensions as the runtime gives them.
+    """Return the size of a depthwise convolution's scratch, for the filter dimensions that the runtime passes.
 
-    That is in `op_quantized_depthwise_conv2d.cpp:187`. Upstream's pass gives the output channels as the first dimension
-    and 1 as the last. On MVE, where CMSIS-NN turns one input channel into a convolution, a 1x1 or 1xn kernel is then
-    not recognised, and the plan has 64 bytes or so too many (known bug 10 in docs/known_bugs.md).
+    The runtime does so in `op_quantized_depthwise_conv2d.cpp:187`. ExecuTorch's pass gives the output channels as the
+    first dimension and 1 as the last. On MVE, where CMSIS-NN turns one input channel into a convolution, a 1x1 or 1xn
+    kernel is then not recognised, and the plan has 64 bytes or so too many (known bug 10 in docs/known_bugs.md).
     """
     weight = call.shape(1, 4)  # IHWO
     return [cmsis_nn.depthwise_conv_wrapper_buffer_size(
@@ -87,7 +87,7 @@ def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
 
 
 def _transposed(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
-    """Return the sizes of two buffers: of the transposed convolution, and of the convolution it may be turned into."""
+    """Return the sizes of two buffers: for the transposed convolution, and for the convolution that may replace it."""
     geometry = _geometry(call, 3, 4, 6) | _range(call, 7, 11)
     geometry |= {"filter_nhwc": list(call.shape(1, 4)), "padding_offsets_hw": call.pair(5)}
     without_output = {name: value for name, value in geometry.items() if name != "output_nhwc"}
@@ -99,7 +99,7 @@ def _transposed(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
 
 def _matmul(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     _, columns, inner = call.shape(2, 3)
-    # Height and width take no part in the size; upstream passes -1 too.
+    # Height and width do not affect the size; ExecuTorch passes -1 too.
     shape = [inner, -1, -1, columns]
     return [cmsis_nn.fully_connected_buffer_size(backend, cmsis_nn.DataType.A8W8, filter_nhwc=shape)]
 
@@ -137,14 +137,17 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
     "cortex_m::quantized_transpose_conv2d.out": (_transposed, (13, 14)),
     "cortex_m::quantized_transpose_conv2d_nhwc.out": (_transposed, (13, 14)),
     "cortex_m::quantized_batch_matmul.out": (_matmul, (7,)),
-    # Counted from the end, where the out argument follows twice, since ceil_mode came with executorch 1.5.
+    # Counted from the end, because executorch 1.5 added the argument ceil_mode; the out argument is last, twice.
     "cortex_m::quantized_avg_pool2d.out": (_average_pool, (-3,)),
     "cortex_m::quantized_avg_pool2d_nhwc.out": (_average_pool, (-3,)),
 }
 
 
 def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
-    """Return the scratch sizes that a program knows, else `required_scratch`; none without the wheel."""
+    """Return the scratch sizes that a program has, else those of `required_scratch`.
+
+    Return an empty tuple without the wheel.
+    """
     if program.scratch is not None:
         return program.scratch(isa)
     with suppress(ToolchainError):
@@ -169,7 +172,7 @@ def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
 def _ask(sizes: Sizes, cmsis_nn: Any, isa: Isa, call: _Call) -> list[int]:
     """Return the sizes for a call; raise ProgramRejected for arguments that the binding does not accept.
 
-    It takes 32-bit integers and lists of two; an argument that is none is the file's fault.
+    The binding takes 32-bit integers and lists of two; any other argument is an error in the file.
     """
     try:
         return sizes(cmsis_nn, getattr(cmsis_nn.Backend, isa.value), call)

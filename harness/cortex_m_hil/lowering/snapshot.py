@@ -1,6 +1,6 @@
 """A snapshot of a module's state, taken before it is run and restored afterwards, so that the module is not changed.
 
-A deep copy would not do: after `module.forward = lambda x: module.layer(x)` a copy still calls the original, and a
+A deep copy is not enough: after `module.forward = lambda x: module.layer(x)` a copy still calls the original, and a
 class can define the content of its copies (`__deepcopy__`, `__getstate__`).
 """
 
@@ -13,23 +13,24 @@ from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, Final
 
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 _CONTAINERS: Final = (dict, list, set, deque)
 _FOREIGN: Final = sys.stdlib_module_names | {"torch", "numpy"}
-_MEMBERS: Final = ("_modules", "_parameters", "_buffers")  # of a module: their items are its attributes
+_MEMBERS: Final = ("_modules", "_parameters", "_buffers")  # dictionaries of a module whose items are its attributes
 _ABSENT: Final = object()
 
 
 class Snapshot:
-    """Attributes, containers and tensors that can be reached from a module, as they are now.
+    """The present state of all attributes, containers and tensors that can be reached from a module.
 
-    Objects of the standard library and of torch are left out: a logger's handlers are not the module's.
+    Objects of the standard library and of torch are left out: a logger's handlers, for instance, are not part of a
+    module.
     """
 
     def __init__(self, module: Any) -> None:
-        self._containers: list[tuple[_Path, Any, Any]] = []  # each with a shallow copy
-        self._tensors: list[tuple[_Path, Any, Any, Any]] = []  # each with its memory, and a copy of that
+        self._containers: list[tuple[_Path, Any, Any]] = []  # each container with a shallow copy
+        self._tensors: list[tuple[_Path, Any, Any, Any]] = []  # each tensor with its memory, and a copy of its content
         self._alive: dict[int, object] = {}
         waiting: list[tuple[_Path, object]] = [(_Path(), module)]
         while waiting:
@@ -59,7 +60,7 @@ class Snapshot:
         return [(path.attributes(), vars(value))]
 
     def changed(self) -> list[str]:
-        """Return what has changed, as Python expressions relative to the module: `cell.hidden`, `states[1]`."""
+        """Return the changes, as Python expressions relative to the module: `cell.hidden`, `states[1]`."""
         names = [name for path, value, kept in self._containers for name in _changed(path, value, kept)]
         names += [str(path) for path, tensor, _, content in self._tensors if not is_equal(tensor.detach(), content)]
         return list(dict.fromkeys(names))
@@ -82,7 +83,7 @@ class _Path:
     """The path from the module to a value, as a Python expression."""
 
     text: str = ""
-    is_object: bool = False  # its items are attributes
+    is_object: bool = False  # whether the value's items are attributes
 
     def attributes(self) -> _Path:
         return replace(self, is_object=True)

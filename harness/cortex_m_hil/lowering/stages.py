@@ -1,4 +1,4 @@
-"""The stages of the lowering, shown to an observer: for instance to measure the time that each takes."""
+"""Lets an observer follow the stages of a lowering, for instance to measure the time of each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextvars import ContextVar
 from typing import Final
 
 Observer = Callable[[str], AbstractContextManager[None]]
-"""Given the name of a stage, returns a context manager that is entered before it and left after it."""
+"""Returns, for the name of a stage, a context manager that is entered before the stage and left after it."""
 
 _OBSERVER: Final[ContextVar[Observer]] = ContextVar("_OBSERVER", default=lambda _: nullcontext())
 
 
 @contextmanager
 def observed_by(observer: Observer) -> Iterator[None]:
-    """Show the stages that run within the block to `observer`, and to no other."""
+    """Call `observer`, and no other, for the stages that run within the block."""
     token = _OBSERVER.set(observer)
     try:
         yield
@@ -27,7 +27,7 @@ def observed_by(observer: Observer) -> Iterator[None]:
 
 @contextmanager
 def seconds_by_stage() -> Iterator[Counter[str]]:
-    """Measure the stages that run within the block: the seconds by name, in the order in which they first ran."""
+    """Measure the stages that run within the block: the seconds of each by name, in the order of their first runs."""
     seconds: Counter[str] = Counter()
 
     @contextmanager
@@ -36,7 +36,7 @@ def seconds_by_stage() -> Iterator[Counter[str]]:
         try:
             yield
         finally:
-            seconds[name] += time.perf_counter() - began  # type: ignore[assignment]  # of ints, says typeshed
+            seconds[name] += time.perf_counter() - began  # type: ignore[assignment]  # typeshed's Counter has ints
 
     with observed_by(clock):
         yield seconds

@@ -1,6 +1,6 @@
-"""Parts of a float program: some of its operators as a module of their own, with the values that they had as inputs.
+"""Parts of a float program: some of its operators as a module, with the program's values as inputs.
 
-A part is written as Python source, and that source is run, so the file that a search writes is the one that was tried.
+A part is turned into Python source and run from it, so the test file that a search writes is what was tried.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from cortex_m_hil.lowering.content_digest import NoContent, digest
 from cortex_m_hil.lowering.options import LoweringOptions
 
 _NAME: Final = "Part"
-# Operators whose weights' channels can be cut, and the dimension of their input that matches the weights' second one.
+# Operators whose weights' channels can be cut, with the input's dimension that matches the weights' second dimension.
 _WITH_WEIGHTS: Final[Mapping[Any, int]] = {torch.ops.aten.conv2d.default: 1, torch.ops.aten.linear.default: -1}
 _CUTS: Final[tuple[Callable[[int], int], ...]] = (lambda _: 1, lambda size: size // 2, lambda size: size - 1)
-_FEW: Final = 256  # elements at most that are written as numbers; more are put into a file beside the test
+_FEW: Final = 256  # elements of a tensor in a test's source at most; larger tensors are in a file
 _INDENT: Final = " " * 8
 
 
@@ -38,7 +38,7 @@ class Origin:
 
     Attributes:
         calibrated: whether calibration samples were given.
-        had_io: whether inputs or outputs were lowered to int8: those of a part are others.
+        had_io: whether inputs or outputs were lowered to int8; a part has other inputs and outputs.
     """
 
     part: ModulePart
@@ -59,7 +59,7 @@ class Ref:
 
 @dataclass(frozen=True, eq=False)
 class ModuleStep:
-    """An operation `name = target(*args, **kwargs)` of a part, in whose arguments `Ref`s stand for values."""
+    """An operation `name = target(*args, **kwargs)` of a part; its arguments contain `Ref`s to values."""
 
     name: str
     target: Any
@@ -72,14 +72,14 @@ class ModuleStep:
         return tuple(dict.fromkeys(leaf.name for leaf in leaves if isinstance(leaf, Ref)))
 
     def with_values(self, values: Mapping[str, Any]) -> Any:
-        """Return the step's result, with `values` by name in place of its references."""
+        """Compute the step's result; `values` by name replace its references."""
         args, kwargs = pytree.tree_map(
             lambda leaf: values[leaf.name] if isinstance(leaf, Ref) else leaf, (self.args, dict(self.kwargs))
         )
         return self.target(*args, **kwargs)
 
     def replace(self, name: str, value: Any) -> ModuleStep:
-        """Return the step with the value called `name` replaced by another one."""
+        """Return the step with the value called `name` replaced by `value`."""
 
         def changed(leaf: Any) -> Any:
             return value if isinstance(leaf, Ref) and leaf.name == name else leaf
@@ -90,16 +90,16 @@ class ModuleStep:
 
 @dataclass(frozen=True, eq=False)
 class ModulePart:
-    """Steps in the order in which they run, with the tensors that they need.
+    """A part of a program: steps in the order in which they run, and the tensors that they need.
 
-    Results that no step reads are its outputs.
+    Results that no step reads are the part's outputs.
 
     Attributes:
-        steps: the operators.
-        inputs: values by name.
-        constants: tensors by name.
+        steps: the operations.
+        inputs: the values of the inputs by name.
+        constants: the tensors of the constants by name.
         parameters: names of the constants that are `nn.Parameter`s.
-        digits: the most significant digits that the numbers of its tensors have.
+        digits: the largest number of significant digits in its tensors.
     """
 
     steps: tuple[ModuleStep, ...]
@@ -146,7 +146,10 @@ class ModulePart:
 
     @property
     def key(self) -> object:
-        """Return an object that is equal for parts of the same steps and values; without content it equals no other."""
+        """Return an object that is equal for parts with equal steps and values.
+
+        For values without a digest the object is unique.
+        """
         try:
             return digest(self.source(), dict(self.inputs), dict(self.constants))
         except NoContent:
@@ -161,7 +164,7 @@ class ModulePart:
         return tuple(self.inputs.values())
 
     def module(self) -> Any:
-        """Return the part as a module, made from its source."""
+        """Return the part as a torch module, made from its source."""
         source = self.source()
         file = f"<part {id(self)}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -186,14 +189,14 @@ class ModulePart:
     # --- smaller parts ---------------------------------------------------------------------------------------
 
     def step_range(self, first: int, last: int) -> ModulePart | None:
-        """Return the part of the steps `first` to `last` - 1; results of other steps that these read become inputs.
+        """Return the part of the steps `first` to `last` - 1; results of earlier steps that are read become inputs.
 
-        None if these steps cannot be a part (`_of_steps`).
+        None if the steps cannot be a part (`_of_steps`).
         """
         return self._of_steps(self.steps[first:last])
 
     def without_step(self, number: int) -> ModulePart | None:
-        """Return the part without one step, whose result becomes an input; None where that cannot be a part."""
+        """Return the part without one step, whose result becomes an input; None where the rest cannot be a part."""
         return self._of_steps((*self.steps[:number], *self.steps[number + 1 :]))
 
     def _of_steps(self, steps: Sequence[ModuleStep]) -> ModulePart | None:
@@ -230,7 +233,7 @@ class ModulePart:
                     yield self._narrowed(dims, cut(size))
 
     def _channels(self) -> Iterator[set[tuple[str, int]]]:
-        """Yield sets of dimensions (name of the tensor, number) that must have the same size."""
+        """Yield sets of dimensions that must have the same size; a dimension is (name of the tensor, number)."""
         for step in self.steps:
             if step.target in _WITH_WEIGHTS:
                 data, weight, *bias = [arg for arg in step.args[:3] if isinstance(arg, Ref)]
@@ -292,12 +295,12 @@ def _attribute(module: Any, target: Any) -> Any:
 
 
 def write_test(part: ModulePart, path: Path, said: str, imports: Sequence[str], body: str) -> None:
-    """Write a test file, and a file with its tensors beside it where they are large.
+    """Write a test file, and next to it a file with the tensors if they are large.
 
     Args:
         part: the part to test.
         path: the test file.
-        said: the docstring of the file.
+        said: the docstring of the test file.
         imports: further import lines.
         body: the test's body, in which `{module}` and `{inputs}` are replaced; it may use the fixture `hil`.
     """
@@ -331,7 +334,7 @@ def _literal(value: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    """Return a number as Python source, with as few digits as give the same float32 again."""
+    """Return a number as Python source, with the fewest digits that give the same float32."""
     text = str(value)
     return f'float("{text}")' if text in ("inf", "-inf", "nan") else text
 
@@ -349,7 +352,7 @@ def _line(step: ModuleStep, own: Mapping[str, Ref]) -> str:
 
 
 def _written(value: Any) -> str:
-    """Return a value of a step's arguments as Python source."""
+    """Return an argument of a step as Python source."""
     if isinstance(value, (list, tuple)):
         items = ", ".join(map(_written, value))
         return f"[{items}]" if isinstance(value, list) else f"({items},)"

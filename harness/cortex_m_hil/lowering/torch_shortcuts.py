@@ -1,6 +1,6 @@
-"""Replacements of private functions of torch and torchao that save time in an export or a lowering.
+"""Replaces private functions of torch and torchao by faster ones that compute the same, for an export or a lowering.
 
-The results are the same. A function that the installed version does not have is not replaced, and `lost` tells of it.
+A function that the installed version does not have is not replaced; `lost` reports it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.installed_executorch import load_torch
 
 
 @dataclass(frozen=True)
 class Shortcut:
-    """A private function that is replaced, which a newer version may rename or write anew.
+    """A private function that is replaced; a newer version may have renamed or rewritten it.
 
     Attributes:
-        module: of the function.
+        module: the module of the function.
         name: `FUNCTION`, or `CLASS.FUNCTION`.
-        saves: the work, for a message.
-        fits: says of its source whether the replacement does the same; None: its name is enough.
+        saves: the work that is saved, for a message.
+        fits: tells by the function's source whether the replacement does the same; None: the name is enough.
     """
 
     module: str
@@ -36,19 +36,19 @@ class Shortcut:
     fits: Callable[[str], bool] | None = None
 
     def replaced(self, replacement: Callable[[Any], Any]) -> AbstractContextManager[object]:
-        """Return the context in which the function is replaced by what `replacement` makes of it, if it is there."""
+        """Return a context in which the function, if it exists, is replaced by `replacement(function)`."""
         found = self._find()
         return nullcontext() if found is None else mock.patch.object(*found[:2], replacement(found[2]))
 
     def lost(self) -> str:
-        """Return what the installed version lacks, with the version; "" where the function is replaced."""
+        """Return a text on the function that the installed version lacks, with the version; "" where it is replaced."""
         package = self.module.partition(".")[0]
         if self._find() is not None:
             return ""
         return f"{package} {version(package)} has another {self.module}.{self.name}: not saved is {self.saves}"
 
     def _find(self) -> tuple[Any, str, Any] | None:
-        """Return the function with its owner and its name there; None where it is not the one that is known."""
+        """Return the function's owner, its name there, and the function; None where it is missing or rewritten."""
         *owner, name = self.name.split(".")
         try:
             found = importlib.import_module(self.module)
@@ -74,23 +74,23 @@ _SEARCH: Final = Shortcut(
 SHORTCUTS: Final = (_GUARDS, _LOOKUP, _SEARCH)
 
 _IMPLICIT: Final = "CompositeImplicitAutograd"
-_looked_up: Final[list[str]] = []  # operators that decompose themselves
+_looked_up: Final[list[str]] = []  # operators that were found to decompose themselves
 
 
 def without_guards() -> AbstractContextManager[object]:
     """Skip the guards that a strict export builds within the block.
 
-    torch.export builds them to find dimensions that are less dynamic than requested. So this is for exports without
-    dynamic dimensions.
+    torch.export builds them to find dimensions that are less dynamic than requested. So this shortcut is for exports
+    without dynamic dimensions.
     """
     return _GUARDS.replaced(lambda _: lambda *_: None)
 
 
 def operators_looked_up_once() -> AbstractContextManager[object]:
-    """Skip the lookup of operators that decompose themselves within the block, unless there are new ones.
+    """Skip the lookup of operators that decompose themselves within the block, unless new operators were registered.
 
-    `to_edge` has each of some hundred operators looked up for each of some thirty namespaces. An operator that was
-    looked up stays an attribute of `torch.ops`.
+    `to_edge` looks up each of some hundred operators in each of some thirty namespaces. An operator that was looked up
+    stays an attribute of `torch.ops`.
     """
 
     def once(look_up: Callable[[], None]) -> Callable[[], None]:
@@ -106,7 +106,7 @@ def operators_looked_up_once() -> AbstractContextManager[object]:
 
 
 def bins_compared_by_numpy() -> AbstractContextManager[object]:
-    """Use NumPy instead of torch for torchao's histogram search within the block: it compares elements one by one.
+    """Use NumPy instead of torch for torchao's histogram search, which compares single elements, within the block.
 
     Torch takes 30 times as long for these thousands of comparisons. NumPy rounds the number to float32 as torch does.
     """

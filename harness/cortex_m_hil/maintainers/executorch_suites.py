@@ -1,11 +1,11 @@
-"""ExecuTorch's own test suites: where they are, which of their tests run programs, and how these are taken over.
+"""ExecuTorch's own test suites: finds them, and makes their tests run programs on this project's targets.
 
-One suite has its Cortex-M tests; of the other, its backend suite, the Cortex-M flow is run. They stay as they are
-installed. While a test runs, some methods of ExecuTorch are replaced in memory: the pass manager's constructor (it
-lowers for the target's configuration), `to_executorch` (it keeps the graph that Python can still run, the reference),
-the `run_artifact` of what was serialised (it would start an FVP), and of the tester the methods that run a stage and
-that compare. What does not depend on the target is done once for all targets, and what the disk cache has is not done
-again.
+One suite has ExecuTorch's Cortex-M tests; of the other, the backend suite, the Cortex-M flow is run. The installed
+files are not changed. While a test runs, some methods of ExecuTorch are replaced in memory: the pass manager's
+constructor (it lowers for the target's configuration), `to_executorch` (it keeps the graph that Python can still run,
+the reference), `run_artifact` of the serialised program (it would start an FVP), and the tester's methods that run a
+stage or compare outputs. Stages that do not depend on the target run once for all targets, and results in the disk
+cache are reused.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ import numpy as np
 
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.lowering.cache_keys import Lru, unchecked_key, unchecked_key_or_reason
-from cortex_m_hil.lowering.capability import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.content_digest import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import DiskCache, Entry, disk
+from cortex_m_hil.lowering.installed_executorch import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.module_export import strict_export
 from cortex_m_hil.lowering.pipeline import CPU_OF, NOT_REPEATABLE, graph_nodes
 from cortex_m_hil.lowering.torch_shortcuts import operators_looked_up_once
@@ -39,11 +39,11 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.target import Target
 
 _PACKAGE: Final = "executorch.backends.cortex_m"
-# A test function that mentions one of these runs a program on the target; the others stay on the host.
+# A test function that mentions one of these runs a program on the target; other tests run only on the host.
 _RUNS: Final = frozenset({"run_artifact", "run_on_fvp", "serialize", "test_implementation", "test_runner", "_test_op"})
-# No stage up to here knows the target; the Cortex-M passes, which do, are the next.
+# The last stage that does not depend on the target; the next one is the Cortex-M passes, which do.
 _SHARED: Final = frozenset({"QUANTIZE", "EXPORT", "TO_EDGE"})
-# A small number is enough: a test's targets run one after the other, and it seldom lowers more than one module.
+# A small number is enough: a test's targets run one after the other, and a test seldom lowers several modules.
 stages: Final[Lru[dict[str, Any]]] = Lru(8)
 
 
@@ -82,9 +82,9 @@ def only_cortex_m_flow() -> None:
 
 
 def implementation_tests(module: Path) -> frozenset[str]:
-    """Return the names of a test module's functions that run a program on a target; it is read, not imported.
+    """Return the names of a test module's functions that run a program on a target; the module is read, not imported.
 
-    `test_dialect_*` run the Python operators, by methods of the same names.
+    `test_dialect_*` only run the Python operators, though by methods of the same names.
     """
     tree = ast.parse(module.read_bytes(), str(module))
     tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
@@ -118,15 +118,15 @@ Execute = Callable[[Program], Sequence[HostTensor]]
 
 @contextmanager
 def taken_over(test: str, target: Target, execute: Execute, *, remembered: bool = False) -> Iterator[None]:
-    """Let upstream's tester, within the block, lower for `target` and give programs to `execute` instead of an FVP.
+    """Make ExecuTorch's tester, within the block, lower for `target` and pass programs to `execute` instead of an FVP.
 
     Args:
-        test: the test's name without the target. What the same test did for another target is not done again, since a
-            test that changes the compiler does it for all targets alike.
-        target: what programs are lowered for.
+        test: the test's name without the target. Results of the same test for another target are reused, since a test
+            that changes the compiler does so for all targets.
+        target: the target that programs are lowered for.
         execute: runs a program and returns its outputs.
-        remembered: what the test did in an earlier process is not done again either. That is for tests of the suite,
-            whose files are among the compiler's.
+        remembered: whether results of earlier processes are reused too. This is for tests of the suite, whose files are
+            part of the compiler's digest.
     """
     with ExitStack() as stack:
         for owner, name, replacement in _Takeover(test, target, execute, remembered).replacements():
@@ -136,7 +136,7 @@ def taken_over(test: str, target: Target, execute: Execute, *, remembered: bool 
 
 
 class _Takeover:
-    """The replacements of upstream's methods for one target."""
+    """The replacements of ExecuTorch's methods for one target."""
 
     def __init__(self, test: str, target: Target, execute: Execute, remembered: bool) -> None:
         self.test = test
@@ -144,7 +144,7 @@ class _Takeover:
         self.disk = disk if remembered else DiskCache(enabled=False)
         self.config = configuration(target)
         self._execute = execute
-        self._dialects: dict[int, tuple[Any, Any]] = {}  # by identity of the result, which is kept alive
+        self._dialects: dict[int, tuple[Any, Any]] = {}  # by the id of the result, which is kept alive
 
     def replacements(self) -> Iterator[tuple[Any, str, Any]]:
         """Yield classes of ExecuTorch, each with the name of a method and its replacement."""
@@ -158,7 +158,7 @@ class _Takeover:
             manager.target_config = self.config
 
         def to_executorch_with_dialect(edge: Any, *args: Any, **kwargs: Any) -> Any:
-            dialect = copy.deepcopy(edge.exported_program())  # to_executorch leaves nothing that Python can run
+            dialect = copy.deepcopy(edge.exported_program())  # Python cannot run the graph after to_executorch
             made = to_executorch(edge, *args, **kwargs)
             self._dialects[id(made)] = (made, dialect)
             return made
@@ -260,18 +260,18 @@ def _entry(made: Any) -> dict[str, Any]:
 
 
 class _Stages:
-    """The stages of one of upstream's testers, in order.
+    """The stages of one of ExecuTorch's testers, in order.
 
-    A stage that has succeeded before with the same start, in this or another process, is deferred: it runs as soon as
-    anything of it is accessed, for example by a check of upstream's. What most tests end with, the outputs of the
-    reference and the program, is in the disk cache; where nothing else is accessed, nothing is lowered.
+    A stage that has succeeded before with the same input, in this or another process, is deferred: it runs as soon as
+    its result is accessed, for example by a check in the test. The final results of most tests, the program and the
+    outputs of its reference, are in the disk cache; if nothing else is accessed, nothing is lowered.
     """
 
     def __init__(self, takeover: _Takeover, tester: Any, run_stage: RunStage) -> None:
         self.takeover = takeover
         self.tester: Any = weakref.proxy(tester)
-        self.key: str | None = None  # key of the last stage's result; None: it is known by its content only
-        self.no_key = ""  # why the first stage without a key has none; the later ones have to be run
+        self.key: str | None = None  # key of the last stage's result; None: only the content identifies it
+        self.no_key = ""  # why a stage has no key; it and all later stages have to be run
         self.seconds = 0.0
         self.is_inside = self.is_comparing = False
         self._run_stage = run_stage
@@ -361,7 +361,7 @@ class _Stages:
 
 
 class _Stage:
-    """A substitute for a stage in upstream's tester, which runs the stage, if need be, when anything of it is accessed.
+    """A substitute for a stage in ExecuTorch's tester, which runs the stage only when its result is accessed.
 
     ``key`` covers what the stage starts from, its inputs, class and configuration; where one has no content it is None,
     and ``no_key`` says what.
@@ -383,7 +383,7 @@ class _Stage:
             self.key, self.no_key = unchecked_key_or_reason(stages.takeover.test, *what)
 
     def _settings(self) -> dict[str, Any]:
-        """Return the stage's settings that differ from upstream's default.
+        """Return the stage's settings that differ from ExecuTorch's defaults.
 
         Defaults are left out because some sets in them have another order in each process. So are all settings of
         SERIALIZE: they are about giving the program to an FVP, which is not done.

@@ -1,4 +1,4 @@
-"""The pytest command for ExecuTorch's own test suites, as `hil dev upstream` and `hil nightly --upstream` run it."""
+"""The pytest command for ExecuTorch's own test suites, for `hil dev upstream` and `hil nightly --upstream`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cortex_m_hil.cli.pytest_runs import Suite, plugin_options
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.maintainers.executorch_suites import find_backend_suite, find_suite
 
-# Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
+# Hides thousands of deprecations within torch and ExecuTorch; the harness's warnings are about the tests themselves.
 _WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
 
 
@@ -17,7 +17,7 @@ def upstream_command(*, backend_suite: bool = False) -> list[str]:
     """Return the pytest command for one of ExecuTorch's own suites. Raise ToolchainError where it is not installed.
 
     The command ignores configuration files in the suite's folder or above it, and writes nothing into that folder. A
-    module that is broken does not stop the others.
+    broken module does not stop the other modules.
     """
     folder = find_backend_suite() if backend_suite else find_suite()
     command = [
@@ -27,12 +27,12 @@ def upstream_command(*, backend_suite: bool = False) -> list[str]:
         *plugin_options("cortex_m_hil.maintainers.pytest_plugins.upstream"),
     ]
     command += [f"--confcutdir={folder}", "-c", os.devnull, f"--rootdir={folder}", "--import-mode=importlib"]
-    # The runners of the suites are long, and torch writes hundreds of lines for developers of torch.
+    # Without tracebacks, since the suites' runners are long, and torch prints hundreds of lines for its developers.
     command += ["--tb=short", "--log-level=WARNING"]
     command += ["--continue-on-collection-errors", "-o", f"cache_dir={cache_directory() / 'pytest-upstream'}"]
     return [*command, *(["--hil-backend-suite"] if backend_suite else []), *_WARNINGS]
 
 
 def upstream_suite() -> Suite:
-    """Return ExecuTorch's Cortex-M tests. Raise ToolchainError where there are none."""
+    """Return ExecuTorch's Cortex-M test suite. Raise ToolchainError where it is not installed."""
     return Suite(upstream_command(), find_suite())

@@ -1,4 +1,4 @@
-"""ExecuTorch's bundled programs (`.bpte`): a `.pte` with test cases, each of inputs and of the outputs expected.
+"""ExecuTorch's bundled programs (`.bpte`): a `.pte` with test cases, each with inputs and expected outputs.
 
 The schema is `devtools/bundled_program/schema` of ExecuTorch's wheel. Every offset is checked; a tensor's data has to
 be as long as its shape says.
@@ -21,7 +21,7 @@ from cortex_m_hil.program.schema import BUNDLED_IDENTIFIER, BUNDLED_VALUES, DTYP
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, HostTensor, TensorSpec
 
 SUFFIXES: Final = (".pte", ".bpte")
-"""Suffixes of the files that `read_program` reads: they tell a file's name from that of a network."""
+"""Suffixes of the files that `read_program` reads. They tell a file's name from a generated network's."""
 _AGAIN: Final = "bundle the program again, with inputs like those that it was exported with"
 
 
@@ -44,7 +44,7 @@ def read_program(data: bytes, source: str = "", method: str = "") -> Program:
 
     Raises:
         ProgramRejected: the bytes are no program that is supported, or a test case does not fit its method.
-        ConfigError: there is no such method, or `method` has to say which.
+        ConfigError: there is no such method, or there are several and `method` is "".
     """
     if not _is_bundled(data):
         return Program.from_bytes(data, source, method)
@@ -82,7 +82,7 @@ def _read_bundled(data: bytes, source: str) -> tuple[list[PteFile], tuple[Progra
 
 
 def extract_pte(data: bytes, source: str = "") -> bytes:
-    """Return the `.pte` of a file's bytes: these, or what a `.bpte` brings. Raises what `parse_bpte` does."""
+    """Return the `.pte` in the bytes of a file: all of them, or the `.pte` in a `.bpte`. Raises as `parse_bpte`."""
     return parse_bpte(data, source)[0] if _is_bundled(data) else data
 
 
@@ -150,7 +150,7 @@ def _tensor(body: Table, where: str) -> HostTensor:
 
 
 def _misfits(files: Mapping[str, PteFile], case: BundledCase) -> Iterator[str]:
-    """Yield how a test case does not fit: by its method, or the number, kind, dtype or shape of values."""
+    """Yield each reason why a test case does not fit: its method, or the number, kind, dtype or shape of its values."""
     if case.method not in files:
         yield f"is for method {case.method!r}, and the program has {listed([*files])}"
         return
@@ -174,9 +174,10 @@ def _logical(spec: TensorSpec) -> tuple[ValueKind, str, tuple[int, ...]]:
 
 
 def _case(program: Program, number: int, case: BundledCase) -> Program:
-    """Return the program on the inputs of a test case; its reference is what the case expects, for these inputs only.
+    """Return the program with a test case's inputs, and its expected outputs as the reference for these inputs.
 
-    That is what the module gave in eager mode, by the schema, or the fake-quantised module, by ExecuTorch's compiler.
+    The schema defines the expected outputs as those of the module in eager mode; ExecuTorch's compiler stores those of
+    the fake-quantised module.
     ExecuTorch bundles every tensor contiguous (`TensorSpec.from_tensor(const=True)`), whatever the program takes.
     """
     specs = program.file.input_specs()
@@ -191,5 +192,5 @@ def _case(program: Program, number: int, case: BundledCase) -> Program:
 
 
 def _laid_out(value: HostTensor, spec: TensorSpec) -> HostTensor:
-    """Return the same values in the dim order of the program's input."""
+    """Return a tensor with its values laid out in the dim order of the program's input."""
     return value if value.spec.same_memory(spec) else HostTensor.from_array(value.array(), spec.dim_order)

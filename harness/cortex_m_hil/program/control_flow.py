@@ -13,9 +13,9 @@ class ControlFlow:
     """The control flow graph of a program; the number of instructions stands for its end.
 
     Attributes:
-        successors: for each instruction those that may run next.
-        after: for each instruction all that may run after it, as the bits of a mask.
-        before: for each instruction all that may have run before it, as the bits of a mask.
+        successors: for each instruction the instructions that may run next.
+        after: for each instruction all instructions that may run after it, as the bits of a mask.
+        before: for each instruction all instructions that may have run before it, as the bits of a mask.
     """
 
     def __init__(self, file: PteFile) -> None:

@@ -36,7 +36,7 @@ VIEWS: Final = frozenset(
 )
 """Operators whose every output element is an element of their first argument, unchanged."""
 
-_PARTIAL: Final = frozenset({"aten::select_copy.int_out", "aten::slice_copy.Tensor_out"})  # views that leave some out
+_PARTIAL: Final = frozenset({"aten::select_copy.int_out", "aten::slice_copy.Tensor_out"})  # views of some elements only
 _QUANTISING: Final = ("cortex_m::", "quantized_decomposed::")
 QUANTISED: Final = ("int8", "int16")
 
@@ -83,12 +83,12 @@ _OFFSETS: Final = {
 }
 
 Memory = Planned | int
-"""A key for the memory that a value lies in: values that are views of one memory have the same."""
+"""A key for the memory that a value lies in: values that are views of one memory have the same key."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dataflow:
-    """The data flow of a program (`PteFile.dataflow`); each table of it is made once, when it is first asked for."""
+    """The data flow of a program (`PteFile.dataflow`); each of its tables is made once, on first use."""
 
     values: Sequence[Value]
     instructions: Sequence[Instruction]
@@ -100,7 +100,7 @@ class Dataflow:
 
     @cached_property
     def written(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each instruction the values that it writes: its last argument, or the items of that list."""
+        """Return for each instruction the values that it writes: its last argument, or that list's items."""
         return tuple(map(self._written, self.instructions))
 
     def _written(self, instruction: Instruction) -> tuple[int, ...]:
@@ -111,13 +111,13 @@ class Dataflow:
 
     @cached_property
     def outs(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each instruction the values that it writes; none where it is no kernel."""
+        """Return for each instruction the values that it writes; none where the instruction calls no kernel."""
         pairs = zip(self.instructions, self.written, strict=True)
         return tuple(values if one.kind is InstructionKind.KERNEL else () for one, values in pairs)
 
     @cached_property
     def written_tensors(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each instruction the values with bytes that it writes; none where it is no kernel."""
+        """Return for each instruction the values with data (tensors) that it writes; none where it calls no kernel."""
         return tuple(tuple(filter(self._has_bytes, outs)) for outs in self.outs)
 
     def _has_bytes(self, value: int) -> bool:
@@ -126,7 +126,7 @@ class Dataflow:
 
     @cached_property
     def arguments(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each instruction its arguments, and the items of those that are lists."""
+        """Return for each instruction its arguments, and the items of arguments that are lists."""
         return tuple(
             tuple(item for argument in one.args for item in self._items(argument) if item >= 0)
             for one in self.instructions
@@ -165,8 +165,8 @@ class Dataflow:
     def producer(self, value: int, before: int | None = None) -> Instruction | None:
         """Return the last instruction (below ``before``) that wrote a value, or the memory it aliases.
 
-        A view may be no instruction at all: its value has the planned address of its base. Memory is reused over time,
-        so the last writer is the one that counts. None for inputs and constants.
+        A view may have no instruction: its value has the planned address of the tensor that it views. Memory is reused
+        over time, so the last writer is the one that counts. None for inputs and constants.
         """
         planned = self.values[value].planned
         for instruction, outs in reversed(list(zip(self.instructions, self.outs, strict=True))[:before]):
@@ -221,10 +221,11 @@ class Dataflow:
 
     @cached_property
     def input_quantizations(self) -> tuple[InputQuantization | None, ...]:
-        """Return for each integer input the quantisation that the first operator that reads it tells.
+        """Return for each integer input the quantisation in the arguments of the first operator that reads it.
 
         The operator may read it through views. A dequantize has both scale and zero point as arguments. Operators on
-        integers have the zero point; their multipliers are products of several scales. None where nothing is known.
+        integers have the zero point; their multipliers are products of several scales. None where no such operator has
+        either.
         """
         return tuple(map(self._input_quantization, self.inputs))
 
@@ -236,7 +237,7 @@ class Dataflow:
 
     @cached_property
     def dequantized_inputs(self) -> tuple[Quantization | None, ...]:
-        """Return for each input the quantisation of the operator that dequantises it, through views; None without."""
+        """Return for each input the quantisation of the operator that dequantises it, through views; else None."""
         readers = ((one for one, at in self._readers(value, VIEWS) if at == 0) for value in self.inputs)
         return tuple(next(filter(None, map(self._dequantized, one)), None) for one in readers)
 
@@ -247,11 +248,11 @@ class Dataflow:
 
     @cached_property
     def float_input_quantizations(self) -> tuple[InputQuantization | None, ...]:
-        """Return for each input the scale and zero point of its operator in `input_quantizes`; None without one."""
+        """Return for each input the scale and zero point of its operator in `input_quantizes`, or None."""
         return tuple(None if one is None else self._parameters(one) for one in self.input_quantizes)
 
     def _parameters(self, instruction: Instruction) -> InputQuantization | None:
-        """Return the scale and zero point among the arguments of a quantize or dequantize; None without them."""
+        """Return the scale and zero point among the arguments of a quantize or dequantize, or None."""
         scalars = [self.values[value].scalar for value in instruction.args]
         if len(scalars) < 7 or not isinstance(zero_point := scalars[2], int):
             return None
@@ -273,7 +274,7 @@ class Dataflow:
                 same = same | outs if 0 in places and instruction.operator in views else same - outs
 
     def _argument_quantization(self, instruction: Instruction, at: int) -> InputQuantization | None:
-        """Return the quantisation of the argument at a position, by the operator's other arguments, or None."""
+        """Return the quantisation of the argument at a position, read from the operator's other arguments, or None."""
         if instruction.operator in DEQUANTIZE and len(instruction.args) >= 7:
             return self._parameters(instruction)
         scalars = [self.values[value].scalar for value in instruction.args]
@@ -288,9 +289,10 @@ class Dataflow:
 
     @property
     def quantised_arguments(self) -> Sequence[frozenset[int]]:
-        """Return for each instruction which of its arguments are quantised integers, in ExecuTorch int8 or int16.
+        """Return for each instruction which of its arguments are quantised integers: in ExecuTorch int8 or int16.
 
-        Quantising operators write such integers, and every operator that reads one passes them on.
+        Quantising operators write such integers, and every operator that reads a quantised integer also writes
+        quantised integers.
         """
         return self._quantised_values[0]
 
@@ -328,10 +330,10 @@ def in_place(instruction: Instruction) -> bool:
 
 
 def states(values: Sequence[Value], inputs: Sequence[int], instructions: Sequence[Instruction]) -> tuple[int, ...]:
-    """Return the state: the planned tensors that keep their contents from one call to the next.
+    """Return the program's states: the planned tensors that keep their contents from one call to the next.
 
-    These are the tensors that have an initial value in the file, and those other than inputs that an operator writes in
-    place before any other writes them: ExecuTorch sets no initial value for these unless the user adds a pass for it.
+    A state has an initial value in the file; or it is no input, and the first operator that writes it does so in place:
+    for such a tensor ExecuTorch stores no initial value unless the user adds a pass.
     """
     found = {value.index for value in values if value.initial is not None}
     made = set(inputs)

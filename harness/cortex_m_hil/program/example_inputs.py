@@ -1,4 +1,4 @@
-"""Inputs for a program that came without any, by a formula."""
+"""Inputs for a program that has no example inputs, computed by a formula."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 def example_inputs(program: Program) -> tuple[HostTensor, ...]:
     """Return inputs for a program that has none: multiples of 1/8 between -1 and 1, the same on every machine.
 
-    For an input that is a number this is the number that the program was lowered with.
+    An input that is a number gets the number that the program was lowered with.
     """
     own = [program.file.values[index].scalar for index in program.file.inputs]
     specs = program.file.input_specs()

@@ -13,8 +13,8 @@ from cortex_m_hil.program.schema import SLOTS
 class FlatbufferReader:
     """A reader of a FlatBuffer of `limit` bytes, which checks the bounds.
 
-    Offsets may make many fields share one vector, so the elements read in total are bounded too: a file of n bytes
-    cannot cost more than a few times n.
+    In a damaged file many fields may point to one vector, so the total of elements read is bounded too: reading a file
+    of n bytes takes time proportional to n.
     """
 
     def __init__(self, data: bytes, limit: int, source: str) -> None:

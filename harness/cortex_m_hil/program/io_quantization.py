@@ -1,7 +1,7 @@
 """Scale, zero point and range of inputs and outputs that are integers, as ExecuTorch's passes leave them in a `.pte`.
 
-`QuantizeInputs` and `QuantizeOutputs` of `exir/passes/quantize_io_pass.py` take the quantize and the dequantize off a
-program, and write what these had as arguments into constant methods: `input0_scale`, `input0_zp`, …
+`QuantizeInputs` and `QuantizeOutputs` of `exir/passes/quantize_io_pass.py` remove the quantize and the dequantize
+operator from a program, and write their arguments into constant methods: `input0_scale`, `input0_zp`, …
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cortex_m_hil.program.schema import DTYPES
 from cortex_m_hil.program.tensor import Array
 
 KEYS: Final = ("scale", "zp", "quant_min", "quant_max", "dtype")
-QUANTA: Final = ("int8", "uint8", "int16", "uint16")  # other integers are indices and counts
+QUANTA: Final = ("int8", "uint8", "int16", "uint16")  # dtypes of quanta; other integers are indices and counts
 _HINT: Final = "ExecuTorch's QuantizeInputs and QuantizeOutputs write all five: scale, zp, quant_min, quant_max, dtype"
 
 
 def input_quantization(file: PteFile, number: int) -> Quantization | None:
-    """Return the quantisation of an input whose integers are quanta; None if it has another dtype, or nothing tells.
+    """Return the quantisation of an input whose integers are quanta; None if it has none.
 
-    The program's constants for the input say it, else the instruction that dequantises the input.
+    It is read from the program's constant methods for the input, else from the instruction that dequantises the input.
 
     Raises:
         ProgramRejected: the constants are incomplete, or are not a valid quantisation.
@@ -37,7 +37,7 @@ def input_quantization(file: PteFile, number: int) -> Quantization | None:
 
 
 def output_quantization(file: PteFile, number: int) -> Quantization | None:
-    """Return the quantisation of an output whose integers are quanta, as the program's constants for it say.
+    """Return the quantisation of an output whose integers are quanta, read from the program's constant methods.
 
     Returns None and raises errors as `input_quantization` does.
     """
@@ -63,9 +63,10 @@ def dequantized(values: Array, by: Quantization) -> Array:
 
 
 def _of_constants(file: PteFile, role: str, number: int) -> Quantization | None:
-    """Return what the constants of one input or output say.
+    """Return the quantisation that the constant methods of one input or output give; None without any.
 
-    A name begins with the method's where the pass was told it. Without, it is about `forward`, or the only method.
+    A constant's name begins with the method's name if the pass was told one. Otherwise it belongs to `forward`, or to
+    the only method.
     """
     names = {key: f"{file.method}_{role}{number}_{key}" for key in KEYS}
     if not names.values() & file.constants.keys() and (len(file.methods) < 2 or file.method == DEFAULT_METHOD):
@@ -90,7 +91,7 @@ def _of_constants(file: PteFile, role: str, number: int) -> Quantization | None:
 
 
 def _checked(found: dict[str, Any], names: dict[str, str], dtype: str, refuse: Any) -> Quantization:
-    """Return the quantisation of constants of the right kinds; call `refuse` with what is wrong with their values."""
+    """Return the quantisation that these constants give; call `refuse` with the reason if they are invalid."""
     scale, zero_point, low, high, number = (found[key] for key in KEYS)
     if DTYPES.get(number) != dtype:
         refuse(f"{names['dtype']} is {number} ({DTYPES.get(number, 'no dtype')}), and the tensor is {dtype}")

@@ -36,11 +36,11 @@ class Overlap:
 
 @dataclass(frozen=True)
 class View:
-    """A value that no instruction writes, since it lies where `base` does.
+    """A value that no instruction writes, since it has the same address as the value `base`.
 
     Attributes:
-        value: the view.
-        base: the value that was written there.
+        value: the number of the view.
+        base: the number of the value that was written to this address.
         written: the instruction that wrote the base; -1 for an input.
     """
 
@@ -54,7 +54,7 @@ class Peak:
     """The moment when the most bytes of the arena are live.
 
     Attributes:
-        instruction: the instruction that runs then; -1: before the first.
+        instruction: the instruction that runs at this moment; -1: before the first one.
         held: the values that are live, with their bytes, the largest first.
     """
 
@@ -75,7 +75,7 @@ class Lifetimes:
 
     Attributes:
         size: bytes of the arena.
-        views: the views that are no instructions, since they lie in the memory of their base; one for each read.
+        views: an item for each read of a view that has no instruction, because it has its base's address.
     """
 
     def __init__(self, file: PteFile) -> None:
@@ -87,11 +87,11 @@ class Lifetimes:
         self._flow = ControlFlow(file)
         self._given = (*file.inputs, *file.states)
         self._made = {*self._given, *(value for one in file.instructions for value in self._outs(one))}
-        self._reads: dict[_Written, int] = {}  # the instructions that read each, as bits
+        self._reads: dict[_Written, int] = {}  # for each written value the instructions that read it, as bits
         self._follow()
 
     def extent(self, value: int) -> Extent | None:
-        """Return the bytes that a value lies in; None where it is not planned."""
+        """Return the bytes of the arena that a value takes; None where the value is not planned."""
         planned = self._file.values[value].planned
         if planned is None or not planned.nbytes:
             return None
@@ -103,7 +103,7 @@ class Lifetimes:
         return tuple(self._live[position + 1])
 
     def dead(self, position: int) -> Iterator[Extent]:
-        """Yield the bytes of the arena that no live value lies in after an instruction."""
+        """Yield the ranges of the arena in which no value is live after an instruction."""
         reached = 0
         extents = [extent for value in self.live(position) if (extent := self.extent(value)) is not None]
         for extent in sorted(extents):
@@ -116,11 +116,11 @@ class Lifetimes:
     def peak(
         self, size: Callable[[int, int], int] = lambda _, nbytes: nbytes, *, without: Collection[int] = ()
     ) -> Peak:
-        """Return the peak of live bytes: what an instruction reads and writes, and what is read after it.
+        """Return the peak of live bytes. A value is live while it is written or read, and between.
 
         Args:
-            size: returns the bytes that a value counts, given its number and its planned bytes.
-            without: instructions to leave out.
+            size: returns how many bytes to count for a value, given its number and its planned bytes.
+            without: instructions whose values are not counted.
         """
         extents = {value: extent for one in self._reads if (extent := self.extent(value := one.value)) is not None}
         best: dict[Extent, tuple[int, int]] = {}
@@ -151,7 +151,7 @@ class Lifetimes:
                         yield Overlap(instruction.index, value, victim)
 
     def in_use(self, position: int) -> tuple[int, ...]:
-        """Return the values that are live, or read or written, while an instruction runs; -1: before the first."""
+        """Return the values that are live, read or written while an instruction runs; -1: before the first one."""
         touched = self._touched[position] if position >= 0 else ()
         return tuple(dict.fromkeys((*self.live(position), *touched)))
 
@@ -170,9 +170,9 @@ class Lifetimes:
 
     @cached_property
     def _live(self) -> list[list[int]]:
-        """Return the values that hold something before all instructions (item 0) and after each of them.
+        """Return the values that are live before all instructions (item 0) and after each instruction.
 
-        A value does so between where it was written and where it may be read.
+        A value is live from the instruction that writes it to the last one that may read it.
         """
         found: list[list[int]] = [[] for _ in range(len(self._flow.after))]
         for one, reads in self._reads.items():
@@ -191,17 +191,17 @@ class Lifetimes:
         return mine is not None and theirs is not None and mine.overlaps(theirs)
 
     def _outs(self, instruction: Instruction) -> tuple[int, ...]:
-        """Return the values that a kernel writes, and its scratch; none for a view in the place of its base."""
+        """Return the values that a kernel writes, and its scratch; none for a view that has its base's address."""
         outs, memory = self._data.outs[instruction.index], self._data.memory
         if instruction.operator in VIEWS and len(outs) == 1 and memory[outs[0]] == memory[instruction.args[0]]:
             return ()
         return (*outs, *self._data.scratch_of[instruction.index])
 
     def _follow(self) -> None:
-        """Follow the program's control flow, and note by which instructions each written value may be read.
+        """Follow the program's control flow, and record for each written value the instructions that may read it.
 
-        What is read is what may have been written to the same place last. Outputs are read after all instructions, and
-        so is state: by the next call.
+        An instruction reads what may have been written last to the same bytes. Outputs and states are read after all
+        instructions, states by the next call.
         """
         given = [_Written(value, -1) for value in self._given]
         self._reads.update(dict.fromkeys(given, 0))
@@ -271,8 +271,8 @@ class _State:
 
     Attributes:
         memory: the memory of each value.
-        places: by memory, all that may have been written there last, on some path to the instruction.
-        moved: the values that a MoveCall turned into others, with what those held.
+        places: for each memory the values that may have been written to it last, on any path to the instruction.
+        moved: the values that a MoveCall has redirected, each with the writes that it stands for now.
     """
 
     memory: Sequence[Memory]

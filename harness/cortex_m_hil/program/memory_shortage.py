@@ -1,6 +1,6 @@
-"""Messages about a program that needs more of a memory than the target has: what uses it, and what would hold it.
+"""Messages about a program that needs more memory than the target has: what fills it, and what would be enough.
 
-All code that raises OutOfTargetMemory for a program uses them.
+All code that raises OutOfTargetMemory for a program uses these messages.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from cortex_m_hil.targets.load import is_shipped
 from cortex_m_hil.targets.memory import Memory, Placed
 from cortex_m_hil.targets.target import Board, HardwareLauncher, Target
 
-_SHOWN: Final = 4  # tensors, and targets
+_SHOWN: Final = 4  # tensors and targets that a message names at most
 _REGION: Final = re.compile(r"(?:the )?(program|planned|method|temp|stack)\b(?: pool in (\w+))?")
 _TEMP: Final = "temp"
-_ALLOCATED: Final = ("method", _TEMP)  # of what a program takes there, a refusal tells a part
+_ALLOCATED: Final = ("method", _TEMP)  # memories whose refusal tells only the last request, not the total
 
 Named = Callable[[int], str]
 """Returns the name of an instruction: its operator, with graph node, module and line as far as these are known."""
 
 
 def region_of(message: str) -> tuple[str, str]:
-    """Return which memory a runner's refusal is about, and of several banks the region of the one.
+    """Return the memory that a runner's error message is about, and the bank's region where there are several banks.
 
     The memory is `program`, `planned`, `method`, `temp`, `stack`, or "".
     """
@@ -43,10 +43,10 @@ class Shortage:
 
     Attributes:
         region: the memory, as `region_of` returns it.
-        requested, available: in bytes.
+        requested, available: the bytes that the program asked for and that there are.
         file: the program; None where the host could not parse it.
         named: returns the name of an instruction.
-        bank: the region of the bank that is too small, where there are several; "": no one of them.
+        bank: of several banks, the region of the bank that is too small; "": no single bank.
     """
 
     region: str
@@ -58,7 +58,7 @@ class Shortage:
     bank: str = ""
 
     def details(self) -> Iterator[tuple[str, str]]:
-        """Yield the bytes that are needed and available of each memory, and what fills this one at its peak."""
+        """Yield the bytes needed and available in each memory, and what fills the exceeded one at its peak."""
         if self.file is None:
             return
         yield "needs", ", ".join(self._needs(self.file))
@@ -67,7 +67,7 @@ class Shortage:
             yield from peak_details(self.file, self.named, names.index(self.bank) + 1 if self.bank in names else 0)
 
     def _needs(self, file: PteFile) -> Iterator[str]:
-        """Yield the bytes needed and available of each memory; a question mark where only a run would tell."""
+        """Yield the bytes needed and available in each memory; a question mark where only a run tells."""
         memory = self.target.board.memory
         names = ["planned"] if len(memory.banks) == 1 else [f"bank {bank.region}" for bank in memory.banks]
         taken, rooms = file.bytes_in_banks(memory), memory.bank_rooms(file.size)
@@ -83,7 +83,7 @@ class Shortage:
             yield f"method ? of {memory.method.size} (hil inspect fit measures method and stack)"
 
     def hint(self) -> str:
-        """Return the hint: targets that would hold the program, and the key that sizes the memory."""
+        """Return the hint: targets that are large enough, and the key of `board.yaml` that sets the memory's size."""
         if self.region == "stack":
             return self._more_stack()
         steps = [*self._measure(), *self._roomier_banks(), *self._larger_targets(), *self._larger_pool()]
@@ -92,14 +92,14 @@ class Shortage:
         return "; ".join(steps)
 
     def _roomier_banks(self) -> Iterator[str]:
-        """Yield what to do where a buffer does not fit its bank, and would fit another."""
+        """Yield advice for a planned buffer that does not fit its bank, and would fit another bank."""
         banks = self.target.board.memory.banks
         roomier = [one.region for one in banks if one.region != self.bank and one.size >= self.requested]
         if self.region == "planned" and self.bank and roomier:
             yield f"{' or '.join(roomier)} holds it, as the first of banks:; hil.lower and hil.check plan for all banks"
 
     def _measure(self) -> Iterator[str]:
-        """Yield the command that measures the need, for memories of which a refusal tells only a part of it."""
+        """Yield the command that measures the whole need, for memories where the error tells only the last request."""
         if self.region in _ALLOCATED:
             name = _simulator(self._fitting())
             larger = f"simulator of {self.target.isa.value} whose {self._key()[0]} pool is larger"
@@ -112,7 +112,7 @@ class Shortage:
         return [one for one in self.target.alternatives if one.isa is self.target.isa and not self._lacks(one.board)]
 
     def _larger_targets(self) -> Iterator[str]:
-        """Yield the targets of the same ISA class that hold the program, or what the largest lacks."""
+        """Yield the targets of the same ISA class that hold the program, or how much the largest lacks."""
         isa, fitting = self.target.isa, self._fitting()
         what = "so much" if self.region in _ALLOCATED else "it"
         lacking = [(self._lacks(one.board), one) for one in self.target.alternatives if one.isa is isa]
@@ -140,7 +140,7 @@ class Shortage:
         return lacking + sum(max(0, nbytes - room) for nbytes, room in zip_longest(taken, rooms, fillvalue=0))
 
     def _larger_pool(self) -> Iterator[str]:
-        """Yield the key that makes the memory larger; none where it is in a file of this package."""
+        """Yield the key that makes the memory larger; nothing where that key is in a file of this package."""
         key, name, needed = self._key()
         if is_shipped(self.target.board, key):
             return
@@ -155,7 +155,7 @@ class Shortage:
         The bytes are 0 where a planned buffer lacks a bank.
         """
         memory = self.target.board.memory
-        if self.region in _ALLOCATED:  # what there is may be less than the pool
+        if self.region in _ALLOCATED:  # the bytes available may be less than the pool's size
             name, pool = self._pool(memory)
             return name, name, self.requested + pool.size - self.available
         key, name, size = "program", "program", memory.program.size
@@ -178,7 +178,7 @@ class Shortage:
         return f"stack of at least {self.requested} bytes{self._at('stack')}"
 
     def _at(self, key: str) -> str:
-        """Return where a key of `memory:` is, with a word before it; "" where that is not known."""
+        """Return ` in file:line`, the place of a key of `memory:`; "" where the place is not known."""
         place = self.target.board.memory.places.get(key)
         return f" in {place}" if place else ""
 
@@ -195,7 +195,7 @@ def peak_details(file: PteFile, named: Named, buffer: int = 0) -> Iterator[tuple
     Args:
         file: the program.
         named: returns the name of an instruction.
-        buffer: the planned buffer whose values count; 0: all.
+        buffer: the planned buffer whose values are counted; 0: all buffers.
     """
 
     def counted_bytes(value: int, nbytes: int) -> int:
@@ -211,7 +211,7 @@ def peak_details(file: PteFile, named: Named, buffer: int = 0) -> Iterator[tuple
         yield "held", f"{nbytes} bytes: {file.values[value].spec}{_written_by(file, value, peak.instruction, named)}"
     if len(peak.held) > _SHOWN:
         rest = peak.held[_SHOWN:]
-        yield "held", f"{sum(nbytes for _, nbytes in rest)} bytes in {len(rest)} more"
+        yield "held", f"{sum(nbytes for _, nbytes in rest)} bytes in {counted(len(rest), 'more tensor')}"
     found = Partition.of(file)
     if found.left_in_float and (in_int8 := planned_in_int8(file, found)) < file.planned_bytes:
         yield (

@@ -1,6 +1,6 @@
 """The methods of a `.pte`: those that compute are run by name, those that return constants are read on the host.
 
-`constant_methods=` of ExecuTorch's `to_edge`, and its passes for quantised inputs and outputs, make the latter.
+`constant_methods=` of ExecuTorch's `to_edge`, and its passes for quantised inputs and outputs, make constant methods.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SHOWN: Final = 8
 
 
 def constant_value(file: PteFile, *, is_list: bool) -> Constant | None:
-    """Return what a method returns, if it is a constant method; None where it computes.
+    """Return the value of a constant method; None for a method that computes.
 
-    A constant method has neither inputs nor instructions, and the file holds all that it returns. `forward` is none,
-    whatever it returns.
+    A constant method has neither inputs nor instructions, and the file holds all that it returns. `forward` is never
+    treated as a constant method.
 
     Args:
         file: the method.
-        is_list: it returns a list, tuple or dict, which may have one item, or none.
+        is_list: whether the method returns a list, tuple or dict, of any number of items.
     """
     if file.inputs or file.instructions or file.method == DEFAULT_METHOD:
         return None
@@ -49,15 +49,15 @@ def _plain(file: PteFile, value: Value) -> Plain | None:
 
 
 def choose_method(methods: Sequence[PteFile], source: str, name: str) -> PteFile:
-    """Return the method of that name; of "" `forward`, or the only one.
+    """Return the method of that name; for "" `forward`, or the only method.
 
     Args:
-        methods: all that compute, at least one.
+        methods: all methods that compute; at least one.
         source: the file's name, for messages.
-        name: the method's, or "".
+        name: the method's name, or "".
 
     Raises:
-        ConfigError: there is no such method, or `name` has to say which.
+        ConfigError: there is no such method, or there are several and `name` is "".
     """
     known = {file.method: file for file in methods}
     wanted = name or (methods[0].method if len(methods) == 1 else DEFAULT_METHOD)
@@ -74,6 +74,6 @@ def choose_method(methods: Sequence[PteFile], source: str, name: str) -> PteFile
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the names of methods for a message; of many only the first."""
+    """Return the names of methods for a message; of many only the first few."""
     more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:_SHOWN]) + (f" and {counted(more, 'more method')}" if more > 0 else "")

@@ -1,19 +1,19 @@
 """The partition of a program: which instructions run on Cortex-M kernels, on portable ones, and in float.
 
-It is made from the file alone. For a program that was lowered here it also has graph nodes, the user's lines, and why
-the quantiser left instructions in float.
+The partition is made from the file alone. For a program that was lowered by hil it also has graph nodes, the user's
+source lines, and why the quantiser left instructions in float.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cortex_m_hil.program.dataflow import COPY_IN_PLACE, QUANTISED, VIEWS, Memory
 from cortex_m_hil.program.lifetimes import Lifetimes
+from cortex_m_hil.program.multiply_accumulates import macs_of
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
@@ -21,7 +21,7 @@ from cortex_m_hil.program.values import Instruction
 
 
 class PartitionKind(str, Enum):
-    """The kind of an instruction: what runs it, or what it is for."""
+    """The kind of an instruction: which kind of kernel runs it, or that it only moves data."""
 
     CORTEX_M = "Cortex-M kernel"
     INTEGER = "portable integer"
@@ -72,79 +72,8 @@ def _is_float(spec: TensorSpec) -> bool:
     return spec.dtype.startswith("float")
 
 
-# --- multiply-accumulates ------------------------------------------------------------------------------------
-
-
-class _Macs(NamedTuple):
-    """A formula for multiply-accumulates: elements of the tensor `of`, times the sizes of the tensor `by` in `dims`.
-
-    `of` and `by` are numbers of arguments.
-    """
-
-    of: int
-    by: int
-    dims: slice
-
-
-_OUT: Final = -1
-_ALL_BUT_FIRST, _ALL_BUT_LAST, _LAST = slice(1, None), slice(None, -1), slice(-1, None)
-_MACS: Final[Mapping[str, _Macs]] = {
-    # Weights: OHWI; IHWO with I = 1; OHWI (the schemas in ExecuTorch's backends/cortex_m/ops/operators.yaml).
-    **{f"cortex_m::quantized_conv2d{form}.out": _Macs(_OUT, 1, _ALL_BUT_FIRST) for form in ("", "_nhwc")},
-    **{f"cortex_m::quantized_depthwise_conv2d{form}.out": _Macs(_OUT, 1, _ALL_BUT_LAST) for form in ("", "_nhwc")},
-    **{f"cortex_m::quantized_transpose_conv2d{form}.out": _Macs(0, 1, _ALL_BUT_LAST) for form in ("", "_nhwc")},
-    "cortex_m::quantized_linear.out": _Macs(_OUT, 1, _LAST),
-    "cortex_m::quantized_batch_matmul.out": _Macs(_OUT, 0, _LAST),
-    # Weights: OI and the kernel.
-    "aten::convolution.out": _Macs(_OUT, 1, _ALL_BUT_FIRST),
-    "aten::linear.out": _Macs(_OUT, 1, _LAST),
-    "aten::mm.out": _Macs(_OUT, 0, _LAST),
-    "aten::bmm.out": _Macs(_OUT, 0, _LAST),
-    "aten::addmm.out": _Macs(_OUT, 1, _LAST),
-}
-"""Multiply-accumulates by operator, as `torch.utils.flop_counter` counts them (it has two operations for each):
-those with padding count, biases and requantising do not. Every other operator of `_KNOWN` has none."""
-
-_TRANSPOSED: Final = _Macs(0, 1, _ALL_BUT_FIRST)  # weights: IO and the kernel
-_TRANSPOSED_AT: Final = 6  # argument of aten::convolution
-_KNOWN: Final = ("aten::", "dim_order_ops::", "executorch_prim::", "quantized_decomposed::")
-_CORTEX_M_WITHOUT: Final = frozenset(
-    f"cortex_m::{name}.out"
-    for name in (
-        *("quantize_per_tensor", "dequantize_per_tensor", "quantized_add", "quantized_mul", "quantized_div"),
-        *("quantized_activation", "minimum", "maximum", "softmax", "transpose", "pad", "quantized_avg_pool2d"),
-        *("quantized_avg_pool2d_nhwc", "quantized_max_pool2d", "quantized_max_pool2d_nhwc"),
-    )
-)
-
-
-def macs_of(file: PteFile, instruction: Instruction) -> int | None:
-    """Return the multiply-accumulates of an instruction by its shapes; None where they are not known."""
-    operator = instruction.operator
-    if instruction.kind not in (InstructionKind.KERNEL, InstructionKind.DELEGATE):
-        return 0
-    formula = _MACS.get(operator)
-    if formula is None:
-        return 0 if operator in _CORTEX_M_WITHOUT or operator.startswith(_KNOWN) else None
-    if operator == "aten::convolution.out" and _scalar(file, instruction, _TRANSPOSED_AT):
-        formula = _TRANSPOSED
-    of, by = (_argument(file, instruction, at) for at in (formula.of, formula.by))
-    return None if of is None or by is None else of.numel * math.prod(by.shape[formula.dims])
-
-
-def _argument(file: PteFile, instruction: Instruction, at: int) -> TensorSpec | None:
-    """Return the spec of an argument that is a tensor; None where it is none: the program has not been checked yet."""
-    args = instruction.args
-    spec = file.values[args[at]].spec if -len(args) <= at < len(args) else None
-    return spec if spec is not None and spec.kind is ValueKind.TENSOR else None
-
-
-def _scalar(file: PteFile, instruction: Instruction, at: int) -> object:
-    return file.values[instruction.args[at]].scalar if at < len(instruction.args) else None
-
-
 def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
-    """Yield the specs of what an instruction reads, constants too, its scratch, and what it writes, each value once."""
+    """Yield the specs of the tensors that an instruction reads (constants too), writes or has as scratch, each once."""
     for value in sorted({*file.dataflow.arguments[instruction.index], *file.dataflow.written[instruction.index]}):
         spec = file.values[value].spec
         if spec is not None and spec.kind is ValueKind.TENSOR:
@@ -156,17 +85,17 @@ def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
 
 @dataclass(frozen=True)
 class PartitionStep:
-    """An instruction, what runs it, and what it costs.
+    """An instruction, the kind of kernel that runs it, and its cost.
 
     Attributes:
-        instruction: its number.
+        instruction: the number of the instruction.
         macs: multiply-accumulates; None where they are not known.
-        nbytes: bytes of the tensors that it reads and writes, with constants and scratch.
-        node: its graph node with the module's path, "" where it is not known.
+        nbytes: bytes of the tensors that the instruction reads and writes, with constants and scratch.
+        node: the graph node with the module's path, "" where it is not known.
         source: the user's `file:line`, "" where it is not known.
-        why: why the quantiser left it in float; "" where it did not, or where the reason is not known.
-        ticks: CPU instructions, or cycles of a board, that it took; None where they were not counted.
-        results: dtypes of the tensors that it writes.
+        why: why the quantiser left the instruction in float; "" if it quantised it, or if the reason is not known.
+        ticks: CPU instructions, or cycles of a board, that the instruction took; None where they were not counted.
+        results: dtypes of the tensors that the instruction writes.
     """
 
     instruction: int
@@ -184,7 +113,7 @@ class PartitionStep:
     def counts(self) -> bool:
         """Tell whether the step counts in the shares of operators: it writes floats or quantised integers.
 
-        Index arithmetic, comparisons and the indices of an argmax have no Cortex-M kernel to be on.
+        Index arithmetic, comparisons and the indices of an argmax never have a Cortex-M kernel, so they do not count.
         """
         known = self.kind in (PartitionKind.CORTEX_M, PartitionKind.DELEGATE)
         return known or (self.kind.computes and any(map(_is_value, self.results)))
@@ -202,7 +131,7 @@ class PartitionStep:
 
 @dataclass(frozen=True)
 class StepGroup:
-    """Steps that are alike: of one operator and kind, of one kind, or an island."""
+    """A group of steps: all of one operator and kind, all of one kind, or an island."""
 
     steps: tuple[PartitionStep, ...] = field(repr=False)
 
@@ -287,7 +216,7 @@ def _few(items: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Partition(StepGroup):
-    """The steps of a program, grouped by what runs them.
+    """The steps of a program, grouped by the kind of kernel that runs them.
 
     Attributes:
         steps: an item for each instruction.
@@ -307,14 +236,14 @@ class Partition(StepGroup):
     ) -> Partition:
         """Make the partition of a program.
 
-        The sequences have an item for each instruction, or none where nothing is known.
+        Each sequence has an item for each instruction, or is empty where nothing is known.
 
         Args:
             file: the program.
-            nodes: graph nodes.
-            sources: the user's `file:line`.
-            float_reasons: why the quantiser left the instruction in float.
-            ticks: CPU instructions, or cycles of a board, that it took.
+            nodes: the graph node of each instruction.
+            sources: the user's `file:line` of each instruction.
+            float_reasons: why the quantiser left each instruction in float.
+            ticks: CPU instructions, or cycles of a board, that each instruction took.
         """
         known = [_at_each(values, len(file.instructions)) for values in (nodes, sources, float_reasons, ticks)]
         steps = [_step(file, one, *told) for one, *told in zip(file.instructions, *known, strict=True)]
@@ -324,7 +253,7 @@ class Partition(StepGroup):
 
     @property
     def kinds(self) -> dict[PartitionKind, StepGroup]:
-        """Return the steps of each kind that there is, in the order of `PartitionKind`."""
+        """Return the steps by kind, in the order of `PartitionKind`, without kinds that the program has no step of."""
         return {
             kind: StepGroup(tuple(one for one in self.steps if one.kind is kind))
             for kind in PartitionKind
@@ -333,7 +262,7 @@ class Partition(StepGroup):
 
     @property
     def operators(self) -> dict[tuple[str, PartitionKind], StepGroup]:
-        """Return the steps by operator and kind, in the order in which these first stand in the program."""
+        """Return the steps by operator and kind, in the order in which the pairs first occur in the program."""
         found: dict[tuple[str, PartitionKind], list[PartitionStep]] = {}
         for one in self.steps:
             found.setdefault((one.operator, one.kind), []).append(one)
@@ -346,7 +275,7 @@ class Partition(StepGroup):
     def cortex_m_macs(self) -> float | None:
         """Return the share of multiply-accumulates on Cortex-M kernels, 0 to 1.
 
-        None where the program has none, or where those of an operator are not known.
+        None where the program has no multiply-accumulates, or where those of an operator are not known.
         """
         mine = sum(one.macs or 0 for one in self.steps if one.kind is PartitionKind.CORTEX_M)
         return mine / self.macs if self.macs else None
@@ -368,9 +297,9 @@ class Partition(StepGroup):
 
     @property
     def elsewhere(self) -> tuple[UnacceleratedSteps, ...]:
-        """Return the places whose steps run on no Cortex-M kernel, and are relevant or have multiply-accumulates.
+        """Return the steps that count, or have multiply-accumulates, and run on no Cortex-M kernel; grouped by place.
 
-        Places with the most multiply-accumulates come first, the others as they stand in the program.
+        Groups with the most multiply-accumulates come first, the others in the order of the program.
         """
         found: dict[tuple[str, ...], list[PartitionStep]] = {}
         for one in self.steps:
@@ -407,8 +336,8 @@ def _step(
 
 def _connected(file: PteFile, kinds: Sequence[PartitionKind]) -> list[list[int]]:
     """Return the instructions that compute or move floats, in groups that are connected by float values."""
-    groups: dict[int, set[int]] = {}  # by instruction, the group that it is in
-    writer: dict[Memory, int] = {}  # by memory, the instruction that wrote the floats in it
+    groups: dict[int, set[int]] = {}  # for each instruction the group that it is in
+    writer: dict[Memory, int] = {}  # for each memory the instruction that wrote the floats in it
     data = file.dataflow
     for instruction, kind, outs in zip(file.instructions, kinds, data.outs, strict=True):
         moves = kind is PartitionKind.MOVEMENT and any(map(_is_float, _tensors(file, instruction)))
@@ -429,10 +358,10 @@ def _connected(file: PteFile, kinds: Sequence[PartitionKind]) -> list[list[int]]
 
 
 def planned_in_int8(file: PteFile, found: Partition) -> int:
-    """Return an estimate of the plan's bytes if all that is left in float were in int8.
+    """Estimate the bytes of the memory plan if every tensor that was left in float were int8.
 
-    That is the peak of live bytes, with one byte for each element in float islands and without the conversions at their
-    ends. It is a lower bound of every plan, and few plans take more.
+    The estimate is the peak of live bytes, with one byte for each element in float islands and without the conversions
+    at the islands' ends. No plan takes less, and few plans take more.
     """
     data, lifetimes = file.dataflow, Lifetimes(file)
     base = {view.value: view.base for view in lifetimes.views}

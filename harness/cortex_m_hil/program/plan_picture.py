@@ -1,4 +1,4 @@
-"""A picture of a program's memory plan: which bytes of its arena each tensor holds, while which instructions run."""
+"""A picture of a program's memory plan: the bytes of the arena that each tensor takes, and while which instructions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class Tensor:
 
 
 def tensors(program: Program) -> tuple[Tensor, ...]:
-    """Return the tensors of a plan, by when they begin; one that is used again later is there once for each time."""
+    """Return the tensors of a plan, ordered by their first instruction.
+
+    A tensor that is live several times is several items.
+    """
     found: list[Tensor] = []
     open_: dict[Extent, tuple[int, int]] = {}  # value and first instruction
     for position in range(-1, len(program.file.instructions) + 1):
@@ -53,7 +56,10 @@ def tensors(program: Program) -> tuple[Tensor, ...]:
 
 
 def _held(program: Program, position: int) -> Iterator[tuple[Extent, int]]:
-    """Yield the bytes that are held while an instruction runs, each with the value; nothing behind the last one."""
+    """Yield the bytes that are in use while an instruction runs, each range with its value.
+
+    After the last instruction nothing is in use.
+    """
     if position < len(program.file.instructions):
         for value in program.lifetimes.in_use(position):
             if (extent := program.lifetimes.extent(value)) is not None:
@@ -63,8 +69,8 @@ def _held(program: Program, position: int) -> Iterator[tuple[Extent, int]]:
 def plan_svg(program: Program) -> str:
     """Return the picture as SVG: time from left to right, the arena's bytes from bottom to top, its peak marked.
 
-    Each tensor has its dtype, shape, bytes, offset and lifetime as a label that a browser shows. Of several planned
-    buffers each is a band of its own.
+    Each tensor has its dtype, shape, bytes, offset and lifetime as a label that a browser shows. Each planned buffer is
+    a band of its own.
     """
     return "\n".join(_Picture(program).elements())
 
@@ -102,7 +108,7 @@ class _Picture:
 
     @property
     def _steps(self) -> int:
-        return len(self.file.instructions) + 1  # the first is before all instructions
+        return len(self.file.instructions) + 1  # the first column is the time before all instructions
 
     def _x(self, position: int) -> float:
         return LEFT + (position + 1) * WIDTH / self._steps
@@ -111,7 +117,7 @@ class _Picture:
         return TOP + HEIGHT * (1 - offset / max(1, self.lifetimes.size))
 
     def _bands(self) -> Iterator[str]:
-        """Yield the frame, and where each planned buffer begins."""
+        """Yield the SVG of the frame, and of the line at which each planned buffer begins."""
         bases = self.file.planned_bases
         for number, size in enumerate(self.file.planned_sizes[1:], 1):
             y = self._y(bases[number])

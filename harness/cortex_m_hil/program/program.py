@@ -1,4 +1,4 @@
-"""A program: a `.pte`, and what the host knows of it."""
+"""A program: a `.pte`, and what the host knows about it: references, sources, lifetimes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Final
 
-from cortex_m_hil.errors.text import printable
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import input_quantization, output_quantization
 from cortex_m_hil.program.lifetimes import Lifetimes
@@ -23,7 +23,9 @@ _SHOWN: Final = 4  # submodules
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The host's outputs as logical arrays in output order; None where there is no such reference.
+    """The expected outputs, computed on the host, as logical arrays in output order.
+
+    None where there is no such reference.
 
     Attributes:
         dialect: the outputs of the Python Cortex-M operators.
@@ -48,28 +50,29 @@ class Training:
 
     Attributes:
         submodules: their paths and classes.
-        is_in_part: whether the module itself was in eval mode, so that a part of it was set to training, or was added
-            later. A module that is in training mode as a whole may just be as torch made it.
+        is_in_part: whether only submodules are in training mode, while the module itself is in eval mode: somebody set
+            them so. A module that is in training mode as a whole may only be in the state in which torch creates it.
     """
 
     submodules: tuple[str, ...]
     is_in_part: bool
 
     def __str__(self) -> str:
-        more = f" and {len(self.submodules) - _SHOWN} more" if len(self.submodules) > _SHOWN else ""
+        left = len(self.submodules) - _SHOWN
+        more = f" and {counted(left, 'more submodule')}" if left > 0 else ""
         return f"{', '.join(self.submodules[:_SHOWN])}{more} in training mode: lowered as eval(), and so are references"
 
 
 @dataclass(frozen=True, eq=False)
 class Intermediate:
-    """The host's values of what one instruction writes; unknown ones are empty or None.
+    """The host's values of the tensors that one instruction writes; unknown values are empty or None.
 
     Where the instruction writes one value, quantised with ``scale`` and ``zero_point``, the float values are known too.
 
     Attributes:
-        dialect: the values that it writes, by the dialect.
-        quantized: its value in the fake-quantised module, as floats of the same shape.
-        eager: its value in the float module, as floats of the same shape.
+        dialect: the values that the Python Cortex-M operators compute.
+        quantized: the value of the fake-quantised module, as floats of the same shape.
+        eager: the value of the float module, as floats of the same shape.
         graph_quanta: how far the dialect's node is from fake-quant on fake-quant's own inputs, in quanta.
         source: the user's `file:line`.
     """
@@ -90,30 +93,29 @@ StreamReference = Callable[[Sequence[tuple[HostTensor, ...]], Sequence[HostTenso
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A `.pte` and what the host knows of it.
+    """A `.pte` and what the host knows about it.
 
-    What only its lowering knows is None or empty where a file was not lowered here.
+    Facts that only the lowering knows are None or empty for a file that hil did not lower.
 
     Attributes:
-        isa: the ISA class that it was lowered for.
+        isa: the ISA class that the program was lowered for.
         nodes: the graph node of each instruction; "" where it is unknown.
         inputs: example inputs, in the layout that the program expects.
         reference: returns the references for inputs.
         intermediates: returns the host's values at each instruction; lowers the module again if the program was cached.
-        origin: returns what it was lowered from (`lowering.submodules.Origin`).
+        origin: returns the module that it was lowered from, and how (`lowering.submodules.Origin`).
         size_without_redzones: the bytes that the memory plan would take without its red zones; None unless it has any.
         lowering_seconds: how long its lowering took.
         remembered: whether it was found in the cache of lowerings.
         no_key: why it cannot be cached; "" where it can.
-        undisturbed: returns references for many inputs, without disturbed runs, and caches nothing on disk.
+        undisturbed: returns references for many inputs, without `References.disturbed`, and caches nothing on disk.
         cases: the test cases of its method in a bundled program: the same program, each with inputs and a reference of
             its own.
-        bundled: those of all methods.
-        scratch: returns what CMSIS-NN needs on an ISA class, where that is known; None: an installed ExecuTorch is
-            asked.
+        bundled: the test cases of all methods.
+        scratch: returns the scratch memory that CMSIS-NN needs on an ISA class; None: an installed ExecuTorch is asked.
         state_names: the buffers of the states that the program keeps, in the order of `PteFile.states`.
-        stream: returns references for consecutive frames from a given state: outputs followed by states, of the
-            dialect alone or also of the float models.
+        stream: returns references for consecutive frames from a given state: the outputs and then the states, computed
+            by the dialect alone, or also by the float models.
         sources: the user's `file:line` of each instruction.
         float_reasons: why the quantiser left each instruction in float; "" where it did not.
         dimensions: the dimensions of inputs whose sizes are not fixed.
@@ -161,7 +163,7 @@ class Program:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "", method: str = "") -> Program:
-        """Make a program of a `.pte` alone.
+        """Make a program from the bytes of a `.pte`.
 
         Args:
             data: the content of a `.pte`.
@@ -170,13 +172,13 @@ class Program:
 
         Raises:
             ProgramRejected: the bytes are no program that is supported.
-            ConfigError: there is no such method, or `method` has to say which.
+            ConfigError: there is no such method, or there are several and `method` is "".
         """
         return cls.from_file(parse_pte(data, printable(source), method))
 
     @classmethod
     def from_file(cls, file: PteFile) -> Program:
-        """Make a program of which nothing but what a `.pte` says of a method is known."""
+        """Make a program from a parsed `.pte`, without references or anything else that only a lowering knows."""
         name = PurePath(file.source).stem or file.method
         if len(file.methods) > 1:
             name = f"{name}, method {file.method}"
@@ -184,11 +186,11 @@ class Program:
 
     @property
     def constants(self) -> Mapping[str, Constant]:
-        """Return what the file's constant methods return, by their names: numbers, text, `HostTensor`s; or tuples."""
+        """Return the values of the file's constant methods by name: numbers, text, `HostTensor`s or tuples."""
         return self.file.constants
 
     def input_quantization(self, number: int) -> Quantization | None:
-        """Return by which scale, zero point and range the integers of an input stand for numbers; None: nothing tells.
+        """Return the scale, zero point and range of a quantised integer input; None where the program does not tell.
 
         Raises:
             ProgramRejected: the program's constants of that input (`input0_scale` and so on) are no quantisation.
@@ -196,7 +198,10 @@ class Program:
         return input_quantization(self.file, number)
 
     def output_quantization(self, number: int) -> Quantization | None:
-        """Return the same of an output of integers."""
+        """Return the scale, zero point and range of a quantised integer output.
+
+        None where the program does not tell.
+        """
         return output_quantization(self.file, number)
 
     @property
@@ -206,14 +211,14 @@ class Program:
 
     @property
     def identity(self) -> bytes:
-        """Return bytes that tell it from other programs: the file's, and the method's name where several compute."""
+        """Return bytes that identify the program: the file, and the method's name where it has several."""
         return self.pte if len(self.methods) < 2 else self.pte + self.file.method.encode()
 
     def method(self, name: str) -> Program:
-        """Return the program with another of its methods, and the test cases of that one.
+        """Return the program with another of its methods selected, and the test cases of that method.
 
         Args:
-            name: of a method that computes.
+            name: the name of a method that computes.
 
         Raises:
             ConfigError: there is no such method.
@@ -223,9 +228,9 @@ class Program:
         return Program.from_bytes(self.pte, self.file.source, name).with_cases(self.bundled)
 
     def with_cases(self, cases: Sequence[Program]) -> Program:
-        """Return the program with the test cases of a file, of any of its methods.
+        """Return the program with the test cases of a bundled file, which may be of several methods.
 
-        Those of its own method become its `cases`, and the first one's inputs and reference its own.
+        Those of the program's method become `cases`; the first of them gives the program its inputs and reference.
         """
         own = tuple(case for case in cases if case.file.method == self.file.method)
         program = replace(self, cases=own, bundled=tuple(cases))
@@ -247,7 +252,10 @@ class ScratchNeed:
     elsewhere: tuple[tuple[Isa, int], ...] = ()
 
     def on(self, isa: Isa, known_for: Isa) -> ScratchNeed:
-        """Return the need of the same instruction on ISA class ``isa``; this one is for class ``known_for``."""
+        """Return the scratch need of the same instruction on ISA class ``isa``.
+
+        This object has the need on class ``known_for``.
+        """
         if isa is known_for:
             return self
         sizes = {known_for: self.required, **dict(self.elsewhere)}

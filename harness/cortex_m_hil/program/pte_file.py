@@ -20,12 +20,12 @@ MAX_METHOD_NAME: Final = 128  # bytes: LOAD, which names the method, is a short 
 
 Plain = int | float | bool | str | HostTensor
 Constant = Plain | tuple[Plain, ...]
-"""What a method without instructions returns: a value, or a tuple where it returned a list or another container."""
+"""The value that a constant method returns; a tuple where it returned a list or another container."""
 
 
 @dataclass(frozen=True, eq=False)
 class PteFile:
-    """The content of a `.pte`, checked, with one of its methods: every index and every offset in here is in range."""
+    """The checked content of a `.pte` with one of its methods selected: every index and every offset is in range."""
 
     data: bytes = field(repr=False)
     source: str
@@ -43,11 +43,11 @@ class PteFile:
     methods: tuple[str, ...] = ()
     """Names of all methods that compute, in the order of the file; `method` is one of them."""
     constants: Mapping[str, Constant] = field(default_factory=dict, repr=False)
-    """What the other methods return, by name, in the order of the file."""
+    """The values of the constant methods, by name, in the order of the file."""
 
     @cached_property
     def dataflow(self) -> Dataflow:
-        """Return which instruction writes and reads what, and in which quantisation."""
+        """Return the data flow: which values each instruction writes and reads, and their quantisation."""
         return Dataflow(self.values, self.instructions, self.inputs, self.outputs, self.states)
 
     @property
@@ -77,7 +77,7 @@ class PteFile:
 
     @property
     def unplanned_bytes(self) -> int:
-        """Return the bytes of these inputs and outputs one after another, aligned to 16."""
+        """Return the bytes of all inputs and outputs in `unplanned`, one after another, aligned to 16."""
         return sum(aligned(_nbytes(self.values[index])) for index in self.unplanned)
 
     def bytes_in_banks(self, memory: Memory) -> list[int]:
@@ -89,14 +89,14 @@ class PteFile:
 
     @property
     def state_is_loaded(self) -> bool:
-        """Tell whether a load sets every state: the file has an initial value for it."""
+        """Tell whether loading the program sets every state, because the file has an initial value for each."""
         return all(self.values[value].initial is not None for value in self.states)
 
     def input_specs(self) -> tuple[TensorSpec, ...]:
         """Return the specs of the inputs.
 
         Raises:
-            ProgramRejected: one is neither a tensor nor a number, or is a constant.
+            ProgramRejected: an input is neither a tensor nor a number, or is a constant.
         """
         for index in self.inputs:
             if self.values[index].constant is not None:
@@ -107,7 +107,7 @@ class PteFile:
         """Return the specs of the outputs.
 
         Raises:
-            ProgramRejected: one is neither a tensor nor a number.
+            ProgramRejected: an output is neither a tensor nor a number.
         """
         return tuple(self._spec(index, "output") for index in self.outputs)
 
@@ -115,7 +115,7 @@ class PteFile:
         """Return the value that is the output of that number.
 
         Raises:
-            ProgramRejected: it is neither a tensor nor a number.
+            ProgramRejected: the value is neither a tensor nor a number.
         """
         self._spec(self.outputs[number], "output")
         return self.values[self.outputs[number]]
@@ -128,7 +128,7 @@ class PteFile:
         return value.spec
 
     def constant(self, index: int) -> HostTensor | None:
-        """Return the constant tensor at a value index, or None where the value is none."""
+        """Return the constant tensor at a value index, or None where the value is no constant tensor."""
         value = self.values[index]
         return self._held(value, value.constant)
 
@@ -139,7 +139,7 @@ class PteFile:
         return source if len(self.methods) < 2 else f"{source}, method {self.method}"
 
     def initial_state(self) -> tuple[HostTensor, ...]:
-        """Return what each state begins with: what the file says, else zeros, though ExecuTorch promises nothing."""
+        """Return the initial value of each state: that in the file, else zeros, which ExecuTorch does not guarantee."""
         values = [self.values[index] for index in self.states]
         held = [self._held(value, value.initial) for value in values]
         return tuple(

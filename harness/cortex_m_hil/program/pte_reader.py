@@ -1,6 +1,6 @@
 """A reader of `.pte` files: FlatBuffers with every offset checked, header, values, instructions.
 
-ProgramRejected names what is damaged.
+A ProgramRejected names the part of the file that is damaged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cortex_m_hil.program.schema import (
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.program.values import Instruction, Planned, Value
 
-_LEAF: Final = '[1, {"type": null,'  # what `encoded_out_str` begins with where a method returned no container
+_LEAF: Final = '[1, {"type": null,'  # the beginning of `encoded_out_str` if a method returned no container
 
 
 class Layout(NamedTuple):
@@ -51,7 +51,7 @@ class _Areas(NamedTuple):
 
 
 def parse_pte(data: bytes, source: str = "", method: str = "") -> PteFile:
-    """Read a `.pte`, and return a method of it, in time linear in the number of bytes.
+    """Read a `.pte`, and return it with one method selected. The time is linear in the number of bytes.
 
     Args:
         data: the content of the file. Bytes that are no program raise ProgramRejected and nothing else.
@@ -59,8 +59,8 @@ def parse_pte(data: bytes, source: str = "", method: str = "") -> PteFile:
         method: the method's name; "" for `forward`, or the only one that computes.
 
     Raises:
-        ProgramRejected: the bytes are no program that is supported. All methods are read, whichever is asked for.
-        ConfigError: there is no such method, or `method` has to say which.
+        ProgramRejected: the bytes are no program that is supported. All methods are checked, not only the selected one.
+        ConfigError: there is no such method, or there are several and `method` is "".
     """
     return choose_method(read_methods(data, source), source, method)
 
@@ -82,7 +82,7 @@ def read_methods(data: bytes, source: str = "") -> tuple[PteFile, ...]:
 
 
 def read_all_methods(data: bytes, source: str) -> list[tuple[PteFile, Constant | None]]:
-    """Return all methods of a `.pte` in the file's order, with what those return that do not compute.
+    """Return all methods of a `.pte` in the file's order, each constant method with its value, others with None.
 
     Raises:
         ProgramRejected: the bytes are no program that is supported, or two of its methods have one name.
@@ -128,7 +128,7 @@ def _read_method(plan: Table, number: int, areas: _Areas) -> PteFile:
 
 
 def _is_list(plan: Table) -> bool:
-    """Tell whether a method returned a list, tuple or dict in Python: a file says this in torch's text of the tree."""
+    """Tell whether a method returned a list, tuple or dict in Python: the file has torch's text of it."""
     structure = plan.child("container_meta_type", "ContainerMetadata")
     text = "" if structure is None else structure.text("encoded_out_str")
     return bool(text) and not text.startswith(_LEAF)
@@ -175,7 +175,7 @@ def _read_planned_sizes(plan: Table) -> tuple[int, ...]:
 
 
 def _constant_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) in the file by data_buffer_idx: at most so many bytes belong to that constant."""
+    """Return (begin, end) in the file of each constant by data_buffer_idx; it ends there or earlier."""
     reader = program.reader
     inline = []
     for buffer in program.children("constant_buffer", "Buffer"):
@@ -194,7 +194,10 @@ def _constant_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ..
 
 
 def _state_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) in the file, at most, of the values that mutable tensors begin with, by data_buffer_idx."""
+    """Return (begin, end) in the file of mutable tensors' initial values by data_buffer_idx.
+
+    Each value ends at `end` or earlier.
+    """
     held = list(program.children("mutable_data_segments", "SubsegmentOffsets"))
     if len(held) > 1:
         raise program.reader.fail(f"{len(held)} segments of mutable data; a program of one method has one")
@@ -202,7 +205,7 @@ def _state_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
 
 
 def _parts(program: Table, layout: Layout, subsegment: Table, what: str) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) in the file of each part of a segment, at most: from its begin to the end of the segment."""
+    """Return (begin, end) of each part of a segment. Its length is not in the file, so the end is the segment's end."""
     reader = program.reader
     segments = [(table.integer("offset", "Q"), table.integer("size", "Q"))
                 for table in program.children("segments", "DataSegment")]  # fmt: skip

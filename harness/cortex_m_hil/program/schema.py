@@ -119,7 +119,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "BackendDelegateInlineData": {"data": "[ubyte]"},
     "NamedData": {"key": "string", "segment_index": "uint32"},
 }
-"""Fields by table, in program.fbs' order: type of each, an enum's being the integer that it is stored as."""
+"""For each table its fields in the order of program.fbs, with their types; an enum has the type that stores it."""
 BUNDLED_IDENTIFIER: Final = b"BP08"
 BUNDLED_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "BundledProgram": {"version": "uint", "method_test_suites": "[BundledMethodTestSuite]", "program": "[ubyte]"},
@@ -128,14 +128,16 @@ BUNDLED_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "BundledValue": {"val": "ValueUnion"},
     "BundledTensor": {"scalar_type": "byte", "sizes": "[int]", "data": "[ubyte]", "dim_order": "[ubyte]"},
 }
-"""Fields by table of bundled_program.fbs, whose `Value` and `Tensor` are `BundledValue` and `BundledTensor` here; they
-are numbered as those of program.fbs."""
+"""Fields by table of bundled_program.fbs, whose `Value` and `Tensor` are `BundledValue` and `BundledTensor` here.
+
+The fields are numbered in the order of the file.
+"""
 UNIONS: Final = ("KernelTypes", "InstructionArguments")
 _BUNDLED_UNION: Final = "ValueUnion"
 
 
 def _slots(fields: Mapping[str, str]) -> dict[str, int]:
-    """Return the slot of each field of a table. A union takes two: its type, then itself."""
+    """Return the slot of each field of a table. A union takes two slots: its type, then its value."""
     names = (
         name
         for field, kind in fields.items()
@@ -167,7 +169,7 @@ class ValueKind(str, Enum):
 
 
 LISTS_OF_TENSORS: Final = frozenset({ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST})
-"""Their items are indices of values; of the second, -1 stands for none."""
+"""Kinds of lists whose items are indices of values; in an optional list -1 stands for None."""
 
 
 class InstructionKind(str, Enum):

@@ -27,15 +27,15 @@ from cortex_m_hil.program.values import Value
 
 
 class PteSection(str, Enum):
-    """The kinds of bytes in a `.pte`, by what they are for."""
+    """The kinds of bytes in a `.pte`, by their purpose."""
 
     HEADER = "header"  # root offset, file identifier, extended header
     TABLES = "tables"  # the program and its plan: inputs, outputs, sizes of buffers, offsets of constants
     VALUES = "values"  # EValues, without the data of constants
     INSTRUCTIONS = "instructions"
-    OPERATORS = "operators"  # their names
+    OPERATORS = "operators"  # names of operators
     DELEGATES = "delegates"
-    VTABLES = "vtables"  # of all tables: equal ones are stored once
+    VTABLES = "vtables"  # vtables of all tables; equal vtables are stored once
     CONSTANTS = "constants"  # data of constant tensors
     UNUSED = "unused"  # data of constants that no instruction takes, and that are no output
     SEGMENTS = "segments"  # other segments: of delegates, mutable or named data
@@ -45,13 +45,13 @@ class PteSection(str, Enum):
 
 @dataclass(frozen=True)
 class PtePart:
-    """The bytes of a section that are for one thing.
+    """The bytes of a section that serve one purpose, such as one constant or all tables of a kind.
 
     Attributes:
-        what: a table's name with what belongs to it; of a constant its value, dtype and shape.
-        count: how many of them there are; of a constant, how many values share it.
-        method: of a constant, the first method that has it; "" elsewhere.
-        value: of a constant, its number in that method; -1 elsewhere.
+        what: the table's name; of a constant its value number, dtype and shape.
+        count: the number of such tables; of a constant, the number of values that share it.
+        method: of a constant, the first method that has it; "" for other parts.
+        value: of a constant, its number in that method; -1 for other parts.
         operator, instruction, argument: the first use of a constant: `ns::name.overload`, its number, and the
             argument's number in the schema; "", -1 and -1 elsewhere, and where no instruction takes it.
     """
@@ -114,14 +114,14 @@ _SECTIONS: Final = {
     "BackendDelegateInlineData": PteSection.DELEGATES,
     "Buffer": PteSection.CONSTANTS,
 }
-"""Tables at which a section begins; what they refer to is in it too."""
+"""The section that each of these tables and everything that it refers to belongs to."""
 
 
 def measure_pte(file: PteFile) -> PteSize:
-    """Return the parts of a file, whichever of its methods is given.
+    """Return the parts of a whole `.pte`; `file` may have any of its methods selected.
 
     Raises:
-        ProgramRejected: it refers to more than it can hold, or to what lies outside of it.
+        ProgramRejected: the file refers to more bytes than it has, or to places outside of it.
     """
     layout = read_header(file.data, file.source)
     claims = _Claims(FlatbufferReader(file.data, len(file.data), file.source))
@@ -142,13 +142,13 @@ class _Claims:
 
     def __init__(self, reader: FlatbufferReader) -> None:
         self.reader = reader
-        self._owners = array("I", bytes(4 * reader.limit))  # number of a part, from 1
+        self._owners = array("I", bytes(4 * reader.limit))  # for each byte the number of its part, from 1
         self._parts: list[PtePart] = []
         self._numbers: dict[tuple[PteSection, str], int] = {}
         self._counts: list[int] = []
 
     def add(self, part: PtePart, begin: int, nbytes: int, count: int = 1) -> None:
-        """Claim bytes for a part. Parts of one section that are called the same are one.
+        """Claim bytes for a part. Parts of one section that have the same name are one part.
 
         The work is bounded as in parsing, since many references may share their bytes.
 
@@ -156,7 +156,7 @@ class _Claims:
             part: the part; its `nbytes` are ignored.
             begin: the first byte.
             nbytes: how many bytes.
-            count: how many things they are.
+            count: how many tables or constants these bytes are.
 
         Raises:
             ProgramRejected: the bytes lie outside of the file, or more are claimed than it can hold.
@@ -177,7 +177,7 @@ class _Claims:
 
     def parts(self) -> Iterator[PtePart]:
         sizes = [0] * (len(self._parts) + 1)
-        left = {PteSection.PADDING: (0, 0), PteSection.UNKNOWN: (0, 0)}  # bytes, and stretches of them
+        left = {PteSection.PADDING: (0, 0), PteSection.UNKNOWN: (0, 0)}  # bytes, and contiguous ranges of them
         at = 0
         for owner, run in groupby(self._owners):
             nbytes = sum(1 for _ in run)
@@ -192,7 +192,7 @@ class _Claims:
 
 
 class _Walk:
-    """A walk over all that is reached from a table, as program.fbs says, which claims its bytes."""
+    """A walk over a table and everything that it refers to by program.fbs, which claims the bytes for their parts."""
 
     def __init__(self, claims: _Claims) -> None:
         self._claims, self._reader = claims, claims.reader
@@ -207,7 +207,7 @@ class _Walk:
         if not self._is_known(table.vtable, "vtable"):
             self._claims.add(PtePart(PteSection.VTABLES, "vtable", 0), table.vtable, table.vtable_bytes)
         for name, kind in FIELDS[table.type_name].items():
-            # A vtable is shared by tables whose fields begin alike, though the last one may be longer than it says.
+            # Tables whose first fields are alike share a vtable, so a table may be longer than its vtable says.
             begin = table.position(name)
             if begin is not None:
                 self._claims.add(part, begin, _SIZES.get(kind, 4), 0)
@@ -255,7 +255,7 @@ def _header_bytes(data: bytes) -> int:
 
 
 def _constants(methods: Sequence[PteFile]) -> Iterator[tuple[PtePart, int]]:
-    """Yield each constant with the place of its bytes; values that share them are one."""
+    """Yield each constant with the offset of its bytes; values that share bytes are one constant."""
     places: dict[tuple[int, int], list[tuple[PteFile, Value]]] = {}
     uses = {method.method: _first_uses(method) for method in methods}
     for method in methods:
@@ -273,7 +273,7 @@ def _constants(methods: Sequence[PteFile]) -> Iterator[tuple[PtePart, int]]:
 
 
 def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
-    """Return the operator, instruction and argument that take each value first, by itself or in a list."""
+    """Return for each value the operator, instruction and argument that use it first, directly or in a list."""
     found: dict[int, tuple[str, int, int]] = {}
     for instruction in file.instructions:
         for argument, index in enumerate(instruction.args if instruction.operator else ()):
@@ -284,7 +284,7 @@ def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
 
 
 def _segments(program: Table, layout: Layout, methods: Sequence[PteFile]) -> Iterator[tuple[PtePart, int]]:
-    """Yield the parts of segments that no value refers to: constants, and whole segments of other data."""
+    """Yield the bytes in segments that no value refers to: unused constants, and whole segments of other data."""
     held = program.child("constant_segment", "SubsegmentOffsets")
     offsets = held.integers("offsets", "Q") if held is not None else ()
     constants = held.integer("segment_index", "I") if held is not None and offsets else -1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 
-# NumPy takes longer to import than a command that has no tensors takes in all, so it is imported where it is used.
+# Importing NumPy takes longer than a whole command that needs no tensors, so NumPy is imported where it is used.
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -67,7 +67,7 @@ class TensorSpec:
         return cls(_SCALAR_DTYPES[kind], (), (), kind)
 
     def within(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether the shape is this one, or one of the same rank and smaller: no dimension is larger."""
+        """Tell whether a shape has the spec's rank, and no dimension larger than the spec's."""
         return len(shape) == len(self.shape) and all(size <= most for size, most in zip(shape, self.shape, strict=True))
 
     @property
@@ -117,7 +117,10 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostTensor:
-    """A tensor or scalar as it travels: ``data`` in the spec's own dim order. Raises ConfigError for a wrong size."""
+    """A tensor or scalar as the protocol transfers it: ``data`` is in the spec's dim order.
+
+    Raises ConfigError for a wrong size.
+    """
 
     spec: TensorSpec
     data: bytes = field(repr=False)
@@ -146,7 +149,7 @@ class HostTensor:
 
     @classmethod
     def from_scalar(cls, value: int | float | bool) -> HostTensor:
-        """Return an Int, Bool or Double input. Raises ConfigError for what 64 bits do not hold as it is."""
+        """Return an Int, Bool or Double input. Raises ConfigError for a value that 64 bits cannot represent exactly."""
         if isinstance(value, bool):
             return cls(TensorSpec.scalar(ValueKind.BOOL), struct.pack("<q", value))
         if isinstance(value, int):
@@ -180,7 +183,7 @@ class HostTensor:
 
 
 def npy(array: Array) -> bytes:
-    """Return the content of a .npy file, made in memory: when numpy writes a file, the cause of a failure is lost."""
+    """Return the content of a .npy file, made in memory: numpy's errors on writing a file tell no cause."""
     import numpy as np
 
     buffer = io.BytesIO()
@@ -192,14 +195,13 @@ def npy(array: Array) -> bytes:
 class Dimension:
     """A dimension of an input, whose size is not fixed.
 
-    The size is `factor` times what `symbol` stands for, plus `offset`; a symbol stands for the same number in each
-    dimension that has it.
+    The size is `factor` · `symbol` + `offset`; a symbol has the same value in all dimensions.
 
     Attributes:
         input: the number of the input.
-        number: the number of the dimension in it.
-        name: what the input's argument is called.
-        symbol, factor, offset: what the size is made of.
+        number: the number of the dimension in the input.
+        name: the name of the input's argument.
+        symbol, factor, offset: the terms of the size.
         least, most: the bounds of the size, both included.
     """
 
@@ -222,7 +224,7 @@ class Dimension:
 
 
 def misfit(dimensions: Sequence[Dimension], shapes: Sequence[tuple[int, ...]]) -> str:
-    """Return what is wrong with the shapes of inputs, whose ranks are right; "" if nothing is."""
+    """Return a description of what is wrong with the inputs' shapes, whose ranks are right; "" if nothing is wrong."""
     found: dict[str, tuple[int, str]] = {}
     for one in dimensions:
         size = shapes[one.input][one.number]

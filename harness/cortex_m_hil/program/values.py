@@ -22,12 +22,12 @@ class Value:
     """An EValue of a program.
 
     Attributes:
-        spec: for tensors and numeric scalars.
-        scalar: for Int, Bool, Double and String.
+        spec: dtype, shape and layout of a tensor or numeric scalar; else None.
+        scalar: the Python value of an Int, Bool, Double or String.
         items: for lists: value indices for IntList, TensorList and OptionalTensorList (-1: none), the numbers
             themselves for DoubleList and BoolList.
         constant: (offset, bytes) in the file, for a constant tensor.
-        initial: (offset, bytes) in the file of what a planned tensor holds after loading.
+        initial: (offset, bytes) in the file of the initial value of a planned tensor.
         is_dynamic: whether the shape of the tensor is an upper bound.
     """
 
@@ -42,7 +42,10 @@ class Value:
     is_dynamic: bool = False
 
     def spec_of(self, shape: tuple[int, ...]) -> TensorSpec | None:
-        """Return the spec with this shape: the value's own shape, or a smaller one if it is dynamic; else None."""
+        """Return the spec with this shape.
+
+        None unless it is the value's own shape, or a smaller one of a dynamic value.
+        """
         if self.spec is None or shape == self.spec.shape:
             return self.spec
         return replace(self.spec, shape=shape) if self.is_dynamic and self.spec.within(shape) else None
@@ -67,5 +70,5 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """Return the operator, or the kind of an instruction that calls none."""
+        """Return the operator's name, or the kind of an instruction that calls no operator."""
         return self.operator or self.kind.name.lower()

@@ -1,4 +1,4 @@
-"""A pytest plugin for `hil bisect`, which records a digest of what every operator of a test's programs wrote."""
+"""A pytest plugin for `hil bisect`, which records digests of the outputs of every operator in a test's programs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _step(item: pytest.Item, ended: Attempt) -> None:
-    """Record digests of what each operator of a program wrote.
+    """Record digests of the outputs of each operator of a program.
 
-    A program that faults, hangs or does not fit gets none: an error here must not hide the test's verdict.
+    For a program that faults, hangs or does not fit nothing is recorded: an error here must not hide the test's
+    verdict.
     """
     with contextlib.suppress(HarnessError):
         records.record_operator_outputs(item, operator_outputs(ended.dut, ended.task.program, ended.task.inputs))

@@ -18,9 +18,9 @@ from cortex_m_hil.pytest_plugin.fixtures import FAILURE
 
 
 def forget(item: pytest.Item) -> None:
-    """Delete the failure that a test, or an earlier attempt of it, ended with.
+    """Delete the stored failure of a test, or of its earlier attempt.
 
-    An item lives as long as the run, and graphs are large.
+    pytest keeps the test's item until the run ends, and the graphs of a failure are large.
     """
     if FAILURE in item.stash:
         del item.stash[FAILURE]
@@ -29,8 +29,8 @@ def forget(item: pytest.Item) -> None:
 def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError | None) -> Iterator[tuple[str, str]]:
     """Write the bundle of the verdict that a test failed by, and yield a section that says how to replay it.
 
-    An error of writing it is told in that section, and does not hide the verdict. Nothing is written for a verdict that
-    the test expected.
+    If the bundle cannot be written, the section says so; the verdict is not hidden. Nothing is written for a verdict
+    that the test expected.
     """
     folder: Path | None = item.config.getoption("hil_bundles")
     failure = item.stash.get(FAILURE, None)

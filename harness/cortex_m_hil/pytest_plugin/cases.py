@@ -22,7 +22,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     """Make a test run once for each case that its decorators name.
 
     Raises:
-        pytest.Collector.CollectError: there are none, or a file is broken.
+        pytest.Collector.CollectError: there are no cases, or a file is broken.
     """
     wanted = [one for test in (metafunc.function, metafunc.cls) for one in getattr(test, CASES, ())]
     for pattern, argument in wanted:
@@ -39,7 +39,7 @@ def _cases(folder: Path, pattern: str) -> Iterator[tuple[str, Program]]:
     """Yield each case with its id, `file-method-case`, ordered by the files' names.
 
     Raises:
-        ConfigError: no file matches, or one has no test cases or cannot be read.
+        ConfigError: no file matches, or a file has no test cases or cannot be read.
         ProgramRejected: a file is no program, or its cases do not fit it.
     """
     names = sorted(glob.glob(pattern, root_dir=folder, recursive=True))

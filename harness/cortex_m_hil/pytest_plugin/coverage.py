@@ -1,4 +1,4 @@
-"""`--hil-coverage`: builds runners that count, collects their counts, and writes one report for all workers."""
+"""`--hil-coverage`: builds runners that count coverage, collects the counts, and writes one report for all workers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cortex_m_hil.targets.resolve import Resolved
 
 SCHEMA_VERSION: Final = 1
 _WORKER_OUTPUT: Final = "hil_coverage"
-_SHOWN: Final = 10  # losses that are named in the summary; the file has all
+_SHOWN: Final = 10  # lost counts that the summary names at most; the report file names all
 _RUN: pytest.StashKey[_Run] = pytest.StashKey()
 
 
 class _Run:
-    """The counts of this process; in xdist's controller, those of its workers."""
+    """The coverage counts of this process; in xdist's controller, of its workers."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -34,11 +34,11 @@ class _Run:
 
 
 def prepare(config: pytest.Config, targets: list[Resolved]) -> None:
-    """Prepare the run for coverage, if that is asked for.
+    """Prepare the run for coverage, if the options ask for it.
 
     Raises:
-        ConfigError: a target's kernels cannot be counted, or the file cannot be written where it is named.
-        ToolchainError: there is no gcov.
+        ConfigError: a target cannot count coverage, or the report file cannot be written.
+        ToolchainError: gcov is missing.
     """
     file: Path | None = config.getoption("hil_coverage")
     if file is None:
@@ -54,12 +54,12 @@ def prepare(config: pytest.Config, targets: list[Resolved]) -> None:
 
 
 def build_options(config: pytest.Config) -> Mapping[str, str] | None:
-    """Return the build options that make a runner count; None where coverage is not asked for."""
+    """Return the build options of a runner that counts coverage; None without `--hil-coverage`."""
     return COUNTING if _RUN in config.stash else None
 
 
 def count(item: pytest.Item, dut: Dut) -> None:
-    """Count on a target from now on; a test whose own runner does not count is noted by name."""
+    """Count coverage on a target from now on; note the name of a test whose own runner does not count."""
     if _RUN not in item.config.stash:
         return
     run = item.config.stash[_RUN]
@@ -71,7 +71,7 @@ def count(item: pytest.Item, dut: Dut) -> None:
 
 
 def attribute_counts(test: str, dut: Dut) -> None:
-    """Assign what the target executed since the last reading to a test that has ended.
+    """Assign the lines that the target executed since the last reading to a test that has ended.
 
     Args:
         test: the test's id without its target.
@@ -151,4 +151,4 @@ def _named(what: str, names: list[str]) -> Iterator[str]:
     if names:
         yield f"{what}: {len(names)}"
         yield from (f"  {name}" for name in names[:_SHOWN])
-        yield from [f"  and {len(names) - _SHOWN} more, in the file"] if len(names) > _SHOWN else []
+        yield from [f"  and {len(names) - _SHOWN} more, in the file of coverage"] if len(names) > _SHOWN else []

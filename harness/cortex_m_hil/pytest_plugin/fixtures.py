@@ -1,6 +1,6 @@
 """Fixtures: `hil`, which most tests use, and below it `target_spec`, `runner_elf`, `hil_dut`, `hil_lower`, `run_pte`.
 
-They have no logic of their own: they give `flow` the right Dut, and give pytest the results of `flow`.
+The fixtures have no logic of their own: they pass the right Dut to `flow`, and the results of `flow` to pytest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.flow.coverage.counting import SLOWER
-from cortex_m_hil.host.calls import checked_call
+from cortex_m_hil.host import time_limits
+from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
 from cortex_m_hil.runner.build import build_runner
@@ -33,10 +34,10 @@ from cortex_m_hil.targets.resolve import Resolved
 ToldOfTask = Callable[[pytest.Item, Attempt], None]
 ToldOfRun = Callable[[pytest.Item, str, Attempt, RunResult | None], None]
 ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
-KNOWN = pytest.StashKey[frozenset[int | str]]()  # what the ini file accepts in all tests
+KNOWN = pytest.StashKey[frozenset[int | str]]()  # causes that the ini file accepts in all tests
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
-RUNS: pytest.StashKey[ToldOfRun] = pytest.StashKey()  # told of each run, where tests run on several runtimes
+RUNS: pytest.StashKey[ToldOfRun] = pytest.StashKey()  # called for each run, where tests run on several runtimes
 RUNNERS: pytest.StashKey[dict[tuple[str, str], Elf]] = pytest.StashKey()  # ELFs by target and runtime
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # the target's log of its last run
@@ -45,8 +46,8 @@ LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # localisation of the last 
 EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # called for every localised program, if set
 HIL: pytest.StashKey[Hil] = pytest.StashKey()  # the fixture of a test that has it
 TASKS: pytest.StashKey[ToldOfTask] = pytest.StashKey()  # called for every program, passed or not, if set
-FAILURE: pytest.StashKey[Attempt] = pytest.StashKey()  # the last program that failed, and all that is known of it
-LOCALIZED_SECTION = "localised"  # title of that section of a failure's report
+FAILURE: pytest.StashKey[Attempt] = pytest.StashKey()  # the last task that failed, with all facts about it
+LOCALIZED_SECTION = "localised"  # title of the section with the localisation in a failure's report
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
@@ -64,19 +65,22 @@ def not_parametrized() -> str:
 
 
 def lacks_target(config: pytest.Config, error: BaseException | None) -> bool:
-    """Tell whether an error says that a test has no target, though it uses one."""
+    """Tell whether an error means that a test uses a target, but none is given."""
     return isinstance(error, ConfigError) and error.message in (no_target(config), not_parametrized())
 
 
 def resolved_of(item: pytest.Item) -> Resolved | None:
-    """Return the target that this run of a test is for; None if it needs none, or none was given."""
+    """Return the target that this run of a test is for; None if the test needs no target, or none was given."""
     callspec = getattr(item, "callspec", None)
     resolved: Resolved | None = callspec.params.get("target_spec") if callspec else None
     return resolved
 
 
 class DutCache:
-    """The live targets of this process, by target and runner, kept for the whole run. Processes share none."""
+    """The live targets of this process, by target and runner, kept for the whole run.
+
+    Other processes have their own.
+    """
 
     def __init__(self) -> None:
         self._duts: dict[tuple[str, str], flow.Dut] = {}
@@ -102,12 +106,12 @@ class Hil(OpenTarget):
         node.stash[HIL] = self
         if (limits := markers.budget(node, dut.resolved)) is not None:
             self._set_budget(limits)
-            self._unjudged = markers.is_own(node, "hil_budget")  # one of a module may be meant for other tests
+            self._unjudged = markers.is_own(node, "hil_budget")  # a module's marker may be meant for other tests
         self._known = frozenset({*markers.known(node), *node.config.stash[KNOWN]})
         self._seen: set[int | str] = set()  # the accepted causes that occurred
         self._has_run = False
         self._intermediates: tuple[Intermediate, ...] = ()  # values of the last program that was localised
-        self._result: RunResult | None = None  # of the program that is under way
+        self._result: RunResult | None = None  # the result of the program that is being checked
 
     def require_judged(self) -> None:
         """Raise ConfigError for a budget that nothing ran under, and KnownBugAbsent for what no program showed.
@@ -169,7 +173,7 @@ class Hil(OpenTarget):
             self._node.config.stash[TASKS](self._node, ended)
 
     def _localized(self, program: Program) -> str:
-        """Return the localisation of a program as text, or why there is none.
+        """Return the localisation of a program as text, or the reason why it is missing.
 
         An error of the harness is part of that text: it must not hide the verdict that is about to be reported.
         """
@@ -189,7 +193,7 @@ class Hil(OpenTarget):
 # Parametrised with the scope of the widest fixture that depends on it (`plugin._scope`); "session" is the widest.
 @pytest.fixture(scope="session")
 def target_spec(request: pytest.FixtureRequest) -> Resolved:
-    """Return the target that was asked for and the one that really runs; parametrised by `--target`."""
+    """Return the requested target and the target that really runs; parametrised by `--target`."""
     resolved: Resolved | None = getattr(request, "param", None)
     if resolved is None:
         __tracebackhide__ = True
@@ -201,7 +205,8 @@ def target_spec(request: pytest.FixtureRequest) -> Resolved:
 def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering:
     """Return the function `hil_lower(module, inputs, …)`, which lowers for the target.
 
-    A fixture of any scope may use it, to lower once for many tests. It takes, returns and raises what `hil.lower` does.
+    A fixture of any scope may use it, to lower once for many tests. Arguments, results and errors are those of
+    `hil.lower`.
     """
     return Lowering(target_spec, request.config.getoption("hil_redzones"))
 
@@ -210,10 +215,10 @@ def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering
 def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
     """Return the runner built for the target, from the cache if it is there.
 
-    A test module may override it, to build another.
+    A test module may override this fixture, to build another runner.
 
-    It is looked up once in a run, though pytest asks for it again whenever a test is for another target than the one
-    before: a firmware that is edited meanwhile counts in the next run.
+    The runner is built once in a run, though pytest sets the fixture up again whenever the target changes between
+    tests: changes of the firmware during a run take effect in the next run.
 
     Raises ToolchainError or BuildError, and ConfigError for a machine that the simulator does not have.
     """
@@ -229,12 +234,12 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 
 @pytest.fixture
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
-    """Yield the live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
+    """Yield the live target. It stays up between tests (unless `--dut-scope=function`), and boots again when broken."""
     records.record_use_of_runner(request.node)
     dut = request.config.stash[DUTS].get(target_spec, runner_elf)
     multiplier = request.config.getoption("hil_timeout_multiplier")
     multiplier *= SLOWER if runner_elf.counts else 1.0
-    dut.seconds = min(markers.seconds(request.node) * multiplier, flow.LONGEST_EXECUTION)
+    dut.seconds = min(markers.seconds(request.node) * multiplier, time_limits.LONGEST_EXECUTION)
     dut.what = request.node.nodeid
     dut.keep = request.config.getoption("hil_keep_programs")
     coverage.count(request.node, dut)
@@ -317,7 +322,7 @@ def hil_launch(
             *arguments: Any,
             files: Mapping[str, Any] | None = None,
             until: str = "",
-            timeout: float = 60.0,
+            timeout: float = time_limits.LAUNCH,
             count_instructions: bool = False,
         ) -> Launched:
             __tracebackhide__ = True
@@ -346,17 +351,15 @@ def run_pte(hil: Hil) -> Callable[..., RunResult]:
     """Return the function that runs a `.pte`.
 
     It is `run_pte(path_or_bytes, inputs=(), *, method="", lint=True, quantize_inputs=False)`. Its arguments:
-        path_or_bytes: a `.pte` that exists already.
-        inputs: arrays (or tensors) of logical shape and the program's dtypes, laid out in its dim order here; numbers
-            for scalars.
-        method: the name of the method; "" for `forward`, or the only one that computes.
-        lint: False runs what does not fit the target.
-        quantize_inputs: floats for int8 inputs are quantised by the program's own scale, as in `hil.run`.
+        path_or_bytes: the path or the bytes of a `.pte`. inputs: arrays (or tensors) of logical shape and the program's
+        dtypes, which the function lays out in the program's dim order; numbers for scalars. method: the name of the
+        method; "" for `forward`, or the only one that computes. lint: False runs a program even if it does not fit the
+        target. quantize_inputs: True quantises floats for int8 inputs by the program's scale, as in `hil.run`.
 
     It returns a `RunResult`, as `hil.run` does: `outputs`, a tuple of `HostTensor` in the program's order, of which
     `array()` is a NumPy array of the output's logical shape and its dtype in the program; `stats`, peaks of memory in
-    bytes; `instructions`, an exact int, or None where the target does not count them; `ticks`, `seconds`, `ran`,
-    `unwritten` and `log`. It raises what `hil.run` does, and compares nothing.
+    bytes; `instructions`, an exact number, or None where the target does not count instructions; `ticks`, `seconds`,
+    `ran`, `unwritten` and `log`. It raises the errors of `hil.run`, and compares nothing.
     """
 
     @checked_call("run_pte")

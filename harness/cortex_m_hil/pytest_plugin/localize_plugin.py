@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Write that an attempt begins: lines of an earlier one, which a plugin repeats, do not count."""
+    """Write that an attempt of a test begins: lines of an earlier attempt of the same test do not count."""
     _tell(item.config, {"test": item.nodeid, "begun": True})
 
 
@@ -46,7 +46,7 @@ def _localized(item: pytest.Item, dut: flow.Dut, program: Program, found: Locali
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write how each test ended, in the phase that decides it."""
+    """Write the outcome of each test, after the phase that decides it."""
     report = yield
     resolved = resolved_of(item)
     if resolved is not None and (report.when == "call" or not report.passed):
@@ -64,7 +64,7 @@ def _of_error(error: BaseException) -> dict[str, Any]:
 
 
 def _tell(config: pytest.Config, line: dict[str, Any]) -> None:
-    """Append a line to the file in one write: workers of xdist share it."""
+    """Append a line to the file in one write, since xdist's workers share the file."""
     file = os.open(config.getoption("hil_localize_into"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, json.dumps(line, default=str).encode() + b"\n")

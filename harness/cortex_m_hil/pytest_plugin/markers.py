@@ -1,6 +1,6 @@
-"""The markers `requires`, `xfail_on`, `target_timeout`, `hil_budget`, `hil_known`, and what they mean on a target.
+"""The markers `requires`, `xfail_on`, `target_timeout`, `hil_budget`, `hil_known`, and their effect on a target.
 
-A marker that makes no sense is a ConfigError, which is an error of that test alone.
+A marker with wrong arguments raises a ConfigError, which is an error of that test alone.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from cortex_m_hil import flow
 from cortex_m_hil.checks.executorch_verdict import accepted_causes
 from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_mean
 from cortex_m_hil.errors.text import shown
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.memory import parse_size
@@ -30,12 +30,11 @@ DESCRIPTIONS: Final = (
     "this test may take on matching targets",
     "hil_known(*causes): known bugs of ExecuTorch, by number, and operators that it lacks, by name, which are accepted",
 )
-SHORTEST: Final = 0.01  # seconds; with less, every program hangs
 Found = TypeVar("Found")
 
 
 def expectations(item: pytest.Item, resolved: Resolved) -> Iterator[pytest.MarkDecorator]:
-    """Yield the skip and xfail markers that the markers of a test mean on a target.
+    """Yield pytest's skip and xfail markers that result from a test's markers on a target.
 
     Raises:
         ConfigError: a marker's arguments make no sense.
@@ -81,7 +80,7 @@ def _refuse_own(item: pytest.Item, name: str, why: str) -> None:
 
 
 def budget(item: pytest.Item, resolved: Resolved) -> Budget | None:
-    """Return the budget of a test on a target: of each limit that of the nearest marker; None where there is none.
+    """Return the budget of a test on a target, each limit from the nearest marker; None without a marker.
 
     Raises:
         ConfigError: a marker's arguments make no sense.
@@ -94,7 +93,7 @@ def budget(item: pytest.Item, resolved: Resolved) -> Budget | None:
 
 
 def known(item: pytest.Item, *, own: bool = False) -> frozenset[int | str]:
-    """Return what `hil_known` accepts of a test's programs; `own`: by markers of the test itself alone.
+    """Return the causes that `hil_known` accepts for a test; with `own` only from markers of the test itself.
 
     Raises:
         ConfigError: a marker's arguments make no sense.
@@ -105,13 +104,13 @@ def known(item: pytest.Item, *, own: bool = False) -> frozenset[int | str]:
 
 
 def seconds(item: pytest.Item) -> float:
-    """Return the seconds of engine time that a program of this test may take, before the multiplier.
+    """Return the seconds of the simulator's CPU time that a program of this test may take, before the multiplier.
 
     Raises:
         ConfigError: the argument of `target_timeout` makes no sense.
     """
     marker = item.get_closest_marker("target_timeout")
-    return flow.DEFAULT_EXECUTION_SECONDS if marker is None else _understand(marker, target_timeout)
+    return time_limits.EXECUTION if marker is None else _understand(marker, target_timeout)
 
 
 def _understand(marker: pytest.Mark, meaning: Callable[..., Found]) -> Found:
@@ -133,10 +132,10 @@ def requires(isa: str | None = None, *, ram: Any = None, flash: Any = None) -> C
         flash: bytes for a program, in the same form.
 
     Returns:
-        A function that says in words what a target lacks of it; "" if nothing.
+        A function that describes what a target lacks; "" if it lacks nothing.
 
     Raises:
-        ValueError: there is no such class, or it is no size.
+        ValueError: there is no such ISA class, or a size is malformed.
     """
     order = [Isa.SCALAR, Isa.DSP, Isa.MVE]
     if isa is not None and str(isa).upper() not in Isa.__members__:
@@ -163,12 +162,12 @@ def xfail_on(
     """Interpret `@pytest.mark.xfail_on(…)`: the test is strictly expected to fail on some targets.
 
     Args:
-        pattern: a glob; the target that was asked for matches it, or the one that runs.
-        reason: why, for the report.
-        raises: the class of the error. An infra error is never expected.
+        pattern: a glob that matches the name of the requested target, or of the target that runs.
+        reason: why the test fails, for the report.
+        raises: the class of the expected error. An infra error is never expected.
 
     Returns:
-        A function that gives pytest's marker for a target; None where the pattern does not match.
+        A function that returns pytest's marker for a target; None where the pattern does not match.
 
     Raises:
         TypeError: `pattern` is no text, or `raises` no class of an exception.
@@ -187,32 +186,32 @@ def xfail_on(
 
 
 def target_timeout(seconds: float) -> float:
-    """Check and return the argument of `@pytest.mark.target_timeout(seconds)`: engine time for a program of the test.
+    """Check and return the argument of `@pytest.mark.target_timeout(seconds)`: the time limit of the test's programs.
 
     Args:
         seconds: the simulator's CPU time, or wall time on a board, from 0.01 to 86400, before `--timeout-multiplier`.
 
     Raises:
-        ValueError: it is out of this range.
+        ValueError: the time is out of this range.
     """
-    return in_range(seconds, SHORTEST, flow.LONGEST_EXECUTION)
+    return in_range(seconds, time_limits.SHORTEST_EXECUTION, time_limits.LONGEST_EXECUTION)
 
 
 def hil_budget(
     pattern: str = "*", *, instructions: Any = None, flash: Any = None, ram: Any = None, bank: Any = None
 ) -> Callable[[Resolved], Budget | None]:
-    """Interpret `@pytest.mark.hil_budget(…)`: what each program of the test may take on some targets.
+    """Interpret `@pytest.mark.hil_budget(…)`: limits for each program of the test on some targets.
 
     Args:
-        pattern: a glob, as of `xfail_on`.
-        instructions: as of `OpenTarget.budget`.
-        flash: as of `OpenTarget.budget`.
-        ram: as of `OpenTarget.budget`.
-        bank: as of `OpenTarget.budget`.
+        pattern: a glob, as in `xfail_on`.
+        instructions: as in `OpenTarget.budget`.
+        flash: as in `OpenTarget.budget`.
+        ram: as in `OpenTarget.budget`.
+        bank: as in `OpenTarget.budget`.
 
     Returns:
-        A function that gives the budget for a target; None where the pattern does not match. It raises ConfigError
-        where the pattern matches no target that there is.
+        A function that returns the budget for a target; None where the pattern does not match. It raises ConfigError
+        where the pattern matches no existing target.
 
     Raises:
         TypeError: `pattern` is no text.
@@ -223,7 +222,7 @@ def hil_budget(
     def limited(resolved: Resolved) -> Budget | None:
         known = _known(resolved)
         every = [*known, *(f"{name}-{runtime}" for name in known for runtime in RUNTIMES)]
-        if not fnmatch.filter(every, pattern):  # else a misspelt name would be a budget that nobody judges
+        if not fnmatch.filter(every, pattern):  # otherwise a misspelt name would be a budget without effect
             what = f"hil_budget({shown(pattern)}): no target has such a name"
             raise ConfigError(what, hint=did_you_mean(pattern, {*known}))
         return limits if matches(resolved) else None
@@ -238,7 +237,7 @@ def hil_known(*causes: int | str) -> frozenset[int | str]:
         causes: numbers of known bugs of ExecuTorch, or names of operators that it lacks.
 
     Raises:
-        ValueError: there are none, or one is neither.
+        ValueError: there are no causes, or one is neither.
     """
     if not causes:
         raise ValueError("what is accepted?")
@@ -268,10 +267,10 @@ def _known(resolved: Resolved) -> list[str]:
 
 
 def _matching(pattern: str) -> Callable[[Resolved], bool]:
-    """Return a function that tells whether a glob matches a target: the one that was asked for, or that runs.
+    """Return a function that tells whether a glob matches a target: the requested one, or the one that runs.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: `pattern` is no text.
     """
     if not isinstance(pattern, str):
         raise TypeError(f"a target's name or a pattern, not {shown(pattern)}")

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from cortex_m_hil.campaigns.report.night import is_named
+from cortex_m_hil.campaigns.report.nightly_results import is_named
 from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.memory_fit import Fitting
 from cortex_m_hil.errors import HarnessError
@@ -33,7 +33,7 @@ def prepare(config: pytest.Config) -> None:
 def record(item: pytest.Item, ended: Attempt) -> None:
     """Record the least memory of a program that passed on a simulator, with the target's own runner.
 
-    What prevents the measurement is recorded in place of the figures, and does not fail the test.
+    If the measurement fails, the reason is recorded in place of the figures, and the test does not fail.
     """
     if not is_named(item.stash[TEST_ID], item.config.getoption("hil_fit", ())):
         return
@@ -52,7 +52,7 @@ def record(item: pytest.Item, ended: Attempt) -> None:
 
 
 class Fits:
-    """The measurements of this process: a runner for each target, linked anew for each size, and the results so far."""
+    """The measurements of this process: a runner for each target, linked again for each size, and all results."""
 
     def __init__(self, multiplier: float) -> None:
         self._multiplier = multiplier
@@ -65,7 +65,7 @@ class Fits:
         self._opened.close()
 
     def is_its_own(self, ended: Attempt) -> bool:
-        """Tell whether the target's own runner executed the program, and not one that the test built."""
+        """Tell whether the target's own runner executed the program, and not a runner that the test built."""
         resolved = ended.dut.resolved
         place = _place(resolved)
         if place not in self._build_ids:
@@ -73,7 +73,7 @@ class Fits:
         return ended.dut.elf.build_id == self._build_ids[place]
 
     def sizes(self, resolved: Resolved, program: Program) -> Mapping[str, int]:
-        """Return the least bytes of each region that a program runs in. Raises what `Fitting.fit` does."""
+        """Return the least bytes that a program needs in each region. Raises the errors of `Fitting.fit`."""
         key = _place(resolved), _digest(program)
         if key not in self._known:
             found = self._fitting(resolved).fit(program)

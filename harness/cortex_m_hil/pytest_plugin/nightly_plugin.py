@@ -1,7 +1,7 @@
 """A pytest plugin for `hil nightly`, which writes each test's result into a pipe as the test ends.
 
-Tests that were recorded before, and those of other shards, are not run. A line of the pipe is a JSON object: the number
-of tests that are going to be run, that one has begun, or the fields of a `Result`.
+Tests that were recorded before, and tests of other shards, are not run. Each line of the pipe is a JSON object: the
+number of tests that will be run, the name of a test that has begun, or the fields of a `Result`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.provenance import Sources
-from cortex_m_hil.campaigns.report.night import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
+from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
@@ -41,13 +41,13 @@ from cortex_m_hil.runner.elf_size import measure_elf
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.target import Clock
 
-LOG_LIMIT: Final = 16 << 10  # characters of a log
-TELLING: Final = 8  # characters; shorter values of the environment stay in texts
-SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alone
+LOG_LIMIT: Final = 16 << 10  # characters of a log that are kept that are kept
+TELLING: Final = 8  # characters; shorter values of environment variables are not replaced in texts
+SHARED: Final = "(shared)"  # stands for the bytes of a runner that several operators share
 _BEGAN, _MEASURED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
 _SOURCES: Final = pytest.StashKey[Sources]()
-_FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
-# Properties that are not among a result's figures: it has fields of its own for them.
+_FOLDERS: Final = ("PWD", "OLDPWD")  # environment variables that a shell sets
+# Properties that are no figures: a result has fields of its own for them.
 _FIELDS: Final = frozenset(
     (
         *(prop.TEST, prop.REQUESTED, prop.RAN, prop.VERDICT, prop.ERROR, prop.BUNDLE, prop.ENGINE),
@@ -87,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    yield  # meanwhile the package's plugin stores each item's name without its target
+    yield  # during this the package's plugin stores each item's name without its target
     recorded = {(test, target) for test, target in json.loads(config.getoption("hil_recorded").read_text())}
     number, of = map(int, config.getoption("hil_shard").split("/"))
     left = [item for item in items if _name(item) not in recorded and _shard(_name(item)[0], of) == number]
@@ -97,15 +97,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _name(item: pytest.Item) -> tuple[str, str]:
-    """Return a test's id without its target, and the name of the target that was asked for: as `Key` has them."""
+    """Return a test's id without its target, and the name of the requested target, in the form of `Key`."""
     resolved = resolved_of(item)
     return (_shareable_id(item.nodeid), "") if resolved is None else (_shareable_id(item.stash[TEST_ID]), resolved.name)
 
 
 def _shareable_id(test: str) -> str:
-    """Return a test's id with digests in place of this machine's folders, so that different ids stay different.
+    """Return a test's id with digests in place of this machine's folders, which parameters may name.
 
-    Parameters may name such folders.
+    Digests keep different ids different.
     """
     return folders_replaced(test, lambda found: f"…{zlib.crc32(found[0].encode()):08x}/")
 
@@ -126,7 +126,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Check after a test's body that it imported no module of another checkout.
 
-    If it did, its outcome says nothing of this one.
+    If it did, its outcome says nothing about this checkout.
     """
     __tracebackhide__ = True
     try:
@@ -148,7 +148,7 @@ def pytest_runtest_makereport(
 
 
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
-    """Add a program's figures by part to the test's report, and once for each runner what its bytes are for."""
+    """Add a program's figures by part to the test's report, and once for each runner the use of its bytes."""
     found = {**_sections(ended), **_deviations(ended), **_ticks_by_operator(ended)}
     records.record(item, {prop.PARTS: json.dumps(found)})
     fitting.record(item, ended)
@@ -172,7 +172,7 @@ def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
 def _ticks_by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     """Return the ticks of each operator of a program that passed, by running it once more in steps.
 
-    Only where the clock counts instructions or the core's cycles.
+    Nothing where the clock counts neither instructions nor the core's cycles.
     """
     if ended.error is not None or ended.ran is None or ended.ran.clock not in (Clock.INSTRUCTIONS, Clock.CORE):
         return {}
@@ -181,7 +181,7 @@ def _ticks_by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
 
 
 def _of_runner(path: Path) -> dict[str, dict[str, int]]:
-    """Return how a runner's bytes are made up: its memory by operator, and the file that a flash holds by section."""
+    """Return the use of a runner's bytes: its memory by operator, and its file, as it is in flash, by section."""
     elf = measure_elf(path)
     own = {one.operator: one.own for one in elf.operators}
     rest = sum(section.nbytes for section in elf.sections) - sum(own.values())
@@ -204,11 +204,11 @@ class Teller:
         self._phases: dict[str, list[pytest.TestReport]] = {}
         self._told = False
         self._runners: set[Key] = set()
-        self._crashed: dict[str, Result] = {}  # results of tests that are run again, by node id
-        self._begun: set[str] = set()  # node ids
+        self._crashed: dict[str, Result] = {}  # results of crashed tests that will be run again, by node id
+        self._begun: set[str] = set()  # node ids of tests that have begun of tests that have begun
 
     def _tell(self, fields: Mapping[str, Any]) -> None:
-        """Write a line to the pipe, and flush it so that the reader has it whole."""
+        """Write a line to the pipe and flush it, so that the reader gets whole lines."""
         self._pipe.write(json.dumps(fields) + "\n")
         self._pipe.flush()
 
@@ -227,7 +227,7 @@ class Teller:
         self._tell_collected(len(ids))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        if nodeid not in self._begun:  # else it is another attempt of the same test
+        if nodeid not in self._begun:  # otherwise it is another attempt of the same test
             self._begun.add(nodeid)
             self._tell({BEGUN: True})
 
@@ -252,7 +252,7 @@ class Teller:
             self._crashed.pop(report.nodeid, None)
             phases = self._phases.pop(report.nodeid)
             result = self._result(report.nodeid, phases)
-            # The figures of a runner may be in the report of an attempt that was repeated.
+            # A runner's figures may be in the report of an earlier attempt, which was repeated.
             self._tell_runner(result, dict(prop.recorded(one for phase in phases for one in phase.user_properties)))
             self._tell_result(result)  # last: a test with a recorded result is not run again
 
@@ -265,7 +265,7 @@ class Teller:
             self._tell_result(Result(key, result.ran, "", Verdict.PASS, figures=figures, parts=parts))
 
     def pytest_sessionfinish(self) -> None:
-        """Report the tests that crashed and should have run again, but no worker was left for them."""
+        """Report the tests that crashed and were to be run again, but for which no worker was left."""
         for result in self._crashed.values():
             self._tell_result(result)
 
@@ -305,12 +305,12 @@ class Teller:
         )
 
     def _key(self, test: str, target: str = "", runtime: str = "") -> Key:
-        """Return the key of a result; a test without a target counts for the runtime that the run is for."""
+        """Return the key of a result; a test without a target is counted for the runtime of the run."""
         suite, of_run = (self._config.getoption(name) for name in ("hil_suite", "hil_runtime"))
         return Key(suite, runtime or of_run, _shareable_id(test), target)
 
     def _rerun(self, node_id: str) -> str:
-        """Return a test's name as pytest takes it where it was called, without parameters that are local paths."""
+        """Return a test's name for a call of pytest in the same folder, without parameters that are local paths."""
         name = node_id.split("@", maxsplit=1)[0]
         name = name if _shareable_id(name) == name else name.partition("[")[0]
         return from_here(self._config, name)
@@ -334,7 +334,7 @@ class Teller:
         return self._impersonal(value) if isinstance(value, str) else value
 
     def _impersonal(self, text: str) -> str:
-        """Return a text without what belongs to this machine: paths, host name, user name, values of the environment.
+        """Return a text without data of this machine: paths, host name, user name, values of environment variables.
 
         Results are shared with others.
         """
@@ -344,10 +344,9 @@ class Teller:
         return printable_lines(re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text))
 
     def _environment(self) -> Iterator[tuple[str, str]]:
-        """Yield values of environment variables, such as tokens, that a test's text may have, with what replaces them.
+        """Yield values of environment variables, such as tokens, that texts may contain, with their replacements.
 
-        The longest come first, as one may contain another. PWD and OLDPWD are paths, whose names say nothing to the
-        reader.
+        The longest values come first, since one may contain another. PWD and OLDPWD are replaced as paths, not by name.
         """
         known = {name: value for name, value in os.environ.items() if len(value) >= TELLING}
         long = [(value, "…" if name in _FOLDERS else f"${name}") for name, value in known.items()]
@@ -362,7 +361,7 @@ class Teller:
             yield f"{prefix}/", "python:"
         yield str(Path.home()), "~"
         with contextlib.suppress(KeyError, OSError):  # a user without a name
-            yield f"pytest-of-{getpass.getuser()}", "pytest-of-user"  # the name of tmp_path's folder
+            yield f"pytest-of-{getpass.getuser()}", "pytest-of-user"  # tmp_path's folder has the user's name
 
 
 def _last_attempt(phases: list[pytest.TestReport]) -> list[pytest.TestReport]:

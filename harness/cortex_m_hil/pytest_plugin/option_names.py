@@ -1,8 +1,8 @@
 """The names of options, some of which other plugins and users' conftest.py files may have as well.
 
-Every option has a name that begins with `--hil-`, which is registered at once. Some have a short name besides, such as
-`--target`: it is registered when all plugins and initial conftest.py files have registered theirs, and only where none
-of them has taken it.
+Every option has a name that begins with `--hil-`, which is registered at once. Some options also have a short name,
+such as `--target`. It is registered after the options of all plugins and initial conftest.py files, and only if none of
+these has the same name.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SHORT: Final[Mapping[str, str]] = {
         *("dut-scope", "timeout-multiplier", "redzones", "keep-programs"),
     )
 }
-"""The short names, and the `--hil-` names that they stand for."""
-TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names of others, with their owners
+"""The `--hil-` names by the short names that stand for them."""
+TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names that others registered, with the owners
 
 
 def destination(name: str) -> str:
@@ -37,7 +37,7 @@ def destination(name: str) -> str:
 
 
 def spelled(config: pytest.Config, name: str) -> str:
-    """Return the name by which a user writes an option in this run: its short one, unless that is taken.
+    """Return the name of an option for users of this run: the short name, unless another plugin has taken it.
 
     Args:
         config: pytest's configuration.
@@ -48,11 +48,11 @@ def spelled(config: pytest.Config, name: str) -> str:
 
 
 def as_called(config: pytest.Config, word: str) -> str:
-    """Return a word of a command with the short name of its option, where the user wrote that and it is ours.
+    """Return a word of a command with the option's short name, if the user wrote the short name and it is ours.
 
     Args:
         config: pytest's configuration.
-        word: an option by its `--hil-` name, with its value; any other word is returned as it is.
+        word: an option's `--hil-` name with its value; any other word is returned unchanged.
     """
     name, equals, value = word.partition("=")
     short = spelled(config, name)
@@ -77,7 +77,7 @@ def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequenc
             words[number] = SHORT[name] + equals + value
     try:
         known = parser.parse_known_args([*words, *args[len(words) :]], namespace=copy.copy(config.option))
-    except pytest.UsageError:  # reported when all options are parsed, by the given names
+    except pytest.UsageError:  # reported later, when all options are parsed
         return
     config.known_args_namespace.file_or_dir[:] = known.file_or_dir
     for name in SHORT.values():
@@ -87,7 +87,7 @@ def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequenc
 def register_short(
     config: pytest.Config, parser: pytest.Parser, group: Any, attributes: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Register the short names that are free, and note who has the others.
+    """Register the short names that are free, and note the owners of the others.
 
     Args:
         config: pytest's configuration.
@@ -106,7 +106,7 @@ def register_short(
 def _is_free(parser: pytest.Parser, name: str) -> bool:
     """Return whether no plugin has registered the name.
 
-    It is tried by parsing, since pytest itself may notice a clash only when it parses the next time.
+    The name is tried by parsing, since pytest may notice a clash only when it parses the next time.
     """
     try:
         return bool(parser.parse_known_and_unknown_args([f"{name}=x"])[1])
@@ -126,7 +126,7 @@ def are_conftests_loading(config: pytest.Config) -> bool:
 def too_late(report: pytest.CollectReport, config: pytest.Config) -> str:
     """Return the error text for a conftest.py that registers a short name after this package; "" for any other failure.
 
-    Such a conftest.py lies below the folders that pytest was called with, and is imported when these are collected.
+    Such a conftest.py is below the folders that pytest was called with, and is imported when these are collected.
     """
     excinfo = report.call.excinfo if report.failed and report.call else None
     if excinfo is None or not isinstance(excinfo.value, argparse.ArgumentError):

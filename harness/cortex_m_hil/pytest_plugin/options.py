@@ -1,4 +1,4 @@
-"""The options of a run, its ini keys, and the targets and runtimes that follow from them."""
+"""The options and ini keys of the plugin, and the targets and runtimes that they select."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any, Final, NoReturn
 import pytest
 
 from cortex_m_hil.checks.executorch_verdict import ALL, accepted_words
-from cortex_m_hil.host.numbers import TIMEOUT_MULTIPLIERS, ranged_number
+from cortex_m_hil.host import time_limits
+from cortex_m_hil.host.numbers import ranged_number
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, seeding
 from cortex_m_hil.targets.load import load_targets
@@ -22,7 +23,7 @@ from cortex_m_hil.targets.resolve import Resolved, resolve, select
 from cortex_m_hil.targets.runtimes import AUTO, SEVERAL, select_runtimes
 
 _FLAG: Final = {"action": "store_true", "default": False}
-# By their `--hil-` names. `decisive` ones may change a verdict: a rerun has to have them too.
+# The options by their `--hil-` names. `decisive` options may change a verdict, so a rerun needs them too.
 _DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--hil-runtime": {"metavar": "NAME", "help": f"runtime of programs: {SEVERAL} (default: auto)"},
     "--hil-require-fvp": {**_FLAG, "help": "fail if an FVP is not installed, instead of using QEMU"},
@@ -31,7 +32,7 @@ _DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
         "help": "how long a simulator lives (default: session)",
     },
     "--hil-timeout-multiplier": {
-        "default": 1.0, "type": ranged_number(float, *TIMEOUT_MULTIPLIERS), "metavar": "X",
+        "default": 1.0, "type": ranged_number(float, *time_limits.MULTIPLIERS), "metavar": "X",
         "help": "multiply every program's time limit by this",
     },
     "--hil-seed": {
@@ -65,7 +66,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
         "type": Path, "metavar": "DIR", "help": "write every program that is run into DIR, with its inputs",
     },
 }  # fmt: skip
-_CHOSEN: Final = "hil_chosen"  # among the options, which xdist hands to its workers
+_CHOSEN: Final = "hil_chosen"  # stored among the options, which xdist passes to its workers
 _SHOWING: Final = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 
 
@@ -131,7 +132,7 @@ def patterns(config: pytest.Config) -> list[str]:
 
 
 def replaced(config: pytest.Config) -> Iterator[str]:
-    """Yield a line for each place whose targets do not count, since a later place names others."""
+    """Yield a line for each place whose targets are ignored, because a later place names others."""
     *before, (last, values) = _sources(config) or [("", [])]
     for source, others in before:
         if others != values:
@@ -150,10 +151,10 @@ def runtimes(config: pytest.Config) -> list[str]:
 
 
 def targets(config: pytest.Config) -> list[Resolved]:
-    """Return the targets that were asked for by each runtime, each with the one that really runs.
+    """Return the requested targets for each runtime, each with the target that really runs.
 
     Raises:
-        ConfigError: no target or runtime has such a name, or the targets file is wrong.
+        ConfigError: there is no such target or runtime, or the targets file is wrong.
         InfraError: a target cannot run here.
     """
     asked_for = config.option.hil_target = patterns(config)
@@ -165,12 +166,12 @@ def targets(config: pytest.Config) -> list[Resolved]:
     found: dict[tuple[str, str], Resolved] = {}
     for name, runtime in itertools.product(select(asked_for, known), runtimes(config)):
         one = resolve(name, known, runtime=runtime, require_fvp=require_fvp, counts=counts)
-        found.setdefault((name, one.runtime), one)  # `auto` may be one of the others
+        found.setdefault((name, one.runtime), one)  # `auto` may be the same as another runtime in the list
     return _as_in_controller(config, list(found.values()))
 
 
 def _as_in_controller(config: pytest.Config, found: list[Resolved]) -> list[Resolved]:
-    """Return what xdist's controller resolved, also in a worker: an ExecuTorch may be installed in between."""
+    """Return the targets as xdist's controller resolved them, in workers too: an ExecuTorch may be installed since."""
     chosen = [(one.name, one.runtime, one.runtime_reason, one.has_misfit) for one in found]
     if not hasattr(config, "workerinput"):
         setattr(config.option, _CHOSEN, chosen)
@@ -182,22 +183,22 @@ def _as_in_controller(config: pytest.Config, found: list[Resolved]) -> list[Reso
 
 
 def id_of(config: pytest.Config, resolved: Resolved) -> str:
-    """Return how a test's id names its target, with the runtime where tests run on several."""
+    """Return the target's name in a test's id, with the runtime if tests run on several."""
     return resolved.name_with_runtime if len(runtimes(config)) > 1 else resolved.name
 
 
 def known(config: pytest.Config) -> frozenset[int | str]:
-    """Return what the ini file accepts in all tests: known bugs of ExecuTorch and operators, or everything.
+    """Return the causes that the ini file accepts in all tests: known bugs of ExecuTorch, operators, or everything.
 
     Raises:
-        ConfigError: a word is none of these.
+        ConfigError: a word is no such cause.
     """
     words: list[str] = config.getini("hil_known")
     return frozenset([ALL] if words == [ALL] else accepted_words(words))
 
 
 def _targets_file(config: pytest.Config) -> Path | None:
-    """Return the file that the option names, else `targets.yaml` in the folder of the call or in the root folder."""
+    """Return the targets file: from the option, else `targets.yaml` in the current folder or in the root folder."""
     given: Path | None = config.getoption("hil_targets_file")
     if given is not None:
         return given
@@ -213,7 +214,7 @@ def only_shows(config: pytest.Config) -> bool:
 
 
 def decisive(config: pytest.Config) -> list[str]:
-    """Return the options that may change a verdict, where their values are not the defaults."""
+    """Return the options that may change a verdict and do not have their default values."""
     values = {name.removeprefix("--hil-"): config.getoption(name) for name in _DECISIVE}
     usual = {name.removeprefix("--hil-"): attributes.get("default") for name, attributes in _DECISIVE.items()}
     return pytest_options(**{name: value for name, value in values.items() if value != usual[name]})

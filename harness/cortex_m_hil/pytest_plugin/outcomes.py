@@ -23,16 +23,16 @@ class Outcomes:
     """The outcomes of tests on targets.
 
     Attributes:
-        without_target: headlines of tests that could not be given a target, by node id.
+        without_target: headlines of tests that need a target but have none, by node id.
     """
 
     def __init__(self) -> None:
         self.without_target: dict[str, str] = {}
         self._found: dict[str, TargetOutcome] = {}
         self._seconds: dict[str, float] = {}
-        self._earlier: dict[str, tuple[str, ...]] = {}  # endings of attempts before a rerun
+        self._earlier: dict[str, tuple[str, ...]] = {}  # outcomes of attempts before a rerun
         self._phase: dict[str, str] = {}  # phase of the last report
-        self._repeated: dict[str, str] = {}  # endings of attempts under way that a plugin repeats; "" is not known
+        self._repeated: dict[str, str] = {}  # outcomes of attempts that a plugin is repeating; "" if not known
 
     def add(self, report: pytest.TestReport) -> None:
         self._notice_attempt(report)
@@ -64,9 +64,9 @@ class Outcomes:
             self._found[report.nodeid] = outcome
 
     def _notice_attempt(self, report: pytest.TestReport) -> None:
-        """Notice where an attempt begins, and whether it is repeated: then one of its reports has the outcome `rerun`.
+        """Notice the beginning of an attempt, and whether a report with the outcome `rerun` shows that it is repeated.
 
-        A repeated attempt may have a teardown or none: that depends on the version of pytest-rerunfailures.
+        Whether a repeated attempt has a teardown depends on the version of pytest-rerunfailures.
         """
         test = report.nodeid
         if report.when == "setup" or self._phase.get(test, "setup") not in ("setup", "call"):
@@ -81,7 +81,7 @@ class Outcomes:
         return (*self._earlier.get(node_id, ()), *([now] if now else []))
 
     def is_repeated(self, node_id: str) -> bool:
-        """Tell whether a plugin repeats the attempt of a test that the last report is of."""
+        """Tell whether a plugin repeats the attempt of a test to which the last report belongs."""
         return node_id in self._repeated
 
     def all(self) -> list[TargetOutcome]:
@@ -97,7 +97,7 @@ class Outcomes:
 
 
 def is_crash(report: pytest.TestReport) -> bool:
-    """Tell whether a report is xdist's own, of a test that ended its worker."""
+    """Tell whether a report was made by xdist, for a test that crashed its worker."""
     return report.when not in ("setup", "call", "teardown")
 
 
@@ -106,7 +106,10 @@ def _is_repeated(report: pytest.TestReport) -> bool:
 
 
 def headline(report: pytest.TestReport) -> str:
-    """Return the first line of a failed report, and the cause, if the error names one; "" if it has not failed."""
+    """Return the first line of a failed report, with the cause if the error names one.
+
+    "" if the report is no failure.
+    """
     if not report.failed:
         return ""
     crash = getattr(report.longrepr, "reprcrash", None)

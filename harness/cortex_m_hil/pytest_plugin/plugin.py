@@ -14,7 +14,7 @@ import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
-from cortex_m_hil.checks.advice import LOCALIZE
+from cortex_m_hil.checks.advice_texts import LOCALIZE
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,
@@ -28,7 +28,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.errors.text import counted, printable, printable_lines
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
-from cortex_m_hil.host.garbage import garbage_collection_paused
+from cortex_m_hil.host.garbage_collection import garbage_collection_paused
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import (
@@ -78,7 +78,7 @@ from cortex_m_hil.targets.target import HardwareLauncher
 
 __all__ = ["HilWarning", "hil", "hil_app", "hil_dut", "hil_launch", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
-BAD_TEST: pytest.StashKey[ConfigError] = pytest.StashKey()  # why a test cannot be run as it is written
+BAD_TEST: pytest.StashKey[ConfigError] = pytest.StashKey()  # the mistake in a test that prevents its run
 _NO_ERROR: Final = ConfigError("")
 _WIDE: Final = ("session", "package", "module", "class")
 
@@ -110,7 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
             coverage.prepare(config, config.stash[RESOLVED])
     except HarnessError as error:
         raise pytest.UsageError(error.describe()) from None
-    _seed(config, config.option)  # if this plugin was registered too late for the hook below
+    _seed(config, config.option)  # needed if this plugin was registered too late for the hook below
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -119,7 +119,7 @@ def pytest_load_initial_conftests(
 ) -> Generator[None, object, object]:
     """Seed the generators before the initial conftest.py files are imported, and register the short option names after.
 
-    A conftest.py may make weights when it is imported, and may register options whose names ours give way to.
+    A conftest.py may draw random weights on import, and may register options, whose names have precedence over ours.
     """
     option_names.understood(early_config, parser, args)
     _seed(early_config, early_config.known_args_namespace)
@@ -130,7 +130,7 @@ def pytest_load_initial_conftests(
 
 def _seed(config: pytest.Config, given: argparse.Namespace) -> None:
     if options.patterns(config):
-        # The suite's own conftest.py begins each module with its seed: its tolerances may not fit other weights.
+        # The suite's own conftest.py seeds each module, since its tolerances may not fit other weights.
         is_upstream = config.pluginmanager.has_plugin("cortex_m_hil.maintainers.pytest_plugins.upstream")
         seeding.start(config, given.hil_seed, config.rootpath, modules=given.hil_seed if is_upstream else None)
 
@@ -138,7 +138,7 @@ def _seed(config: pytest.Config, given: argparse.Namespace) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Close the targets and collect the coverage before xdist's controller ends this worker.
 
-    The controller does that as soon as the worker has reported the end of its session.
+    The controller ends a worker as soon as it has reported the end of its session.
     """
     ending.put_away()
     session.config.stash[DUTS].close()
@@ -151,7 +151,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _without_board(resolved: Resolved) -> str:
-    """Return why a target's board is not there, to be said before anything is lowered; "" if it is, or needs none."""
+    """Return why a target's board is missing, to report it before anything is lowered.
+
+    "" if it is there or not needed.
+    """
     if isinstance(resolved.target.launcher, HardwareLauncher):
         try:
             resolved.target.launcher.require()
@@ -187,7 +190,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
     """Report how many tests use a target but not the harness's runner.
 
-    When the header is printed, it is not yet known which fixtures the tests use.
+    This is no part of the header, since the tests' fixtures are known only after the collection.
     """
     own = [item for item in items if resolved_of(item) is not None and not records.uses_runner(item)]
     launching = sum("hil_launch" in getattr(item, "fixturenames", ()) for item in own)
@@ -204,10 +207,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _scope(metafunc: pytest.Metafunc) -> Any:
-    """Return the narrowest scope that `target_spec` may have here.
+    """Return the narrowest scope that `target_spec` may have for a test.
 
-    It is that of the user's widest fixture that depends on it. Narrow, because pytest runs tests of a wide parameter
-    one target after the other; otherwise a test's targets follow each other, and share most of its lowering.
+    It is the scope of the user's widest fixture that depends on it. With a wide scope pytest runs all tests on one
+    target and then on the next; with a narrow one each test runs on all its targets in turn, which share most of the
+    lowering.
     """
     users = _dependents(metafunc, {"target_spec"})
     scopes = {one.scope for one in users if one.argname not in ("target_spec", "hil_lower")}
@@ -237,7 +241,7 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
     if problem := option_names.too_late(report, collector.config):
-        if not hasattr(collector.config, "workerinput"):  # in a worker it would look like a crash
+        if not hasattr(collector.config, "workerinput"):  # in a worker this would look like a crash
             raise pytest.UsageError(problem)
         report.longrepr = problem
     return report
@@ -256,12 +260,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif config.stash[RESOLVED]:
             item.stash[BAD_TEST] = ConfigError(not_parametrized())
         elif not options.only_shows(config) and not hasattr(config, "workerinput"):
-            # In a worker the fixture says so; an error here would look like a crashed worker.
+            # In a worker the fixture reports this; an error here would look like a crashed worker.
             raise pytest.UsageError(f"{item.nodeid}: {no_target(config)}")
 
 
 def _record_identity(item: pytest.Item, resolved: Resolved) -> None:
-    """Store the test's id without its target, and record the properties that each of its reports must have."""
+    """Store the test's id without its target, and record the properties that identify it in each of its reports."""
     callspec = item.callspec  # type: ignore[attr-defined]
     others = [part for part in callspec._idlist if part != options.id_of(item.config, resolved)]
     base = item.nodeid.split("[")[0]
@@ -284,7 +288,10 @@ def _mark(item: pytest.Item, resolved: Resolved) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that gives a worker each test with all its targets and runtimes; None unless `--dist=load`."""
+    """Return a scheduler that runs each test on all its targets and runtimes in one worker.
+
+    None unless `--dist=load`.
+    """
     names = [options.id_of(config, resolved) for resolved in config.stash[RESOLVED]]
     if config.getoption("dist") != "load" or len(names) < 2:
         return None
@@ -305,7 +312,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Raise ConfigError for a test that passed, and whose budget nothing was judged by."""
+    """Raise ConfigError for a test that passed, but in which no program ran under its budget."""
     __tracebackhide__ = True
     result = yield
     if HIL in item.stash:
@@ -327,7 +334,7 @@ def pytest_runtest_makereport(
         report.longrepr = f"{file}:{(line or 0) + 1}: {error.describe()}"
     if isinstance(error, HarnessError):
         _without_word_on_frames(report)
-    if isinstance(error, NotOffered):  # skipped like a test whose marker `requires` what a target lacks
+    if isinstance(error, NotOffered):  # skipped, as by the marker `requires`
         file, line, _ = item.location
         report.outcome, report.longrepr = "skipped", (file, line or 0, f"Skipped: {error.message}")
     if resolved_of(item) is None:
@@ -335,7 +342,7 @@ def pytest_runtest_makereport(
             records.record_missing_target(report)
         return report
     if isinstance(error, InfraError) and hasattr(report, "wasxfail"):
-        # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.
+        # An infra error says nothing about the program, so it is not the failure that a plain xfail marker expects.
         del report.wasxfail
         report.outcome = "failed"
     if isinstance(error, VerdictError) and error.accepted and report.failed:
@@ -367,13 +374,13 @@ def _expect(item: pytest.Item, report: pytest.TestReport, error: BaseException |
 
 
 def _without_word_on_frames(report: pytest.TestReport) -> None:
-    """Remove pytest's remark that all frames are hidden: below the error it would be read as the next step."""
+    """Remove pytest's remark that all frames are hidden, which would look like the error's hint."""
     if (trace := getattr(report.longrepr, "reprtraceback", None)) is not None:
         trace.extraline = None
 
 
 def _localized_by(item: pytest.Item) -> str:
-    """Return what names the operator at fault: this run's localisation, or the command that localises the test."""
+    """Return a text about the faulty operator: this run's localisation, or the command that localises the test."""
     resolved = resolved_of(item)
     if LOCALIZED in item.stash or resolved is None:
         return "what was localised" if LOCALIZED in item.stash else LOCALIZE
@@ -397,7 +404,7 @@ def _cause_apart(error: BaseException | None) -> Iterator[None]:
 
 
 def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[str, str]]:
-    """Yield title and text of each section that a failed report has beside the error."""
+    """Yield title and text of each section that a failed report gets in addition to the error."""
     yield "seed", f"--hil-seed={item.config.getoption('hil_seed')}"
     error = _of_harness(error)
     if error is not None and error.log:
@@ -412,7 +419,7 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
 
 
 def _of_harness(error: BaseException | None) -> HarnessError | None:
-    """Return the first HarnessError in an error's chain of causes, itself included; None where there is none."""
+    """Return the first HarnessError among an error and its chain of causes; None without one."""
     seen: list[BaseException] = []  # an error may be among its own causes
     while error is not None and error not in seen and not isinstance(error, HarnessError):
         seen.append(error)
@@ -421,9 +428,9 @@ def _of_harness(error: BaseException | None) -> HarnessError | None:
 
 
 def _traceback(cause: BaseException, details: str) -> str:
-    """Return the traceback of the exception that an error was raised from.
+    """Return the traceback of the exception that caused an error.
 
-    Its message is left out where it is the same as the report's section of details.
+    The exception's message is left out if the report's section of details has the same text.
     """
     lines = traceback.format_exception(cause)
     if details and details == printable_lines(str(cause).strip()):
@@ -439,7 +446,7 @@ def _verdict(report: pytest.TestReport, error: BaseException | None) -> Verdict 
             return Verdict.ERROR
         if isinstance(error, InfraError):
             return Verdict.INFRA
-        # A strict xfail that passed is a failed report without an exception.
+        # A test with a strict xfail that passes has a failed report without an exception.
         return Verdict.XPASS if error is None else Verdict.FAIL
     if report.skipped:
         return Verdict.XFAIL if hasattr(report, "wasxfail") else Verdict.SKIP
@@ -454,7 +461,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Report a test that is written wrongly as an error, as pytest does with errors of setup, and not as a failure."""
+    """Report a test with a mistake, such as a wrong marker, as an error, as pytest reports errors of the setup."""
     found = dict(prop.recorded(report.user_properties)) if isinstance(report, pytest.TestReport) else {}
     if report.failed and found.get(prop.VERDICT) == Verdict.ERROR.name:
         return "error", "E", "ERROR"

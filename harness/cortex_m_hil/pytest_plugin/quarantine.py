@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from pydantic import Field
 
-from cortex_m_hil.campaigns.report.night import matches
+from cortex_m_hil.campaigns.report.nightly_results import matches
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.pytest_plugin.fixtures import TEST_ID, resolved_of
 from cortex_m_hil.targets.target import Strict
@@ -28,9 +28,9 @@ class Entry(Strict):
 
     Attributes:
         test: a glob of test ids without their targets.
-        target: a glob of the targets that are asked for.
-        reason: why they fail.
-        until: the last day on which the entry counts.
+        target: a glob of the names of requested targets.
+        reason: why the tests fail.
+        until: the last day on which the entry is valid.
     """
 
     test: str
@@ -47,18 +47,18 @@ ENTRIES = pytest.StashKey[Sequence[Entry]]()
 
 
 def load(path: Path) -> list[Entry]:
-    """Load a quarantine file; ConfigError with file and line where it is wrong."""
+    """Load a quarantine file; raise ConfigError with file and line where it is wrong."""
     found: _File = yaml_files.validate(_File, yaml_files.parse(path, _BEGINS), path, _EXAMPLES)
     return found.quarantine
 
 
 def entry_of(item: pytest.Item, today: date) -> Entry | None:
-    """Return the first entry that counts for a test on its target; None where none does."""
+    """Return the first valid entry for a test on its target; None if there is none."""
     return next((one for one in _entries_of(item) if today <= one.until), None)
 
 
 def ended_entry_of(item: pytest.Item, today: date) -> Entry | None:
-    """Return the last entry of a test whose entries have all ended; None where it has none, or one still counts."""
+    """Return the last entry of a test if all its entries have ended; None if it has no entry, or one is still valid."""
     known = _entries_of(item)
     return None if entry_of(item, today) else max(known, key=lambda one: one.until, default=None)
 
@@ -72,7 +72,7 @@ def _entries_of(item: pytest.Item) -> list[Entry]:
 
 
 def ended(entries: Sequence[Entry], today: date) -> Iterator[str]:
-    """Yield a line for each entry that does not count any more."""
+    """Yield a line for each entry that has ended."""
     for one in entries:
         if today > one.until:
             yield f"quarantine of {one.test} on {one.target} ended on {one.until}: {one.reason}"

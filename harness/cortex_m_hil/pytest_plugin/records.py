@@ -1,6 +1,6 @@
-"""The properties that a test records in its reports, which travel to xdist's controller and into JUnit and JSON files.
+"""The properties that a test records in its reports; xdist's controller, JUnit and JSON files get them from there.
 
-A test that runs several programs has the figures of each, in the order of the runs.
+If a test runs several programs, the figures of each are recorded, in the order of the runs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ FOUND, MADE, NO_KEY = "found", "made", "no key: "
 _OF_COLLECTION: Final = (
     *(prop.TEST, prop.REQUESTED, prop.RAN, prop.SEED, prop.ISA, prop.RUNTIME_NAME, prop.RUNTIME_REASON),
 )
-# Figures that do not hold for a runner that counts coverage: its kernels are not optimised.
+# Figures that are not recorded for a runner that counts coverage, whose kernels are not optimised.
 _OF_CODE: Final = frozenset({*(clock.value for clock in Clock), prop.STACK_BYTES, prop.RUN_SECONDS})
 
 LARGEST: Final[Mapping[str, str]] = {
     **{one.figure: f"{one.name} {one.unit}" for one in STATISTICS},
     prop.INSTRUCTIONS: prop.INSTRUCTIONS,
 }
-"""Figures whose largest value on each target is shown, with the names that the summary gives them."""
+"""Figures whose largest value on each target is in the summary, with their names there."""
 
 
 def record_identity(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
@@ -54,7 +54,7 @@ def uses_runner(item: pytest.Item) -> bool:
 
 
 def record_use_of_runner(item: pytest.Item) -> None:
-    """Remove the property that says a test uses no runner: it may ask for one as late as in its body."""
+    """Remove the property that a test uses no runner, since a test may request one as late as in its body."""
     item.user_properties[:] = [one for one in item.user_properties if one != (prop.PREFIX + prop.RUNTIME, NO_RUNNER)]
 
 
@@ -70,14 +70,14 @@ def forget_attempt(item: pytest.Item) -> None:
 def record_verdict(
     item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str, operator: str = ""
 ) -> None:
-    """Record the verdict in the report at hand, and in those of later phases: JUnit files are made of the last one."""
+    """Record the verdict in this report and in those of later phases: JUnit files use the last phase's report."""
     found = {prop.VERDICT: verdict.name, prop.ERROR: error, **({prop.OPERATOR: operator} if operator else {})}
     report.user_properties += _properties(found)
     record(item, found)
 
 
 def record_bundle(item: pytest.Item, report: pytest.TestReport, path: Path) -> None:
-    """Record the path of the failure's bundle, below the folder as `--hil-bundles` names it."""
+    """Record the path of the failure's bundle, as a path below the folder given by `--hil-bundles`."""
     report.user_properties += _properties({prop.BUNDLE: str(path)})
     record(item, {prop.BUNDLE: str(path)})
 
@@ -101,12 +101,12 @@ def record_ended_quarantine(item: pytest.Item, what: str) -> None:
 
 
 def record_missing_target(report: pytest.TestReport) -> None:
-    """Record the verdict ERROR for a test that no target could be given."""
+    """Record the verdict ERROR for a test that needs a target but has none."""
     report.user_properties += _properties({prop.VERDICT: Verdict.ERROR.name})
 
 
 def record_infra_without_target(report: pytest.TestReport) -> None:
-    """Record the verdict INFRA for a failed test that uses no target: its failure says nothing about the code."""
+    """Record the verdict INFRA for a failed test that uses no target: nothing ran on a target."""
     report.user_properties += _properties({prop.VERDICT: Verdict.INFRA.name})
 
 
@@ -151,9 +151,9 @@ def record_run(node: pytest.Item, program: Program, result: RunResult, elf: Elf)
 
 
 def _lowering(program: Program) -> str | None:
-    """Return how a program that its test lowered was obtained; None where the test did not lower it.
+    """Return where a lowered program came from; None if the test did not lower it.
 
-    `found`: in the cache; `made`: lowered anew; `no key: …`: lowered anew, since the cache has no key for it.
+    `found`: it was in the cache; `made`: it was lowered; `no key: …`: it was lowered because it cannot be cached.
     """
     if program.lowering_seconds is None:
         return None
@@ -179,7 +179,7 @@ def record_watched_bytes(node: pytest.Item, nbytes: int) -> None:
 
 
 def record_fit(node: pytest.Item, sizes: Mapping[str, int]) -> None:
-    """Record the least bytes that a program ran in, by region."""
+    """Record the least bytes in which a program ran, by region."""
     record(node, {prop.fit_bytes(region): size for region, size in sizes.items()})
 
 
@@ -188,24 +188,24 @@ def record_missing_fit(node: pytest.Item, why: str) -> None:
 
 
 def record_localization(node: pytest.Item, found: Localization) -> None:
-    """Record the operators at fault, and those in the layout of another ISA class, in the order of the program."""
+    """Record the faulty operators, and operators with the layout of another ISA class, in the order of the program."""
     wrong = {prop.AT_FAULT: found.at_fault, prop.WRONG_LAYOUT: found.wrong_layout}
     record(node, {name: "; ".join(row.place for row in rows) or None for name, rows in wrong.items()})
 
 
 def record_runtime_difference(node: pytest.Item, what: str) -> None:
-    """Record how the first program of a test that departs from another runtime does so."""
+    """Record a text on the first program of a test that differs from another runtime."""
     if prop.RUNTIME_DIFFERENCE not in dict(prop.recorded(node.user_properties)):
         record(node, {prop.RUNTIME_DIFFERENCE: what})
 
 
 def record_operator_outputs(node: pytest.Item, outputs: Sequence[OperatorOutput]) -> None:
-    """Record what each operator wrote, as JSON: a list of pairs of operator and digest."""
+    """Record the digests of each operator's outputs, as JSON: a list of pairs of operator and digest."""
     record(node, {prop.OPERATOR_OUTPUTS: json.dumps([(one.operator, one.digest) for one in outputs])})
 
 
 def record(node: pytest.Item, properties: Mapping[str, object]) -> None:
-    """Record properties for the later reports of a test; those that are None are left out."""
+    """Record properties for the later reports of a test, except those that are None."""
     node.user_properties += _properties(properties)
 
 

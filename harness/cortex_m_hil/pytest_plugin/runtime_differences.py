@@ -1,4 +1,4 @@
-"""Tests that run on several runtimes: where a program's outputs depart, the first operator that does is recorded."""
+"""Records for tests on several runtimes, if a program's outputs differ, the first operator whose outputs differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cortex_m_hil.targets.target import HardwareLauncher
 
 @dataclass(frozen=True)
 class _Run:
-    """A program that ran: digests of it with its inputs, and of its outputs ("" where it has none)."""
+    """A program that ran: digests of it with its inputs, and of its outputs ("" where there are none)."""
 
     dut: Dut
     program: str
@@ -35,17 +35,17 @@ class RuntimeDifferences:
         self._runs: dict[tuple[str, str], dict[str, list[_Run]]] = {}
 
     def begin(self, test: str, target: str, runtime: str) -> None:
-        """Forget what an earlier attempt of a test ran."""
+        """Forget the programs that an earlier attempt of a test ran."""
         self._runs.setdefault((test, target), {})[runtime] = []
 
     def note(self, item: pytest.Item, test: str, ended: Attempt, result: RunResult | None) -> None:
-        """Note a program that has ended, and record how it departs from the same one on another runtime.
+        """Note a program that has ended, and record how it differs from the same program on another runtime.
 
         Args:
             item: the test.
-            test: its id without its target.
-            ended: what was run.
-            result: None where the program did not run to its end.
+            test: the test's id without its target.
+            ended: the task that was run.
+            result: the result; None if the program did not run to its end.
         """
         resolved = ended.dut.resolved
         by_runtime = self._runs.setdefault((test, resolved.name), {})
@@ -73,7 +73,7 @@ def _departs(one: _Run, other: _Run) -> bool:
 
 
 def _first_difference(item: pytest.Item, other: Dut, ended: Attempt) -> str:
-    """Return the first operator that gives other values on equal inputs, and how far they differ, as text.
+    """Return as text the first operator whose values differ on equal inputs, and by how much.
 
     An error is part of that text: it must not hide the test's own verdict.
     """
@@ -91,7 +91,7 @@ def _first_difference(item: pytest.Item, other: Dut, ended: Attempt) -> str:
 
 
 DIFFERENCES: Final[pytest.StashKey[RuntimeDifferences]] = pytest.StashKey()
-"""Is there where tests run on several runtimes."""
+"""The key of the `RuntimeDifferences`, which exist if tests run on several runtimes."""
 
 
 def prepare(config: pytest.Config) -> None:

@@ -1,6 +1,6 @@
-"""The choice of the xdist worker that runs a test: with several targets, the same one runs it on all of them.
+"""Distributes tests to xdist's workers so that one worker runs a test on all its targets.
 
-So a module is quantised and exported once for all ISA classes, and not in each worker anew.
+So a module is quantised and exported once for all ISA classes, and not again in each worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 
 class ByTest(LoadScopeScheduling):  # type: ignore[misc]
-    """A scheduler that gives out each test with all its targets, of which `targets` are the names in ids."""
+    """A scheduler that gives each test with all its targets to one worker; `targets` are the names in test ids."""
 
     def __init__(self, config: pytest.Config, log: Any, targets: Sequence[str]) -> None:
         super().__init__(config, log)

@@ -1,8 +1,8 @@
-"""The random numbers that a test draws: they follow from `--hil-seed` alone, in any order of tests and in any process.
+"""Seeds random generators, so that a test's random numbers depend only on `--hil-seed`, not on order or process.
 
-A test, its function-scoped fixtures, each wider fixture and each module begin with a stream of their own, by scope; so
-weights that a fixture makes and inputs that its test makes are not the same numbers. All this is done in runs with a
-target only, and leaves the generators as they were for tests that do not use the target.
+A test, its function-scoped fixtures, each wider fixture and each module have separate streams of random numbers, so
+that the weights of a fixture and the inputs of its test are different numbers. Generators are seeded only in runs with
+a target, and not for tests that do not use it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pytest
 from cortex_m_hil.host.random_generators import ModuleSeeder, RandomStream, seeded
 from cortex_m_hil.pytest_plugin.fixtures import resolved_of
 
-HIGHEST = 2**32 - 1  # numpy's generator takes 32 bits
-_FIXTURES: pytest.StashKey[RandomStream] = pytest.StashKey()  # stream of a test's function-scoped fixtures
+HIGHEST = 2**32 - 1  # the largest seed: numpy's generator takes 32 bits
+_FIXTURES: pytest.StashKey[RandomStream] = pytest.StashKey()  # random numbers of a test's function-scoped fixtures
 _SEEDING: pytest.StashKey[Seeding] = pytest.StashKey()
 
 
@@ -31,7 +31,8 @@ def start(config: pytest.Config, number: int, root: Path, *, modules: int | None
         config: pytest's configuration.
         number: the seed of the run.
         root: the folder whose modules are seeded when they are imported.
-        modules: the seed that modules begin with; None: one derived from `number`, whose numbers no test's body draws.
+        modules: the seed of modules; None: a seed derived from `number`, so that modules and test bodies draw different
+            numbers.
     """
     if _SEEDING not in config.stash:
         config.stash[_SEEDING] = Seeding(number, root, modules)
@@ -39,7 +40,7 @@ def start(config: pytest.Config, number: int, root: Path, *, modules: int | None
 
 
 class Seeding:
-    """A plugin whose hooks seed the generators around everything that may draw numbers."""
+    """A plugin whose hooks seed the generators around all code that may draw random numbers."""
 
     def __init__(self, number: int, root: Path, modules: int | None = None) -> None:
         self._number = number
@@ -47,7 +48,7 @@ class Seeding:
         sys.meta_path.insert(0, self._modules)
 
     def _of(self, part: str) -> int:
-        """Return the seed of a part of the run. A test's own body has the run's seed itself."""
+        """Return the seed of a part of the run. The body of a test has the run's seed."""
         return zlib.crc32(f"{part} {self._number}".encode())
 
     @pytest.hookimpl(wrapper=True)
@@ -71,7 +72,7 @@ class Seeding:
     def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
         """Seed around each fixture, but not around the whole setup.
 
-        There, other plugins seed and wider fixtures are torn down.
+        During the setup other plugins seed generators, and wider fixtures are torn down.
         """
         __tracebackhide__ = True
         with self._numbers(request):

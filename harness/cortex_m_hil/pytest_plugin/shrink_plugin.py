@@ -1,4 +1,4 @@
-"""A pytest plugin for `hil shrink`: for each test that fails by a verdict, find the smallest part that fails alike."""
+"""A pytest plugin for `hil shrink`: shrinks the module of each test that fails by a verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.host import files
-from cortex_m_hil.host.calls import PERMIT
+from cortex_m_hil.host.api_calls import PERMIT
 from cortex_m_hil.lowering import CPU_OF, LoweringOptions
 from cortex_m_hil.lowering.submodules import write_test
 from cortex_m_hil.pytest_plugin.fixtures import FAILURE
@@ -50,7 +50,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Shrink a failure while its target is still live, and before the failure is forgotten.
 
-    Of a test that a plugin such as pytest-rerunfailures repeats, that is the first attempt that fails.
+    If a plugin such as pytest-rerunfailures repeats a test, its first failing attempt is used.
     """
     failure = item.stash.get(FAILURE, None)
     error = call.excinfo.value if call.excinfo else None
@@ -77,7 +77,7 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     if config.getoption("hil_shrink_format") == EXECUTORCH:
         _require_shown_by_upstream(failure, origin.options)
     guards = WatchedMemory if task.redzones else None
-    isa = task.program.isa or failure.dut.target.isa  # the class that the test lowered for
+    isa = task.program.isa or failure.dut.target.isa  # the ISA class that the test lowered for
     judge = Judge(failure.dut, isa, origin.options, task.tolerance, task.linted, guards, task.known)
     budget = config.getoption("hil_shrink_budget")
     written: dict[str, str] = {}
@@ -95,7 +95,7 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
 
 
 def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found: Shrunk) -> dict[str, str]:
-    """Write the tests of the parts that fail and pass, and return their paths by that word."""
+    """Write test files for the failing and the passing part, and return their paths by name."""
     folder: Path = item.config.getoption("hil_shrink_into")
     kind, name = item.config.getoption("hil_shrink_format"), _module_name(item.nodeid)
     imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, options)
@@ -119,7 +119,7 @@ def _tell_shrunk(item: pytest.Item, failure: Attempt, found: Shrunk, written: Ma
 
 
 def _module_name(node_id: str) -> str:
-    """Return the name of the test file's module, without the dots that Python could not import."""
+    """Return a module name for the test file, without dots, which Python could not import."""
     return files.file_name_for(node_id.replace(".py::", "-")).replace(".", "_").removeprefix("test_")
 
 
@@ -157,7 +157,7 @@ def _differs_in_integers(failure: Attempt) -> bool:
 
 
 def _upstreams(failure: Attempt) -> tuple[list[str], str]:
-    """Return imports and body of a test by ExecuTorch's own tester, which takes a tolerance of its own."""
+    """Return imports and body of a test by ExecuTorch's own tester, which has its own kind of tolerance."""
     tolerance = failure.task.tolerance
     assert tolerance is not None
     target, home = failure.dut.target, "executorch.backends.cortex_m"
@@ -175,6 +175,6 @@ def _upstreams(failure: Attempt) -> tuple[list[str], str]:
 
 
 def _tell(item: pytest.Item, line: dict[str, Any]) -> None:
-    """Print a JSON line that `hil shrink` reads on standard output, where pytest may have begun a line."""
+    """Print a JSON line for `hil shrink` on standard output, even if pytest has begun a line there."""
     with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\nhil-shrink {json.dumps(line)}", flush=True)

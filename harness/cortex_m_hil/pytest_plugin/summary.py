@@ -1,4 +1,4 @@
-"""The summary of a run: the totals of each target, the rows of what went wrong, and the command that reruns it."""
+"""The summary of a run: the totals of each target, a row for each failure, and the command that reruns the failures."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.runtimes import AUTO
 
-RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and a separator before its node ids
-NAMED: Final = 10  # node ids of a rerun line; with more failures it has --last-failed
-SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are named without -v
+RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and the separator before its node ids
+NAMED: Final = 10  # node ids in a rerun command at most; with more failures it has --last-failed
+SHOWN: Final = 10  # errors in the summary at most, and uninformative tests that are named without -v
 
 
 class Summary:
@@ -40,7 +40,7 @@ class Summary:
         self._config = config
         self._outcomes = Outcomes()
         self._passed: dict[str, str] = {}  # reasons of quarantined tests that passed, by node id
-        self._lowered: dict[str, list[str]] = {}  # sources of each test's programs: cache or lowering
+        self._lowered: dict[str, list[str]] = {}  # whether each test's programs came from the cache or were lowered
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
@@ -69,9 +69,9 @@ class Summary:
         """Yield the lines of the summary.
 
         Args:
-            outcomes: those of all tests.
-            shown: those that are rows of the table.
-            verbose: whether peaks, origins of programs and all uninformative tests are named, too.
+            outcomes: the outcomes of all tests.
+            shown: the outcomes that are rows of the table.
+            verbose: whether peaks, origins of programs and all uninformative tests are listed, too.
         """
         bad = [outcome for outcome in outcomes if outcome.verdict.is_bad]
         if shown:
@@ -84,7 +84,8 @@ class Summary:
             yield from _lowered(self._lowered)
         headlines = {**{outcome.node_id: outcome.headline for outcome in bad}, **self._outcomes.without_target}
         yield from [f"{node_id}: {headline}" for node_id, headline in headlines.items()][:SHOWN]
-        yield from [f"and {len(headlines) - SHOWN} more, said above"] if len(headlines) > SHOWN else []
+        if (left := len(headlines) - SHOWN) > 0:
+            yield f"and {counted(left, 'more failure')}, shown above"
         yield from _uninformative(outcomes, verbose)
         yield from _differing(outcomes, verbose)
         known = self._config.stash[RESOLVED]
@@ -112,7 +113,7 @@ def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
         if origin.startswith(records.NO_KEY):
             without.setdefault(origin, []).append(node_id)
     for origin, node_ids in without.items():
-        more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
+        more = f" and {counted(len(node_ids) - 1, 'more program')}" if len(node_ids) > 1 else ""
         yield f"  {node_ids[0]}{more}: {origin}"
     yield ""
 
@@ -123,32 +124,32 @@ def _differing(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str
         shown = lines if verbose else lines[:SHOWN]
         yield f"runtimes differ in {counted(len(lines), 'test')}:"
         yield from (f"  {line}" for line in shown)
-        yield from [f"  and {len(lines) - len(shown)} more: -v names them"] if shown != lines else []
+        yield from [f"  and {counted(len(lines) - len(shown), 'more test')}: -v names them"] if shown != lines else []
 
 
 def _uninformative(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str]:
     tests = list(dict.fromkeys(outcome.test for outcome in outcomes if outcome.uninformative))
     if not tests:
         return
-    yield "uninformative, for the reference is constant or within the tolerance, and proves nothing:"
+    yield "uninformative (the reference is constant or within the tolerance, so a pass proves nothing):"
     shown = tests if verbose else tests[:SHOWN]
     yield from (f"  {test}" for test in shown)
     if len(shown) < len(tests):
-        yield f"  and {len(tests) - len(shown)} more: -v names them"
+        yield f"  and {counted(len(tests) - len(shown), 'more test')}: -v names them"
 
 
 def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]], *, as_called: bool = False) -> str:
-    """Return the command that runs tests again, by option names that work wherever it is called.
+    """Return the command that runs tests again, with option names that work in any folder.
 
     Args:
         config: pytest's configuration.
         bad: the requested target and the node id of each test.
-        as_called: whether it has the short names that the user wrote in this run.
+        as_called: whether to use the short names that the user wrote in this run.
     """
     command, separator = config.stash.get(RERUN, ("pytest", ""))
     targets = list(dict.fromkeys(requested for requested, _ in bad))
     words = pytest_options(target=targets, targets_file=config.getoption("hil_targets_file"))
-    if separator:  # options of hil dev upstream
+    if separator:  # the tests were run by hil dev upstream
         words = [*(word.replace("--hil-", "--", 1) for word in words), separator]
     words += options.decisive(config)
     words = [option_names.as_called(config, word) for word in words] if as_called else words
@@ -160,17 +161,17 @@ def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]], *, as_called: b
 
 
 def _paths(config: pytest.Config) -> list[str]:
-    """Return the paths that pytest was called with; --last-failed finds nothing in others."""
+    """Return the paths that pytest was called with; --last-failed finds failures only in these."""
     if config.args_source != pytest.Config.ArgsSource.ARGS:
         return []
     if RERUN not in config.stash:
         return [*(["--pyargs"] if config.option.pyargs else []), *config.args]
-    folder = str(config.rootpath)  # the suite's folder, which hil dev upstream adds if nothing is named
+    folder = str(config.rootpath)  # the suite's folder, which hil dev upstream adds if no path is named
     return [one.removeprefix(f"{folder}/") for one in config.args if one != folder]
 
 
 def localize(config: pytest.Config, resolved: Resolved, node_id: str) -> str:
-    """Return the command that localises a test; for ExecuTorch's own suites, the option of a run that does."""
+    """Return the command that localises a test; for ExecuTorch's own suites, an option for their run."""
     if RERUN in config.stash:
         return "--hil-localize"
     words = [from_here(config, node_id), "-t", resolved.name]
@@ -182,9 +183,9 @@ def localize(config: pytest.Config, resolved: Resolved, node_id: str) -> str:
 
 
 def from_here(config: pytest.Config, node_id: str) -> str:
-    """Return a node id, which is relative to the root folder, as pytest takes it in the folder it was called in.
+    """Return a node id relative to the folder in which pytest was called, given one relative to the root folder.
 
-    A test of ExecuTorch's suite is named from the suite's folder, wherever that is.
+    A test of ExecuTorch's suite is named relative to the suite's folder.
     """
     path, colons, rest = node_id.partition("::")
     file = config.rootpath / path

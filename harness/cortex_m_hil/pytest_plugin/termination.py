@@ -1,4 +1,4 @@
-"""The end of a run: a worker ends with its controller, any other process in good order on SIGTERM and SIGHUP."""
+"""Ends runs cleanly: a worker ends with its controller, any other process on SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from cortex_m_hil.host import supervisor
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-_PARENT: Final = "hil_controller"  # key of a worker's input: the controller's process id
+_PARENT: Final = "hil_controller"  # the key of the controller's process id in a worker's input
 
 
 class _Workers:
-    """A plugin that knows the worker processes that xdist's controller has started."""
+    """A plugin that keeps track of the worker processes that xdist's controller has started."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -29,7 +29,7 @@ class _Workers:
             self._processes.append(node.gateway._io.popen)
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Interrupt the workers: xdist would wait 10 s for the tests that they are running."""
+        """Interrupt the workers: xdist would wait 10 s for their current tests."""
         for worker in self._processes:
             worker.send_signal(signal.SIGINT)
 
@@ -47,7 +47,7 @@ def prepare(config: pytest.Config) -> None:
     ending = _Ending()
     config.pluginmanager.register(ending, "hil-ending")
     for number in _SIGNALS:
-        if signal.getsignal(number) is signal.SIG_DFL:  # not if it is handled or ignored already, as by nohup
+        if signal.getsignal(number) is signal.SIG_DFL:  # not if the signal is handled or ignored already, as by nohup
             signal.signal(number, ending.take)
             config.add_cleanup(ending.restore)
 
@@ -60,7 +60,7 @@ class _Ending:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Print the summaries as after Ctrl-C: pytest leaves them out where the exit status is none of its own."""
+        """Print the summaries as after Ctrl-C: pytest omits them if the exit status is not one of its own."""
         config = session.config
         terminal = config.pluginmanager.getplugin("terminalreporter")
         if self._taken is not None and terminal is not None:
@@ -76,7 +76,7 @@ class _Ending:
         self.pytest_runtest_logstart()
 
     def pytest_runtest_logstart(self) -> None:
-        """End the run before the next test, too: an exception of a signal handler is lost within a destructor."""
+        """End the run before the next test, in case the signal handler's exception was lost in a destructor."""
         if self._taken is not None:
             pytest.exit(f"ended by {self._taken.name}", returncode=128 + self._taken)
 
@@ -89,13 +89,13 @@ class _Ending:
 def _interrupt_once(number: int, frame: object) -> None:
     """Handle an interrupt once, and ignore further ones.
 
-    A terminal interrupts workers too; the controller's own interrupt must not disturb them while they clean up.
+    Ctrl-C in a terminal interrupts workers too; then the controller's interrupt must not disturb their clean-up.
     """
     signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def put_away() -> None:
-    """Ignore interrupts from now on: execnet sends one 5 s after a worker's end began, and it must still clean up."""
+    """Ignore interrupts from now on, since execnet interrupts a worker 5 s after its end began, during its clean-up."""
     if signal.getsignal(signal.SIGINT) is _interrupt_once:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

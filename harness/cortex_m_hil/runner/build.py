@@ -1,7 +1,7 @@
-"""Builds runners: one for each content of the sources and settings that it is built from.
+"""Builds runners, and caches each under a key of the sources and settings that it is built from.
 
-The key covers the firmware's sources, the board's folder, the schema, the compiler and the configuration; it is also
-the build id that the runner reports in its handshake.
+The key covers the firmware's sources, the board's folder, the schema, the compiler and the configuration; the key is
+also the build id that the runner reports in its handshake.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
-from cortex_m_hil.host import files, subprocesses, toolchain, trees
+from cortex_m_hil.host import file_trees, files, subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, region_overflow
@@ -30,19 +30,20 @@ from cortex_m_hil.targets.target import Target
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
 COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}
 WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
-"""A runner without the portable operators that ExecuTorch's own test runner is built without."""
-_MEMORY: Final = "memory"  # the folder of a build's `memory_files`
+"""CMake definitions of a runner without the portable operators that ExecuTorch's own test runner lacks."""
+_MEMORY: Final = "memory"  # the folder in a build that has the files of `memory_files`
 _COUNTING_GCC = 11  # the first version with -fprofile-info-section
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
-BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
-LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
+LOCK_TIMEOUT = 2 * time_limits.RUNNER_BUILD + 60.0
 _CAUSE = re.compile(r"error:|undefined reference|CMake Error")
 
 
 def build_runner(
     target: Target, runtime: str = "builtin", options: Mapping[str, str] | None = None, firmware: Path | None = None
 ) -> Elf:
-    """Return the runner for `target`, from the cache or freshly built; or its `firmware:`, built by its own command.
+    """Return the runner for `target`, from the cache or freshly built.
+
+    Or the user's own firmware, built by its command.
 
     Args:
         target: the target.
@@ -51,9 +52,10 @@ def build_runner(
         firmware: a changed copy of this package's firmware; None: this package's own.
 
     Raises:
-        ConfigError: there is no such runtime, or its installation is wrong.
+        ConfigError: there is no such runtime, or the installed ExecuTorch is wrong.
         ToolchainError: a tool is missing or too old.
-        BuildError: the build fails, with the end of its log, or another process does not finish it.
+        BuildError: the build fails (the error has the end of its log), or another process does not finish the same
+            build.
     """
     check_runtime(runtime)
     if target.firmware is not None:
@@ -66,7 +68,7 @@ def build_runner(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(folder.parent, "*-*")
-        # One lock for an instruction set: runners that differ in their board alone share most objects, by ccache.
+        # One lock for each instruction set: runners that differ only in their board share most objects, by ccache.
         with build_lock(folder.parent / f"{target.cpu}-{target.isa.value}.lock", LOCK_TIMEOUT):
             if not _is_whole(folder):
                 recipe.build(folder)
@@ -84,7 +86,7 @@ def portable_operators() -> tuple[str, ...]:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Tell whether the runner in the cache is undamaged, by the digest beside it, which costs milliseconds."""
+    """Tell whether a runner in the cache is undamaged, by the digest stored with it. This takes milliseconds."""
     try:
         return _digest(folder) == files.read(folder / DIGEST, files.ELF_LIMIT)
     except ConfigError:
@@ -92,9 +94,9 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _digest(folder: Path) -> bytes:
-    """Return the digest of the runner and, if it counts coverage, of the .gcno files beside it.
+    """Return the digest of the runner and, if it counts coverage, of its .gcno files.
 
-    Raises ConfigError where one cannot be read.
+    Raises ConfigError where a file cannot be read.
     """
     digest = hashlib.sha256(files.read(folder / RUNNER, files.ELF_LIMIT))
     for path in sorted((folder / NOTES).glob("*")):
@@ -131,7 +133,7 @@ class _Recipe:
     """The inputs of a runner's build, and the build id that they determine.
 
     Attributes:
-        target: the target, whose board's folder has sources.
+        target: the target; the folder of its board has sources too.
         firmware: the folder of the other sources.
         definitions: the CMake definitions.
         build_id: the build id, which is also the key of the cache.
@@ -144,7 +146,10 @@ class _Recipe:
 
     @classmethod
     def of(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
-        """Return the recipe of a runner; its build id covers an installed ExecuTorch by contents, not by path."""
+        """Return the recipe of a runner.
+
+        The build id depends on the contents of an installed ExecuTorch, not on its path.
+        """
         if target.firmware is not None:
             raise needs_runner(target, "built with other sources or sizes of memory")
         counts = COUNTING.items() <= options.items()
@@ -182,9 +187,10 @@ class _Recipe:
             finished.rename(folder)
 
     def copies(self, work: Path) -> dict[Path, Path]:
-        """Return the folder of each copy in `work` by the folder of the original.
+        """Return for each folder of sources the folder of its copy in `work`.
 
-        The paths within `work` are the same in each build, so that ccache finds files wherever the sources lie.
+        The paths within `work` are the same in each build, so that ccache finds files wherever the original sources
+        are.
         """
         board = self.target.board.directory
         return {self.firmware: work / "firmware", board: work / "board" / board.name}
@@ -222,13 +228,15 @@ class _Recipe:
         Raises BuildError, with the cause and the end of the log, where the command fails.
         """
         log = work / LOG
-        status = subprocesses.run(command, log, BUILD_TIMEOUT)
+        status = subprocesses.run(command, log, time_limits.RUNNER_BUILD)
         text = log.read_text(errors="replace")
-        for original, copy in self.copies(work).items():  # the compiler below ccache is given relative paths
+        for original, copy in self.copies(work).items():  # ccache gives the compiler relative paths
             text = text.replace(str(copy), str(original)).replace(f"../{copy.relative_to(log.parent)}", str(original))
         log.write_text(text)
         if status is None:
-            raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=self.target.name)
+            raise BuildError(
+                f"no end after {time_limits.RUNNER_BUILD:.0f} s: {' '.join(command[:3])} …", target=self.target.name
+            )
         if status != 0:
             lines = text.splitlines()
             tail = "\n".join(lines[-40:])
@@ -256,7 +264,7 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
 
 
 def _key(target: Target, sources: Iterable[tuple[Path, Path]], definitions: Mapping[str, str], installed: str) -> str:
-    """Return the build id. `installed` is the digest of an installed runtime that is linked, else ""."""
+    """Return the build id. `installed` is the digest of the installed ExecuTorch that is linked, else ""."""
     digest = hashlib.sha256(f"{target.config}\n{installed}\n".encode())
     for name, value in sorted(definitions.items()):
         digest.update(f"{name}={value}\n".encode())
@@ -272,18 +280,18 @@ def _key(target: Target, sources: Iterable[tuple[Path, Path]], definitions: Mapp
 
 
 def _sources(firmware: Path, board: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the files of both folders, each with its folder."""
+    """Yield each source file of both folders, with the folder that it is in."""
     for root in (firmware, board):
-        for path in trees.files(root):
+        for path in file_trees.files(root):
             skip = root == firmware and firmware / "boards" in path.parents
             if not skip and path.suffix not in (".md", ".pyc"):
                 yield root, path
 
 
 def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
-    """Copy gcov's .gcno files of what was compiled, and of what was linked of a prefix, into the finished folder.
+    """Copy gcov's .gcno files of the compiled objects, and of the prefix's objects that were linked, into `finished`.
 
-    The runner contains the names of the .gcda files that it counts for, which select those of the prefix.
+    The runner contains the names of the .gcda files of its objects; these names select the .gcno files of the prefix.
     """
     notes = list(build.rglob("*.gcno"))
     if prefix is not None:
@@ -298,19 +306,20 @@ def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
 class BuildTree:
     """The sources and objects of a runner in a folder, to build it repeatedly with changed files or memory sizes.
 
-    Only changed files and those that depend on them are compiled. All of these runners have one build id, and none is
-    cached: they are for simulators only, since a board that has one of them would not be flashed with another.
+    Only changed files and those that depend on them are compiled. All runners of a tree have the same build id, and
+    none is cached. They are for simulators only: a board that has one runner of the tree would not be flashed with the
+    next.
     """
 
     def __init__(self, target: Target, folder: Path, runtime: str = "builtin", *, lenient: bool = False) -> None:
-        """Configure a copy of the sources without compiling anything. Raises what `build_runner` does.
+        """Configure a copy of the sources without compiling anything. Raises the errors of `build_runner`.
 
         Args:
-            target: what the runner is for.
-            folder: where the copy and the objects go.
-            runtime: what executes programs in the runner.
-            lenient: compiler warnings are not errors: for files that a program changes. ccache then has none of the
-                objects that `build_runner` has compiled.
+            target: the target that the runner is for.
+            folder: the folder for the copy of the sources and the objects.
+            runtime: the runtime in the runner, `builtin` or `executorch`.
+            lenient: whether compiler warnings are no errors, for files that a program changes. The objects that
+                `build_runner` left in ccache are then of no use.
         """
         self._folder = folder
         options = {"HIL_WERROR": "OFF"} if lenient else {}
@@ -320,7 +329,7 @@ class BuildTree:
         self._configure()
 
     def resize(self, memory: Memory) -> None:
-        """Set the memory of the next builds."""
+        """Set the sizes of the target's memory for all following builds."""
         target = self._recipe.target
         self._recipe = replace(self._recipe, target=replace(target, board=replace(target.board, memory=memory)))
         write_memory_files(self._recipe.target.board, self._folder / _MEMORY)
@@ -351,7 +360,7 @@ class BuildTree:
 
 
 def _ccache(cmake: str, work: Path) -> list[str]:
-    """Return CMake definitions to use ccache, if it is on PATH: two runners have most files in common."""
+    """Return CMake definitions to use ccache, if it is on PATH: runners have most files in common."""
     ccache = shutil.which("ccache")
     if ccache is None:
         return []

@@ -19,15 +19,18 @@ from cortex_m_hil.host import files, toolchain
 from cortex_m_hil.targets.elf_architecture import ARM, MAGIC
 
 TIMEOUT: Final = 60.0  # seconds for objdump, or c++filt
-_TEXT_LIMIT: Final = 256 << 20  # bytes of a disassembly
-_ALLOCATED, _NO_BITS, _SYMBOLS = 2, 8, 2  # a flag of sections, and two of their types
-_OBJECT, _FUNCTION = 1, 2  # types of symbols
+_TEXT_LIMIT: Final = 256 << 20  # bytes of a disassembly that are read at most
+_ALLOCATED, _NO_BITS, _SYMBOLS = 2, 8, 2  # a section flag, and two section types
+_OBJECT, _FUNCTION = 1, 2  # symbol types
 _TABLE: Final = "kOperators"  # of firmware/runtime/builtin/registry.cpp: a pointer to a name and one to a kernel, each
 
 
 @dataclass(frozen=True)
 class ElfSection:
-    """A section that is in memory while the program runs; `stored`: its bytes in the file, and so in flash."""
+    """A section that is in memory while the program runs.
+
+    `stored` is the number of its bytes in the file, and so in flash.
+    """
 
     name: str
     address: int
@@ -42,9 +45,9 @@ class SymbolSize:
     Attributes:
         section: the section's name.
         symbol: the symbol's name; "" for all bytes that belong to no symbol.
-        nbytes: its size.
-        operators: the operators whose kernels refer to it, directly or not, and "" if other code does; empty if that
-            is not known.
+        nbytes: the number of bytes.
+        operators: the operators whose kernels refer to the symbol, directly or indirectly, and "" if other code refers
+            to it; empty if the references are not known.
     """
 
     section: str
@@ -55,7 +58,7 @@ class SymbolSize:
 
 @dataclass(frozen=True)
 class OperatorSize:
-    """The bytes that only one operator needs (`own`), and all that its kernel refers to (`reached`)."""
+    """The bytes that only one operator needs (`own`), and all bytes that its kernel refers to (`reached`)."""
 
     operator: str
     own: int
@@ -77,7 +80,7 @@ class ElfSize:
         return tuple(sorted(rows, key=lambda row: (-row.own, -row.reached)))
 
     def _sum(self, operators: str | tuple[str, ...]) -> int:
-        """Sum the bytes of parts that exactly these operators refer to (a tuple), or this one among others (a name)."""
+        """Sum the bytes of parts to which exactly these operators (a tuple), or at least this one (a name), refer."""
         alone = isinstance(operators, tuple)
         return sum(
             part.nbytes for part in self.parts
@@ -88,7 +91,7 @@ class ElfSize:
 def measure_elf(path: Path) -> ElfSize:
     """Return the sizes of an ELF's sections, symbols and operators.
 
-    Raises ConfigError where the file is no ELF, or damaged; ToolchainError where a tool of binutils is missing.
+    Raises ConfigError where the file is no ELF or is damaged, ToolchainError where a tool of binutils is missing.
     """
     with _whole_elf(path) as elf:
         owners = _owners(elf, path) if elf.machine == ARM else {}
@@ -120,7 +123,7 @@ def _whole_elf(path: Path) -> Iterator[_Elf]:
 
 @dataclass(frozen=True, order=True)
 class _Symbol:
-    """A symbol of a function or an object. A function's address is without the bit that marks Thumb code."""
+    """A symbol of a function or an object. The address of a function has the bit that marks Thumb code removed."""
 
     address: int
     nbytes: int
@@ -180,7 +183,7 @@ class _Elf:
         return self._data[at : self._data.index(b"\0", at) if b"\0" in self._data[at : at + 65536] else at].decode()
 
     def _read_symbols(self) -> list[_Symbol]:
-        """Return symbols by address: the largest of several at one place, and none that begins within another."""
+        """Return symbols by address, without overlaps: the largest one at each address, and none inside another."""
         found: list[_Symbol] = []
         for header in self._headers:
             if header[1] == _SYMBOLS:
@@ -218,7 +221,7 @@ def _parts(elf: _Elf, section: ElfSection, owners: Mapping[int, tuple[str, ...]]
 
 
 def _demangled(names: Sequence[str]) -> list[str]:
-    """Return the names as in C++ sources, or unchanged where there is no c++filt."""
+    """Return mangled names as they are in C++ sources, or unchanged where there is no c++filt."""
     if not names:
         return []
     try:
@@ -236,7 +239,7 @@ _HALF: Final = re.compile(r"(\w+), #(\d+)")
 
 
 def _owners(elf: _Elf, path: Path) -> dict[int, tuple[str, ...]]:
-    """Return the operators whose kernels reach a symbol, by its address; "" among them for other code that does."""
+    """Return for each symbol, by its address, the operators whose kernels refer to it; "" stands for other code."""
     kernels = _kernels(elf)
     if not kernels:
         return {}
@@ -278,7 +281,7 @@ def _references(elf: _Elf, path: Path) -> dict[int, set[int]]:
     command = [str(toolchain.locate("arm-none-eabi-objdump")), "-d", "--no-show-raw-insn", str(path)]
     said = toolchain.run_tool(command, TIMEOUT, _TEXT_LIMIT).out
     starts = [one.address for one in elf.symbols]
-    # Numbers that look like pointers but are none mostly point into the RAM, where kernels keep nothing.
+    # Numbers that only look like pointers mostly point into the RAM, where kernels have no data.
     stored = [range(one.address, one.address + one.stored) for one in elf.sections]
     named = {
         one.address | one.is_function: one.address
@@ -286,7 +289,7 @@ def _references(elf: _Elf, path: Path) -> dict[int, set[int]]:
         if any(one.address in part for part in stored)
     }  # fmt: skip
     found: dict[int, set[int]] = {}
-    halves: dict[str, int] = {}  # the lower half of an address, by register
+    halves: dict[str, int] = {}  # for each register the lower half of an address in it
     for match in _INSTRUCTION.finditer(said):
         number = bisect_right(starts, int(match[1], 16)) - 1
         for word in _named(match[2], match[3] or "", halves):
@@ -296,7 +299,7 @@ def _references(elf: _Elf, path: Path) -> dict[int, set[int]]:
 
 
 def _named(mnemonic: str, operands: str, halves: dict[str, int]) -> Iterator[int]:
-    """Yield the pointers in an instruction, or in a word of data among instructions; some have the Thumb bit."""
+    """Yield the pointers in an instruction, or in a data word between instructions; some have the Thumb bit set."""
     if mnemonic == ".word":
         yield int(operands.split(maxsplit=1)[0], 16)
     elif half := _HALF.match(operands) if mnemonic in ("movw", "movt") else None:

@@ -1,7 +1,7 @@
 """Builds a user's ExecuTorch checkout by ExecuTorch's own bare-metal preset, and installs it for one CPU.
 
-Nothing is fetched: what the checkout lacks is named. A build is kept under a key of the contents of everything that it
-is made of, and one that was interrupted, or failed, is resumed.
+Nothing is downloaded: an error names the submodules that the checkout lacks. A build is cached under a key of all its
+sources and settings; a build that was interrupted or failed is resumed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
@@ -33,19 +33,18 @@ from cortex_m_hil.targets.cpu import HOST, cpus
 
 PRESET: Final = "arm-baremetal"
 DESCRIPTION: Final = prefixes.DESCRIPTION
-_TIMEOUT: Final = executorch_install.BUILD_TIMEOUT
 _UNFINISHED: Final = ".unfinished"
 _TAIL: Final = 4096  # bytes of a log that are read for the progress of a build
 _OPTIONS: Final = (
     "CMAKE_BUILD_TYPE=Release",
-    "EXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF",  # the preset installs nothing otherwise
+    "EXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF",  # by default the preset installs nothing
     # A release build leaves out ExecuTorch's own check of programs. The runner verifies every FlatBuffers offset
-    # itself, but not what the fields mean.
+    # itself, but not the meaning of the fields.
     "EXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON",
     "CORTEX_M_ENABLE_RUNTIME_CHECKS=ON",  # kernels check their arguments, as in ExecuTorch's own test runner
     "FETCHCONTENT_FULLY_DISCONNECTED=ON",
-    # Without the Ethos-U delegate: the runner refuses delegates, and its driver would be fetched. With it the next two
-    # are off by default. There are no threads.
+    # Without the Ethos-U delegate: the runner refuses delegates, and CMake would download the delegate's driver. The
+    # next two options are on by default without it, but a Cortex-M has no threads.
     "EXECUTORCH_BUILD_ARM_BAREMETAL=OFF",
     "EXECUTORCH_BUILD_PTHREADPOOL=OFF",
     "EXECUTORCH_BUILD_CPUINFO=OFF",
@@ -54,14 +53,14 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """A build of ExecuTorch to be made.
+    """A request for a build of ExecuTorch.
 
     Attributes:
         source: the checkout of ExecuTorch.
         cpu: the CPU to build for.
-        cmsis_nn: a checkout of CMSIS-NN; None: the one that the checkout of ExecuTorch uses.
+        cmsis_nn: a checkout of CMSIS-NN; None: the CMSIS-NN that ExecuTorch's own build finds.
         options: further options for CMake, `-DNAME=VALUE`.
-        coverage: whether its Cortex-M kernels and CMSIS-NN count the lines and branches that they execute.
+        coverage: whether the Cortex-M kernels and CMSIS-NN count the lines and branches that they execute.
     """
 
     source: Path
@@ -76,10 +75,10 @@ class InstalledPrefix:
     """An installed ExecuTorch for one CPU.
 
     Attributes:
-        directory: its prefix.
-        cpu: the CPU that it is for.
-        version: the checkout's version, with its commit.
-        built: whether it has just been built, and was not there before.
+        directory: the prefix, a folder.
+        cpu: the CPU that the libraries are built for.
+        version: the version and commit of the checkout.
+        built: whether this call built it; False if it was installed before.
         coverage: as in `BuildRequest`.
     """
 
@@ -93,17 +92,17 @@ class InstalledPrefix:
 def install_prefix(
     request: BuildRequest, report: Callable[[str], None] = lambda _: None, link: Path | None = None
 ) -> InstalledPrefix:
-    """Return the prefix of a build, which is made if it is not there, and select it for the targets of its CPU.
+    """Build ExecuTorch unless the same build is installed, select it for the targets of its CPU, and return the prefix.
 
     Args:
-        request: what to build.
-        report: is called with a description of each stage as it begins, and again with its progress.
-        link: a symbolic link to make to the prefix, instead of selecting it for the CPU's targets; None: none.
+        request: the build's sources, CPU and options.
+        report: called with a description of each stage as it begins, and again with its progress.
+        link: a symbolic link to make to the prefix, in place of selecting it for the CPU's targets; None: no link.
 
     Raises:
-        ConfigError: the request is wrong, or `link` exists and is no link.
+        ConfigError: the request is wrong, or `link` exists and is no symbolic link.
         ToolchainError: a tool is missing.
-        BuildError: the build fails, with the first error and what the checkout lacks.
+        BuildError: the build fails; the error names the first error in the log and the submodules that are missing.
     """
     _check(request)
     if link is not None and not link.is_symlink() and link.exists():
@@ -112,7 +111,7 @@ def install_prefix(
     directory = home / f"{request.cpu}-{_key(request)}"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with build_lock(directory.with_suffix(".lock"), 2 * _TIMEOUT):
+        with build_lock(directory.with_suffix(".lock"), 2 * time_limits.EXECUTORCH_BUILD):
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(request, directory, report)
@@ -158,7 +157,7 @@ def _key(request: BuildRequest) -> str:
 
 
 def _counting() -> tuple[Path, ...]:
-    """Return the file that CMake includes for a build that counts coverage, and the file that this one includes."""
+    """Return the file that CMake includes for a build that counts coverage, and the file that the first includes."""
     folder = package_data("firmware") / "cmake"
     return folder / "counting_executorch.cmake", folder / "counting.cmake"
 
@@ -203,7 +202,10 @@ class _Stages:
         self._run("installs", install_)
 
     def _can_resume(self, configure: Sequence[str]) -> bool:
-        """Tell whether `work` has an unfinished build of the same command; remove that of any other command."""
+        """Tell whether `work` has an unfinished build of the same command.
+
+        Remove an unfinished build of another command.
+        """
         begun, said = self.work / "begun", json.dumps(configure)
         with contextlib.suppress(OSError):
             if begun.read_text() == said:
@@ -215,7 +217,7 @@ class _Stages:
         return False
 
     def _remove_older(self, said: str) -> None:
-        """Remove unfinished builds of the same command from other contents, unless a process is using them."""
+        """Remove unfinished builds of the same command and older sources, unless a process is using them."""
         for other in self.work.parent.glob(f"{self.request.cpu}-*{_UNFINISHED}"):
             with contextlib.suppress(OSError, filelock.Timeout):
                 if (other / "begun").read_text().replace(str(other), str(self.work)) == said:
@@ -225,13 +227,19 @@ class _Stages:
     def _run(self, what: str, command: Sequence[str]) -> None:
         self.report(what)
         begin = self.log.stat().st_size if self.log.exists() else 0
-        # A preset's paths are relative to where it is used.
+        # Paths in a preset are relative to the current folder.
         status = subprocesses.run(
-            command, self.log, _TIMEOUT, cwd=self.request.source, meanwhile=lambda: self._report_progress(what, begin)
+            command,
+            self.log,
+            time_limits.EXECUTORCH_BUILD,
+            cwd=self.request.source,
+            meanwhile=lambda: self._report_progress(what, begin),
         )
         if status is None:
             hint = f"the same command goes on where it ended; its log is {self.log}"
-            raise BuildError(f"{self.request.source} {what}: no end after {_TIMEOUT:.0f} s", hint=hint)
+            raise BuildError(
+                f"{self.request.source} {what}: no end after {time_limits.EXECUTORCH_BUILD:.0f} s", hint=hint
+            )
         if status != 0:
             raise _failure(self.request, self.log, status)
 
@@ -259,7 +267,7 @@ def _keep_notes(request: BuildRequest, build: Path, folder: Path) -> None:
 def _version(request: BuildRequest) -> str:
     """Return the versions of the checkouts: `1.5.0 cff6f4dd32e6, CMSIS-NN dbf45dbfcc51`.
 
-    That of CMSIS-NN is there only if a checkout was named, and has a version.
+    The version of CMSIS-NN is included only if its checkout was named, and has a version.
     """
     versions = [executorch_install.version_of(request.source)]
     if request.cmsis_nn is not None and (version := executorch_install.version_of(request.cmsis_nn)):
@@ -275,7 +283,7 @@ def _commands(request: BuildRequest, work: Path) -> tuple[list[str], list[str], 
     if request.cmsis_nn is not None:
         given.append(f"-DCMSIS_NN_LOCAL_PATH={request.cmsis_nn.absolute()}")
     if flatc := toolchain.flatc_for(request.source / "third-party" / "flatbuffers" / "include"):
-        given.append(f"-DFLATC_EXECUTABLE={flatc.path}")  # else each build begins with compiling flatc, on one core
+        given.append(f"-DFLATC_EXECUTABLE={flatc.path}")  # otherwise each build first compiles flatc, on one core
     if request.coverage:
         given += [f"-DCMAKE_PROJECT_INCLUDE={_counting()[0]}", f"-DHIL_COUNTED_SOURCES={request.source.absolute()}"]
     configure = [cmake, "-S", str(request.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]
@@ -287,7 +295,7 @@ def _commands(request: BuildRequest, work: Path) -> tuple[list[str], list[str], 
 
 
 def _failure(request: BuildRequest, log: Path, status: int) -> BuildError:
-    """Return the error of a stage: what the checkout lacks, else the first error of its log."""
+    """Return the error of a failed stage: the submodules that the checkout lacks, else the first error in the log."""
     text = log.read_text(errors="replace")
     missing = executorch_install.Missing.from_log(request.source, text)
     first = executorch_install.first_error(text) or f"status {status}"
@@ -306,7 +314,7 @@ def _failure(request: BuildRequest, log: Path, status: int) -> BuildError:
 
 
 def _link(link: Path, directory: Path) -> None:
-    """Replace a symbolic link atomically, for processes that read it meanwhile."""
+    """Replace a symbolic link atomically, since other processes may read it at the same time."""
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(directory if link.parent != directory.parent else directory.name)
@@ -314,7 +322,7 @@ def _link(link: Path, directory: Path) -> None:
 
 
 def selected_prefixes() -> tuple[InstalledPrefix, ...]:
-    """Return the selected installations: for each CPU at most one, and one that counts coverage."""
+    """Return the selected installations: for each CPU at most one, and at most one that counts coverage."""
     found = []
     for cpu, coverage in itertools.product(cpus(), (False, True)):
         link = prefixes.selected_link(cache_directory(), cpu, coverage)

@@ -1,6 +1,6 @@
-"""Fetches ExecuTorch's public repository: the release of the installed wheel, with all that a Cortex-M build needs.
+"""Fetches ExecuTorch's public repository at the installed wheel's release, with the submodules of a Cortex-M build.
 
-Git does the work, without a history: the release, the submodules of `NEEDED_SUBMODULES` that it has, and the commit of
+Git fetches, without history, the release, those of its submodules that are in `NEEDED_SUBMODULES`, and the commit of
 CMSIS-NN that its Cortex-M backend pins. A fetch that was interrupted is resumed.
 """
 
@@ -17,45 +17,50 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.files import file_name_for
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory
-from cortex_m_hil.runner.executorch_install import NEEDED_SUBMODULES
 from cortex_m_hil.targets.executorch_prefix import VERSION_FILE, version_fields
 
 REPOSITORY: Final = "https://github.com/pytorch/executorch"
 CMSIS_NN: Final = "https://github.com/ARM-software/CMSIS-NN"
 PIN_FILE: Final = "backends/cortex_m/CMakeLists.txt"
+NEEDED_SUBMODULES: Final = (
+    *(f"third-party/{name}" for name in ("flatbuffers", "flatcc", "gflags", "json")),
+    "backends/xnnpack/third-party/FXdiv",
+)
+"""Submodules that a build of ExecuTorch 1.5 for a Cortex-M needs; what a checkout does not list is not missing."""
 _PIN: Final = re.compile(r'\bCMSIS_NN_VERSION\s+"?([0-9a-f]{40})\b')
 _RELEASE: Final = re.compile(r"v?[0-9]+(\.[0-9]+)+(\.post[0-9]+)?")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _PROGRESS: Final = re.compile(rb"(?:Receiving objects|Resolving deltas|Updating files): +(\d+)%")
-_TIMEOUT: Final = 3600.0  # seconds for one command of git
 _TAIL: Final = 4096  # bytes of git's log that are read
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A checkout of ExecuTorch, and one of CMSIS-NN; None: the one that its build finds."""
+    """A checkout of ExecuTorch, and a checkout of CMSIS-NN; None: ExecuTorch's build finds CMSIS-NN itself."""
 
     source: Path
     cmsis_nn: Path | None
 
 
 def pinned_cmsis_nn(source: Path) -> str:
-    """Return the commit of CMSIS-NN that a checkout of ExecuTorch pins, "" where it pins none."""
+    """Return the commit of CMSIS-NN that a checkout of ExecuTorch pins, "" where it pins no commit."""
     path = source / PIN_FILE
     found = _PIN.search(path.read_text(errors="replace")) if path.is_file() else None
     return found[1] if found else ""
 
 
 def release_of_wheel() -> str:
-    """Return the tag of the installed executorch's release, such as `v1.5.1`; the commit of a wheel that is no release.
+    """Return the tag of the installed executorch's release, such as `v1.5.1`.
+
+    For a wheel that is no release, its commit.
 
     Raises:
         ToolchainError: executorch is not installed.
-        ConfigError: the wheel tells neither.
+        ConfigError: the wheel has neither a release nor a commit in its version file.
     """
     folder = toolchain.executorch_package()
     version = metadata.version("executorch").partition("+")[0]
@@ -71,22 +76,22 @@ def release_of_wheel() -> str:
 
 
 def fetch_checkout(ref: str, repository: str = REPOSITORY, report: Callable[[str], None] = lambda _: None) -> Checkout:
-    """Return a checkout of `ref`, which is fetched into the cache's folder `sources` if it is not there.
+    """Return a checkout of `ref`, from the folder `sources` of the cache, or fetched into it.
 
     Args:
-        ref: a tag, branch or commit. A branch is fetched each time; a release's tag and a commit only once.
+        ref: a tag, branch or commit. A branch is fetched each time, a release's tag or a commit only once.
         repository: the URL or path of the repository.
-        report: is called with a description of each stage as it begins, and again with its progress.
+        report: called with a description of each stage as it begins, and again with its progress.
 
     Raises:
-        BuildError: it cannot be fetched, with the commands that fetch the same elsewhere.
+        BuildError: the fetch fails; the hint has commands for a machine with a network.
     """
     home = cache_directory() / "sources"
     whose = "" if repository == REPOSITORY else f"-{hashlib.sha256(repository.encode()).hexdigest()[:8]}"
     name = file_name_for(f"executorch-{ref}{whose}")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with build_lock(home / f"{name}.lock", 2 * _TIMEOUT):
+        with build_lock(home / f"{name}.lock", 2 * time_limits.EXECUTORCH_FETCH):
             return _Fetch(ref, repository, home, home / name, home / f"{name}.log", report).run()
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
@@ -94,7 +99,7 @@ def fetch_checkout(ref: str, repository: str = REPOSITORY, report: Callable[[str
 
 @dataclass(frozen=True)
 class _Fetch:
-    """The stages of a fetch into `source`; `log` takes what git prints."""
+    """The stages of a fetch into `source`; git's output is appended to `log`."""
 
     ref: str
     repository: str
@@ -134,14 +139,14 @@ class _Fetch:
             )
         folder = self.home / f"CMSIS-NN-{pinned[:12]}"
         complete = self.home / f"{folder.name}.complete"
-        with build_lock(self.home / f"{folder.name}.lock", 2 * _TIMEOUT):
+        with build_lock(self.home / f"{folder.name}.lock", 2 * time_limits.EXECUTORCH_FETCH):
             if not complete.is_file():
                 self._fetch(folder, CMSIS_NN, pinned)
                 complete.touch()
         return folder
 
     def _fetch(self, folder: Path, repository: str, ref: str) -> None:
-        """Check out a tag, branch or commit of a repository in `folder`, which is made, or left as an earlier one."""
+        """Check out a tag, branch or commit of a repository in `folder`, which is made or has an earlier checkout."""
         if not (folder / ".git").exists():
             folder.mkdir(exist_ok=True)
             self._git("prepares", folder, ["init", "--quiet"])
@@ -153,14 +158,16 @@ class _Fetch:
         self.report(what)
         begin = self.log.stat().st_size if self.log.exists() else 0
         git = str(toolchain.find("git").path)
-        # It asks for no password, and for no host's key.
+        # Git must not wait for a password, or for the confirmation of a host key.
         environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
         status = subprocesses.run(
-            [git, "-C", str(folder), *words], self.log, _TIMEOUT, env=environment,
+            [git, "-C", str(folder), *words], self.log, time_limits.EXECUTORCH_FETCH, env=environment,
             meanwhile=lambda: self._report_progress(what, begin),
         )  # fmt: skip
         if status != 0:
-            raise self._failure(what, "" if status is not None else f"no end after {_TIMEOUT:.0f} s")
+            raise self._failure(
+                what, "" if status is not None else f"no end after {time_limits.EXECUTORCH_FETCH:.0f} s"
+            )
 
     def _tail(self, begin: int) -> bytes:
         with self.log.open("rb") as log:
@@ -172,7 +179,7 @@ class _Fetch:
             self.report(f"{what} {int(done[-1])} %")
 
     def _failure(self, what: str, why: str) -> BuildError:
-        """Return the error of a command of git, with what would have been fetched, and how to bring it."""
+        """Return the error of a git command: what was to be fetched, and how to fetch it on another machine."""
         lines = [line for line in re.split(r"[\r\n]+", self._tail(0).decode(errors="replace")) if line.strip()]
         said = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
         return BuildError(
@@ -185,7 +192,7 @@ class _Fetch:
 
 
 def elsewhere(ref: str, repository: str) -> str:
-    """Return the shell commands that fetch the same on a machine with a network, into the current folder."""
+    """Return the shell commands that fetch `ref` into the current folder, on a machine with a network."""
     pin = f"$(grep -om1 '[0-9a-f]\\{{40\\}}' executorch/{PIN_FILE})"
     return " && ".join(
         [

@@ -1,7 +1,6 @@
-"""Identifies the ExecuTorch that a runner is linked with, found by `targets.executorch_prefix`, and builds it if asked.
+"""Identifies the ExecuTorch that a runner is linked with, and runs the user's `build:` command if it is out of date.
 
-Nothing here fetches or builds ExecuTorch or CMSIS-NN, except by a user's `build:` command. An installation by
-`executorch_build` is found where no other is named.
+`targets.executorch_prefix` finds the installation: the one that the user names, else one that `executorch_build` made.
 """
 
 from __future__ import annotations
@@ -14,36 +13,30 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.host import subprocesses, toolchain, trees
+from cortex_m_hil.host import file_trees, subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice
+from cortex_m_hil.runner.executorch_checkout import NEEDED_SUBMODULES
 from cortex_m_hil.targets import executorch_prefix as prefixes
 from cortex_m_hil.targets.executorch_prefix import DOCS, VARIABLE
 from cortex_m_hil.targets.target import ExecutorchInstall, Target
 
-BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
-NEEDED_SUBMODULES: Final = (
-    *(f"third-party/{name}" for name in ("flatbuffers", "flatcc", "gflags", "json")),
-    "backends/xnnpack/third-party/FXdiv",
-)
-"""Submodules that a build of ExecuTorch 1.5 for a Cortex-M needs; what a checkout does not list is not missing."""
-# An error of a compiler, or of CMake, with its file and line.
+# An error message of a compiler, or of CMake, with file and line.
 _FIRST_ERROR = re.compile(r"^(?:\S+?:\d+(?::\d+)?: (?:fatal )?error: .*|CMake Error at \S+:\d+\b.*)$", re.MULTILINE)
 _SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".S", ".cmake", ".yaml", ".fbs", "CMakeLists.txt", "version.txt")
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """An installed runtime that a runner can be linked with.
+    """An installed ExecuTorch that a runner can be linked with.
 
     Attributes:
         directory: the folder of the installation.
-        version: reported by the runner's handshake.
-        digest: the digest of its contents, for the build id.
+        version: the version, which the runner reports in its handshake.
+        digest: the digest of the folder's contents, for the build id.
         libraries: libraries of operators that replace this project's selection of portable ones.
     """
 
@@ -54,7 +47,7 @@ class Prefix:
 
 
 def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
-    """Return the prefix for a target, after building it if its source is newer.
+    """Return the ExecuTorch prefix for a target; first build it if its source is newer.
 
     Args:
         target: the target.
@@ -62,7 +55,7 @@ def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
         counts: whether to find the prefix whose kernels count coverage.
 
     Raises:
-        ConfigError: there is no prefix, or it does not fit the target.
+        ConfigError: no prefix is found, or the prefix does not fit the target.
         BuildError: the user's build command fails.
     """
     if target.cpu == "host":
@@ -81,7 +74,7 @@ def find_prefix(target: Target, cache: Path, counts: bool = False) -> Prefix:
 
 
 def build_settings(target: Target) -> ExecutorchInstall:
-    """Return the target's ExecuTorch settings. Raises ConfigError if they lack `source` or `build` to build it."""
+    """Return the target's ExecuTorch settings. Raises ConfigError if the settings have no `source` or `build`."""
     install = target.executorch
     has_build = install is not None and install.source is not None and bool(install.build)
     if install is None or not has_build or VARIABLE in os.environ:
@@ -95,7 +88,7 @@ def build_settings(target: Target) -> ExecutorchInstall:
 
 
 def rebuild(target: Target, log: Path) -> None:
-    """Run the user's build command, whether or not anything has changed. Raises BuildError where it fails."""
+    """Run the user's build command, whether or not anything has changed. Raises BuildError where the command fails."""
     install = build_settings(target)
     _run_build(install, prefixes.directory_of(install, target.cpu), target, log)
 
@@ -107,13 +100,13 @@ def _digest(directory: Path) -> str:
     """Return a digest of all headers and libraries of a prefix."""
     digest = hashlib.sha256()
     for root in ("include", "lib"):
-        for path in trees.files(directory / root):
+        for path in file_trees.files(directory / root):
             digest.update(f"{path.relative_to(directory)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
 def version_of(source: Path) -> str:
-    """Return version and commit of a checkout, `1.5.0 cff6f4dd32e6`; an installed prefix has neither."""
+    """Return version and commit of a checkout, `1.5.0 cff6f4dd32e6`; "" for a prefix, which has neither."""
     version = source / "version.txt"
     words = [version.read_text().strip()] if version.is_file() else []
     command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
@@ -124,7 +117,7 @@ def version_of(source: Path) -> str:
 
 
 def _wheel(target: Target) -> Prefix:
-    """Return the libraries of the executorch wheel, for the host. Raises ConfigError where it has none."""
+    """Return the libraries of the executorch wheel, for the host. Raises ConfigError where the wheel has none."""
     package = toolchain.executorch_package()
     found = prefixes.version_fields(package / prefixes.VERSION_FILE)
     library = package / "lib" / "libexecutorch.so"
@@ -134,7 +127,7 @@ def _wheel(target: Target) -> Prefix:
             target=target.name,
             hint="on the host the wheel's own are linked, from executorch 1.5 on",
         )
-    # The runner finds the library at run time by its path: two environments need two runners.
+    # The runner loads the library at run time by its path, so two virtual environments need two runners.
     digest = hashlib.sha256(os.fsencode(library.resolve()) + b"\0" + library.read_bytes()).hexdigest()
     return Prefix(package, " ".join(word[:12] for word in found) or digest[:8], digest)
 
@@ -151,11 +144,11 @@ def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache:
     except OSError as error:
         what = f"cannot note when {directory} was built, in {folder}: {error.strerror}"
         raise ConfigError(what, target=target.name, hint=cache_advice()) from error
-    with build_lock(folder / f"{key}.lock", 2 * BUILD_TIMEOUT):
+    with build_lock(folder / f"{key}.lock", 2 * time_limits.EXECUTORCH_BUILD):
         stamp = folder / f"{key}.stamp"
         if not _is_older(directory, stamp, install.source):
             return
-        begun = folder / f"{key}.begun"  # its time is that of the build's start
+        begun = folder / f"{key}.begun"  # the file's time is the time when the build started
         begun.touch()
         _run_build(install, directory, target, folder / f"{key}.log")
         begun.replace(stamp)
@@ -167,14 +160,14 @@ def _is_older(directory: Path, stamp: Path, source: Path | None) -> bool:
         return True
     if source is None:
         return False
-    # An install does not touch files that did not change, so the last build's start counts as well.
+    # An installation leaves unchanged files with their old times, so the start of the last build is compared too.
     built = max([*libraries, stamp.stat().st_mtime if stamp.exists() else 0.0])
     return any(path.stat().st_mtime > built for path in source_files(source, directory))
 
 
 def source_files(source: Path, prefix: Path) -> Iterator[Path]:
     """Yield the source files of a checkout, without the prefix and build folders (those with a CMakeCache.txt)."""
-    for here, folders, files in trees.walk(source):
+    for here, folders, files in file_trees.walk(source):
         if "CMakeCache.txt" in files:
             folders.clear()
             continue
@@ -191,9 +184,11 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
     }
     where = install.base or Path.cwd()
     log.unlink(missing_ok=True)
-    status = subprocesses.run(["/bin/sh", "-c", install.build], log, BUILD_TIMEOUT, cwd=where, env=environment)
+    status = subprocesses.run(
+        ["/bin/sh", "-c", install.build], log, time_limits.EXECUTORCH_BUILD, cwd=where, env=environment
+    )
     if status is None:
-        raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {install.build}", target=target.name)
+        raise BuildError(f"no end after {time_limits.EXECUTORCH_BUILD:.0f} s: {install.build}", target=target.name)
     if status != 0:
         text = log.read_text(errors="replace")
         tail = "\n".join(text.splitlines()[-40:])
@@ -209,7 +204,7 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
 
 
 def first_error(log: str) -> str:
-    """Return the first error with file and line in a log, with CMake's text below it; "" if there is none."""
+    """Return the first error with file and line in a log, with CMake's text below it; "" if the log has no error."""
     found = _FIRST_ERROR.search(log)
     if found is None:
         return ""
@@ -219,22 +214,25 @@ def first_error(log: str) -> str:
 
 @dataclass(frozen=True)
 class Missing:
-    """The submodules that a checkout lacks: `words` names them, `command` fetches them; both "" if none is missing."""
+    """The submodules that a checkout lacks: `words` names them, and `command` fetches them.
+
+    Both are "" if none is missing.
+    """
 
     words: str = ""
     command: str = ""
 
     @classmethod
     def from_log(cls, source: Path | None, log: str) -> Missing:
-        """Return the submodules that a failed build lacked: those that are empty and named in its log.
+        """Return the submodules that a failed build lacked: empty submodule folders that its log names.
 
-        Submodules that every build for a Cortex-M needs are added, so that the next build does not fail for another
-        one. Of the others most builds need few, so a submodule that the log does not name counts as not needed.
+        Missing submodules that every Cortex-M build needs are added, so that the next build does not fail for another
+        one. Any other submodule that the log does not name is taken as not needed.
         """
         said = ""
         with contextlib.suppress(ToolchainError):  # no git
             said = toolchain.run_tool(["git", "-C", str(source), "submodule", "status"], 60).out if source else ""
-        unknown = re.findall(r"^-[0-9a-f]+ (.+)$", said, re.MULTILINE)  # to git; files may have been copied there
+        unknown = re.findall(r"^-[0-9a-f]+ (.+)$", said, re.MULTILINE)  # by git; there may be files
         absent = [path for path in unknown if source is not None and not any((source / path).glob("*"))]
         named = [path for path in absent if re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", log)]
         if not named:

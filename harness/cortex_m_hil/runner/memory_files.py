@@ -1,6 +1,6 @@
-"""The files of a runner's build that say where its memory is, made of a board's `memory:`.
+"""Generates the header and linker scripts of a runner's build from a board's `memory:`.
 
-`python -m cortex_m_hil.runner.memory_files BOARD FOLDER` makes them for a build by CMake alone.
+`python -m cortex_m_hil.runner.memory_files BOARD FOLDER` writes them for a build by CMake alone.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _MADE: Final = "Generated of memory: in board.yaml and targets.yaml."
 
 
 def memory_files(board: Board) -> dict[str, str]:
-    """Return the texts of the files by their names.
+    """Return the contents of the generated files by their names.
 
-    `memory.h` has the sizes of the pools, for `firmware/runner/pools.cpp`; on the host it is the only one. `runner.ld`
+    `memory.h` has the sizes of the pools, for `firmware/runner/pools.cpp`; on the host it is the only file. `runner.ld`
     is the linker script, and `banks.ld` its sections of the banks and of `temp`, which `firmware/platform/sections.ld`
     includes.
     """
@@ -36,7 +36,7 @@ def memory_files(board: Board) -> dict[str, str]:
 
 
 def write_memory_files(board: Board, folder: Path) -> None:
-    """Write the files into a folder, which is made; files that are there and need no change are left alone."""
+    """Write the files into a folder, which is created; existing files that would not change are not touched."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in memory_files(board).items():
         path = folder / name

@@ -1,4 +1,4 @@
-"""Firmware of the user's, which has the target library: built by the user's own command, in place of a runner."""
+"""Builds the user's own firmware, which contains the target library and takes the place of a runner."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ import hashlib
 from collections.abc import Mapping
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import files, subprocesses
+from cortex_m_hil.host import files, subprocesses, time_limits
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.runner.executorch_install import first_error
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import OwnFirmware, Target
 
-BUILD_TIMEOUT = 1800.0  # seconds
-
 
 def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
-    """Build the firmware of a target's `firmware:` by its command, and return it.
+    """Build the firmware of a target's `firmware:` by the command there, and return the ELF.
 
-    Processes that need one firmware build it one after the other; the user's build finds that there is nothing to do.
+    Processes that need the same firmware build it one after the other; the later builds find nothing to do.
 
     Args:
         target: the target.
-        options: those of a runner, which no other firmware has.
+        options: CMake definitions for a runner, which own firmware does not take.
 
     Raises:
-        ConfigError: there is no ELF, or a runner's options are asked for.
+        ConfigError: the build leaves no ELF, or `options` is not empty.
         BuildError: the command fails, or does not end.
     """
     firmware = target.firmware
@@ -36,18 +34,22 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
     key = hashlib.sha256(str(firmware.elf).encode()).hexdigest()[:16]
     folder = cache_directory() / "firmware"
     folder.mkdir(parents=True, exist_ok=True)
-    with build_lock(folder / f"{key}.lock", 2 * BUILD_TIMEOUT):
+    with build_lock(folder / f"{key}.lock", 2 * time_limits.OWN_FIRMWARE_BUILD):
         if firmware.build:
             _build(firmware, target)
         if not firmware.elf.is_file():
-            hint = f"does {firmware.build!r} make another file?" if firmware.build else "build it; or build: does it"
+            hint = (
+                f"does {firmware.build!r} make another file?"
+                if firmware.build
+                else "build it, or give the command that does: build: COMMAND"
+            )
             raise ConfigError(f"{firmware.origin}: firmware: no {firmware.elf}", target=target.name, hint=hint)
         digest = hashlib.sha256(files.read(firmware.elf, files.ELF_LIMIT)).hexdigest()[:16]
     return Elf(firmware.elf, digest, target.config)
 
 
 def needs_runner(target: Target, what: str) -> ConfigError:
-    """Return the error for what only a runner can be, as `what` says, on a target with firmware of the user's."""
+    """Return the error for a feature, named by `what`, that needs a runner, on a target with own firmware."""
     return ConfigError(
         f"firmware of your own is not {what}: only runners are",
         target=target.name,
@@ -58,9 +60,9 @@ def needs_runner(target: Target, what: str) -> ConfigError:
 def _build(firmware: OwnFirmware, target: Target) -> None:
     log = cache_directory() / "firmware" / f"{target.name}.log"
     log.unlink(missing_ok=True)
-    status = subprocesses.run(["/bin/sh", "-c", firmware.build], log, BUILD_TIMEOUT, cwd=firmware.base)
+    status = subprocesses.run(["/bin/sh", "-c", firmware.build], log, time_limits.OWN_FIRMWARE_BUILD, cwd=firmware.base)
     if status is None:
-        raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {firmware.build}", target=target.name)
+        raise BuildError(f"no end after {time_limits.OWN_FIRMWARE_BUILD:.0f} s: {firmware.build}", target=target.name)
     if status != 0:
         text = log.read_text(errors="replace")
         tail = "\n".join(text.splitlines()[-40:])

@@ -1,4 +1,4 @@
-"""Explains which memory regions of a board its runner overflows, by how much, and which sizes the user can change."""
+"""Explains which memory regions of a board are too small for its runner, and which sizes the user can change."""
 
 from __future__ import annotations
 

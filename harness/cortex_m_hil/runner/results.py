@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from cortex_m_hil.program.costs import CountOperators, OperatorCost, counted_operators
+from cortex_m_hil.program.operator_costs import CountOperators, OperatorCost, counted_operators
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.target import Clock
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that has measured how long an instruction takes
+INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that has calibrated its timer in instructions
 
 
 @dataclass(frozen=True)
 class Identity:
     """The contents of a runner's handshake.
 
-    Pools and banks are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the
-    runner was compiled for, by the compiler's predefined macros. `firmware` is the name and version of firmware that is
-    no runner, `without` the requests that it does not answer, as bits `1 << Request.STEP`.
+    Sizes of pools and banks are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the
+    architecture that the runner was compiled for, by the compiler's predefined macros. `firmware` is the name and
+    version of the user's own firmware, `without` the requests that it does not answer, as bits `1 << Request.STEP`.
     """
 
     build_id: str
@@ -51,7 +51,7 @@ class Identity:
         return sum(self.banks)
 
     def clock(self, said: Clock) -> Clock:
-        """Return the clock that its ticks follow, given the launcher's clock `said`.
+        """Return the clock that the runner's ticks follow, given the launcher's clock `said`.
 
         INSTRUCTIONS is returned only if the runner reports it too, else MODEL.
         """
@@ -61,7 +61,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Arena:
-    """What a loaded program's planned buffers take of a bank: `region` is the bank's, `address` the target's."""
+    """The bytes of a bank that a loaded program's planned buffers take: the bank's region, their address and size."""
 
     region: str
     address: int
@@ -78,20 +78,21 @@ class Usage:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A quantity that a runner measures besides ticks.
+    """A quantity that a runner measures in addition to ticks.
 
-    It is a row here, and one of this name in `firmware/target_library/statistics.c`. It appears in `RunResult.stats`,
-    in `hil run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
+    Each statistic has a row in STATISTICS, and one of the same name in `firmware/target_library/statistics.c`. It
+    appears in `RunResult.stats`, in `hil run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target
+    table.
     """
 
     name: str
     unit: str
-    announced: Callable[[Identity], int] | None = None  # the size that the handshake announces; None: it announces none
-    beyond: int = 0  # bytes beyond its size that a program can use without an error
+    announced: Callable[[Identity], int] | None = None  # the memory's size in the handshake; None: not there
+    beyond: int = 0  # bytes beyond the size that a program can use without an error
 
     @property
     def figure(self) -> str:
-        """Return the name of its figure, which is that of its JUnit property without `hil_`."""
+        """Return the name of the figure, which is the JUnit property's name without `hil_`."""
         return f"{self.name}_{self.unit}"
 
 
@@ -99,24 +100,26 @@ STATISTICS: Final = (
     Statistic("program", "bytes", lambda identity: identity.program_pool),
     Statistic("planned", "bytes", lambda identity: identity.planned_pool),
     Statistic("method", "bytes", lambda identity: identity.method_pool),
-    # `beyond` is the page below it, where neither an MPU nor a stack limit guards that.
+    # `beyond` is the guard page below the stack, which a core without MPU and stack limit does not protect.
     Statistic("stack", "bytes", beyond=4096),
-    # Allocated and freed again, by an instruction or while loading; in the method pool where it has none of its own.
+    # Memory allocated and freed again, by an instruction or while loading; it is in the method pool if there is no
+    # `temp`.
     Statistic("temp", "bytes", lambda identity: identity.temp_pool or identity.method_pool),
 )
 
 
 @dataclass(frozen=True)
 class Ran:
-    """The target, engine and runtime that executed a program, by which results are keyed.
+    """The target, engine and runtime that executed a program; results are keyed by it.
 
     Attributes:
-        display_name: as in `Resolved`: the target that was asked for, and what ran in its place.
+        display_name: the target that was asked for, and the fallback that ran in its place, as in
+            `Resolved.display_name`.
         target: the name of the target that ran.
         engine: the simulator and its version, or the board.
         runtime, runtime_version: `builtin` or `executorch`, with its version.
         clock: the clock that the target's ticks follow.
-        firmware: the name and version of firmware of the user's; "" for a runner.
+        firmware: the name and version of the user's own firmware; "" for a runner.
     """
 
     display_name: str
@@ -138,17 +141,17 @@ class RunResult:
     """The result of one run of a program.
 
     Attributes:
-        outputs: in the program's order; `array()` gives each in its logical shape.
-        unwritten: a mask for each output, of its logical shape: elements that were not written.
-        stats: peaks, by the names of STATISTICS; the units are there.
-        ticks: those of `Identity.tick_source` during execution; `ran.clock` says what they mean.
-        arenas: where its planned buffers lay, for each bank, as the target said.
-        instructions: the exact number that was executed; None where only ticks are known.
+        outputs: the outputs in the program's order; `array()` gives each in its logical shape.
+        unwritten: a mask for each output, of its logical shape: elements that the program did not write.
+        stats: peaks of memory use, by the names of STATISTICS, which has the units.
+        ticks: the ticks of `Identity.tick_source` during execution; `ran.clock` tells what they count.
+        arenas: address and size of the planned buffers in each bank, as the target reported.
+        instructions: the exact number of CPU instructions executed; None where only ticks are known.
         ran: the target, engine and runtime that executed the program.
         log: what the target printed since the program was loaded, oldest line first.
-        seconds: by the host's clock, for loading, executing and reading back.
-        saturated: with `quantize_inputs`, the share of the quantised values that saturated; else None.
-        count: returns `operators`, by running the program once more; None where nobody can.
+        seconds: the host's time for loading, executing and reading back.
+        saturated: with `quantize_inputs`, the share of input values that saturated; else None.
+        count: returns `operators`, by running the program once more; None where it cannot be run again.
     """
 
     outputs: tuple[HostTensor, ...]
@@ -168,13 +171,13 @@ class RunResult:
 
     @property
     def operators(self) -> tuple[OperatorCost, ...]:
-        """Return what each operator took; the target runs the program once more for it, by steps, when first asked.
+        """Return the cost of each operator. On first use the target runs the program once more, step by step.
 
-        The rows add up to `ticks`. What belongs to no operator is a row of its own, the last.
+        The rows add up to `ticks`. The cost outside of operators is the last row.
 
         Raises:
-            ConfigError: the target counts neither instructions nor cycles, or nothing was run for this result.
-            HarnessError: what a run raises.
+            ConfigError: the target counts neither instructions nor cycles, or this result comes from no run.
+            HarnessError: the second run fails.
         """
         return counted_operators(self.count)
 
@@ -184,8 +187,8 @@ class OperatorOutput:
     """The digest of an operator's outputs.
 
     Attributes:
-        operator: its name as in errors, with its graph node where that is known.
-        digest: a CRC-32 of everything that it wrote.
+        operator: the operator's name as in errors, with its graph node where that is known.
+        digest: a CRC-32 of all its outputs.
     """
 
     operator: str
@@ -197,9 +200,9 @@ class Frame:
     """The outputs, state digests and ticks of one frame of a stream.
 
     Attributes:
-        outputs: in the program's order; `array()` gives each in its logical shape.
-        state: the CRC-32 of each state's bytes, as the frame leaves it.
-        ticks: those of `Identity.tick_source` during execution.
+        outputs: the outputs in the program's order; `array()` gives each in its logical shape.
+        state: the CRC-32 of each state's bytes after the frame.
+        ticks: the ticks of `Identity.tick_source` during execution.
     """
 
     outputs: tuple[HostTensor, ...]
@@ -213,11 +216,11 @@ class Streamed:
 
     Attributes:
         frames: a `Frame` for each, in order.
-        state: the contents of each state after the last frame; another stream may begin with them.
-        stats, ran, log: as those of `RunResult`.
-        seconds: by the host's clock, for loading and all frames.
-        warnings: remarks on results that are right but prove nothing: each is issued as a HilWarning.
-        saturated: as of `RunResult`, over all frames.
+        state: the contents of each state after the last frame; another stream may begin with these.
+        stats, ran, log: as in `RunResult`.
+        seconds: the host's time for loading and all frames.
+        warnings: remarks on results that are right but prove nothing; each is issued as a HilWarning.
+        saturated: as in `RunResult`, over all frames.
     """
 
     frames: tuple[Frame, ...]
@@ -249,5 +252,5 @@ class Verdict(str, Enum):
 
     @property
     def is_bad(self) -> bool:
-        """Tell whether somebody has to look at the test."""
+        """Tell whether the verdict is a failure or an error that somebody has to look at."""
         return self in (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR, Verdict.INFRA)

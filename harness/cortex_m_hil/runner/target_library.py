@@ -1,4 +1,4 @@
-"""The target library with its runtimes and a sample, written into a folder for firmware that is not our runner."""
+"""Writes the target library with its runtimes and a sample into a folder, for the user's own firmware."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
-from cortex_m_hil.host import toolchain, trees
+from cortex_m_hil.host import file_trees, toolchain
 from cortex_m_hil.host.paths import package_data
 
 SAMPLE: Final = "sample"  # the folder of a firmware that links the library
-MAKEFILE: Final = "target_library/hil_target.mk"  # by which a folder of an earlier call is known
+MAKEFILE: Final = "target_library/hil_target.mk"  # the file by which a folder of an earlier call is recognised
 _PARTS: Final = ("target_library", "runtime")
-_GENERATED: Final = "generated"  # the folder of what flatc makes of ExecuTorch's schema, and of its headers
-# What only the runner compiles: its own lists of sources, kernels that misbehave on purpose, its C library's printf.
+_GENERATED: Final = "generated"  # the folder of the C++ that flatc generates from ExecuTorch's schema
+# Files that only the runner needs: its lists of sources, kernels that misbehave on purpose, its C library's printf.
 _OF_RUNNER: Final = frozenset(
     {
         *(f"{folder}/CMakeLists.txt" for folder in ("target_library", "runtime/builtin", "runtime/executorch")),
@@ -27,11 +27,11 @@ _FLATC_TIMEOUT: Final = 60.0  # seconds
 
 
 def write_target_library(folder: Path) -> None:
-    """Write the library, what is generated for `builtin`, and a sample into a folder; what is there is replaced.
+    """Write the library, the generated files of `builtin`, and a sample into a folder; earlier files are replaced.
 
     Raises:
-        ConfigError: the folder has files that no earlier call wrote, or it cannot be written.
-        ToolchainError: there is no flatc, or no ExecuTorch whose schema it compiles.
+        ConfigError: the folder has files that no earlier call wrote, or a file cannot be written.
+        ToolchainError: flatc is missing, or the ExecuTorch whose schema it compiles.
     """
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MAKEFILE).is_file():
         raise ConfigError(f"{folder} has other files in it", hint="name an empty folder, or one that does not exist")
@@ -40,7 +40,7 @@ def write_target_library(folder: Path) -> None:
             shutil.rmtree(folder / part, ignore_errors=True)
         _generate(folder / _GENERATED)
         firmware = package_data("firmware")
-        for path in (path for part in _PARTS for path in trees.files(firmware / part)):
+        for path in (path for part in _PARTS for path in file_trees.files(firmware / part)):
             name = path.relative_to(firmware).as_posix()
             if name not in _OF_RUNNER:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def write_target_library(folder: Path) -> None:
 
 
 def _generate(folder: Path) -> None:
-    """Make C++ of ExecuTorch's schema, and copy FlatBuffers' headers beside it."""
+    """Generate C++ from ExecuTorch's schema, and copy FlatBuffers' headers next to it."""
     schema, flatbuffers = toolchain.schema_directory(), toolchain.flatbuffers()
     folder.mkdir(parents=True)
     files = [str(schema / name) for name in ("program.fbs", "scalar_type.fbs")]

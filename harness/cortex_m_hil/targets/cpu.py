@@ -1,7 +1,7 @@
 """CPUs, with their ISA classes and the architecture that a runner for them reports.
 
 The table is `firmware/cpus.json`, a row for each CPU. The CMake toolchain file reads it as well: `flags` select the
-floating-point unit for GCC, and `without` is appended to -mcpu for a lesser ISA class.
+floating-point unit for GCC, and `without` is appended to -mcpu to leave out extensions that the chosen ISA class lacks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cortex_m_hil.host.paths import package_data
 
 
 class Isa(str, Enum):
-    """An ISA class: one of CMSIS-NN's three code paths, and so of the three ahead-of-time layouts."""
+    """An ISA class: one of CMSIS-NN's three code paths. Programs are lowered differently for each."""
 
     MVE = "MVE"
     DSP = "DSP"
@@ -28,10 +28,10 @@ class Cpu:
     """A row of the table of CPUs.
 
     Attributes:
-        name: such as `cortex-m55`.
-        isas: ISA classes, the strongest first, which is the default; the others are legal overrides (ExecuTorch's
+        name: the name for GCC's -mcpu, such as `cortex-m55`.
+        isas: ISA classes that a target may choose, the most capable first, which is the default (ExecuTorch's
             `backends/cortex_m/target_config.py`; it does not name the Cortex-M52).
-        architecture: what GCC's predefined macros say for its flags, without DSP and MVE. They do not distinguish
+        architecture: the architecture by GCC's predefined macros, without DSP and MVE. The macros do not distinguish
             Armv8.1-M from Armv8-M.
         part: bits 15:4 of SCB->CPUID (the cores' technical reference manuals); 0: unknown.
         gcc: the first major version of GCC that knows the CPU; 0: every version that this project supports.
@@ -45,13 +45,13 @@ class Cpu:
 
     @property
     def has_fpu(self) -> bool:
-        """Tell whether runners for it can use a floating-point unit; `fpu: false` in a target is a core without one."""
+        """Tell whether the CPU can have a floating-point unit; a target with `fpu: false` is a core without it."""
         return "+fp" in self.architecture
 
 
-# The host can impersonate each class: the contract of a layout is plain C++.
+# The host can stand for each ISA class: the layout of a program is interpreted by plain C++.
 HOST = Cpu("host", (Isa.SCALAR, Isa.DSP, Isa.MVE), "host")
-_ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
+_ALWAYS_DSP = "armv7e-m"  # GCC cannot leave out the DSP extension of this architecture
 
 
 @functools.cache

@@ -13,10 +13,10 @@ ARM: Final = 40  # e_machine of 32-bit Arm
 
 
 def built_for(path: Path) -> str:
-    """Return the architecture that an executable, or an archive's first object, was compiled for, as `Target` gives it.
+    """Return the architecture that an executable, or an archive's first object, was compiled for: `armv8-m.main+fp.dp`.
 
-    It is read from the build attributes that the compiler leaves (Addenda to the ABI for the Arm Architecture, 3.3.5).
-    For other code the text begins with "no Cortex-M".
+    It is read from the build attributes that the compiler writes into the file (Addenda to the ABI for the Arm
+    Architecture, 3.3.5). For code of other processors the text begins with "no Cortex-M".
     """
     tool = toolchain.find("arm-none-eabi-readelf").path
     said = toolchain.run_tool([str(tool), "-A", str(path)], 60).out

@@ -1,4 +1,4 @@
-"""The ExecuTorch that is named or installed for a target's CPU, and whether it fits: all that needs no build."""
+"""Finds the ExecuTorch that is named or installed for a target's CPU, and checks that it fits, without a build."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from cortex_m_hil.targets.elf_architecture import built_for
 from cortex_m_hil.targets.target import ExecutorchInstall, Target
 
 VARIABLE: Final = "HIL_EXECUTORCH_PREFIX"
-"""Names a prefix, before all others; set and empty, no ExecuTorch is taken."""
+"""The environment variable that names a prefix, and overrides all other settings.
+
+If it is empty, no ExecuTorch is used.
+"""
 INSTALL: Final = "hil executorch install"
 DOCS: Final = "hil docs runtimes says how one is built, and where to say where it is"
-DESCRIPTION: Final = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
-VERSION_FILE: Final = "version.py"  # of the wheel, in its package
+DESCRIPTION: Final = "hil.json"  # in a prefix that hil installed: its version, and the sources and options of its build
+VERSION_FILE: Final = "version.py"  # in the package of the executorch wheel
 CORE: Final = "libexecutorch_core.a"
 _REGISTRY: Final = "libcortex_m_ops_lib.a"
 # An ARMv6-M library runs on both, and ExecuTorch builds for the M0+.
 STANDS_IN: Final = {"cortex-m0": "cortex-m0plus"}
 
 
-# --- where it is ---------------------------------------------------------------------------------------------
+# --- where ExecuTorch is ---------------------------------------------------------------------------------------------
 
 
 def selected_link(cache: Path, cpu: str, counts: bool = False) -> Path:
@@ -42,7 +45,7 @@ def install_command(cpu: str, counts: bool = False) -> str:
 
 
 def is_unwanted() -> bool:
-    """Tell whether the user wants no ExecuTorch to be taken, wherever one is."""
+    """Tell whether the user has switched ExecuTorch off by an empty environment variable."""
     return os.environ.get(VARIABLE) == ""
 
 
@@ -51,7 +54,7 @@ def find_install(target: Target, counts: bool = False, cache: Path | None = None
 
     Args:
         target: the target.
-        counts: whether its kernels have to count coverage.
+        counts: whether the kernels have to count coverage.
         cache: the harness's cache folder; None: the user's.
     """
     named = os.environ.get(VARIABLE)
@@ -85,23 +88,24 @@ def directory_of(install: ExecutorchInstall, cpu: str) -> Path:
 
 
 def is_for_other_cpus(install: ExecutorchInstall, cpu: str) -> bool:
-    """Tell whether a prefix has a folder for each CPU, and none for this one."""
+    """Tell whether a prefix has folders by CPU, but none for this CPU."""
     return "{cpu}" in install.prefix and not os.path.lexists(directory_of(install, cpu))
 
 
-# --- whether it fits -----------------------------------------------------------------------------------------
+# --- whether ExecuTorch fits the target
+# -----------------------------------------------------------------------------------------
 
 
 def check(install: ExecutorchInstall, target: Target, counts: bool = False) -> None:
     """Check that a prefix fits a target: its architecture, the schema of its programs, its operators.
 
     Args:
-        install: where it is.
+        install: the installation to check.
         target: the target.
         counts: whether its kernels have to count coverage.
 
     Raises:
-        ConfigError: it does not fit, or nothing is installed there.
+        ConfigError: the installation does not fit the target, or its folder has none.
     """
     directory = directory_of(install, target.cpu)
     _check_content(directory, target, install.origin == INSTALL)
@@ -138,7 +142,7 @@ def _check_content(directory: Path, target: Target, is_ours: bool) -> None:
 
 
 def _check_counting(directory: Path, target: Target, counts: bool) -> None:
-    """Check that the libraries count coverage if and only if the runner reports it. Raises ConfigError."""
+    """Check that the libraries count coverage if, and only if, `counts` asks for it. Raises ConfigError."""
     if (directory / NOTES).is_dir() == counts:
         return
     raise ConfigError(
@@ -161,7 +165,7 @@ def check_release(install: ExecutorchInstall, target: Target) -> None:
     """Check that a prefix is of the release (`1.5` of 1.5.1) of the installed executorch, where both are known.
 
     Raises:
-        ConfigError: it is of another release.
+        ConfigError: the prefix is of another release.
     """
     directory = directory_of(install, target.cpu)
     wheel, prefix = _version_of_wheel(), _version_of_source(install.source) or installed_version(directory)
@@ -184,7 +188,7 @@ def _version_of_wheel() -> str:
 
 
 def _version_of_source(source: Path | None) -> str:
-    """Return the version of a checkout, without its commit; "" where it tells none."""
+    """Return the version of a checkout, without its commit; "" where the checkout has no version file."""
     path = source and source / "version.txt"
     return path.read_text().strip() if path is not None and path.is_file() else ""
 
@@ -198,7 +202,7 @@ def installed_version(directory: Path) -> str:
 
 
 def version_fields(path: Path) -> list[str]:
-    """Return the version and the commit in a wheel's `version.py`, those of them that it has."""
+    """Return the version and the commit in a wheel's `version.py`, as far as the file has them."""
     return re.findall(r"""^(?:__version__|git_version)\b[^=]*= ['"]([^'"]+)""", path.read_text(), re.MULTILINE)
 
 
@@ -213,5 +217,5 @@ def _identifier() -> bytes:
 
 @functools.cache
 def architecture(archive: Path) -> str:
-    """Return `built_for` of an archive that does not change; cached."""
+    """Return the architecture that an archive was compiled for; cached, as archives do not change during a run."""
     return built_for(archive)

@@ -1,4 +1,4 @@
-"""Finds the launcher of a key in `targets.yaml`, in this package or in another one that is installed."""
+"""Finds the launcher class for a key below `launcher:` in `targets.yaml`, in this or another installed package."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ SHIPPED: Mapping[str, str] = {
     "native": "cortex_m_hil.runner.launchers.native:NativeLauncher",
     "serial": "cortex_m_hil.runner.launchers.serial:SerialLauncher",
 }
-GROUP = "cortex_m_hil.launchers"  # the entry points of other packages
+GROUP = "cortex_m_hil.launchers"  # the group of entry points by which other packages offer launchers
 
 
 def find_launcher(key: str) -> type[Launcher]:
-    """Return the launcher class of a key. Raises ConfigError where there is none, or it does not load."""
+    """Return the launcher class of a key.
+
+    Raises ConfigError where no launcher has the key, or its module does not load.
+    """
     if key in SHIPPED:
         return _load(EntryPoint(key, SHIPPED[key], GROUP))
     offered = _offered()
@@ -30,9 +33,9 @@ def find_launcher(key: str) -> type[Launcher]:
 
 
 def _offered() -> dict[str, EntryPoint]:
-    """Return the launchers of other packages by their keys. Raises ConfigError where two have one key.
+    """Return the launchers of other packages by their keys. Raises ConfigError where two launchers have the same key.
 
-    It takes milliseconds, so it is called only for a key that is not of this package.
+    The look-up takes milliseconds, so it is done only for keys that this package does not define.
     """
     offered: dict[str, EntryPoint] = {}
     for one in importlib.metadata.entry_points(group=GROUP):

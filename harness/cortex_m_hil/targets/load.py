@@ -1,4 +1,4 @@
-"""Loads `targets.yaml` and `board.yaml`, strictly.
+"""Loads and validates `targets.yaml` and `board.yaml`.
 
 An unknown key, a missing board or a duplicate name raises a ConfigError that names file and line.
 """
@@ -76,7 +76,7 @@ _BEGINS: Final = "a targets.yaml begins with targets:, a board.yaml with memory:
 
 
 def load_user_targets(file: Path | None = None) -> dict[str, Target]:
-    """Load the default targets, and those of a file, which extends them.
+    """Load the default targets, and the targets of a file, which are added.
 
     `file` is None for the `targets.yaml` of the current folder, if there is one. Raises ConfigError as `load_targets`.
     """
@@ -86,9 +86,9 @@ def load_user_targets(file: Path | None = None) -> dict[str, Target]:
 
 
 def load_targets(extra: Path | None = None) -> dict[str, Target]:
-    """Load the default targets, and those of `extra`, a user's `targets.yaml`, which extends them.
+    """Load the default targets, and the targets of `extra`, a user's `targets.yaml`, which are added.
 
-    Raises ConfigError where a file is wrong, a target has the name of another one, or a fallback is no target.
+    Raises ConfigError where a file is wrong, two targets have one name, or a fallback names no target.
     """
     default = package_data("targets.yaml")
     targets, runtime, executorch = _load_file(default, f"{__package__.partition('.')[0]}/{default.name}")
@@ -120,7 +120,7 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
 def _taken(target: Target, path: Path, default: Path) -> ConfigError:
     """Return the error for a target of the file `path` that differs from the default target of the same name."""
     checkout = path.absolute().parent
-    if (checkout / "harness" / __package__.partition(".")[0]).is_dir():  # its default targets, not a user's
+    if (checkout / "harness" / __package__.partition(".")[0]).is_dir():  # the file is this package's, not a user's
         return ConfigError(
             f"{path}: {target.name!r} is not what it is in {default}: these are the targets of another checkout than "
             "the one that is installed here",
@@ -139,9 +139,9 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def _load_file(path: Path, name: str) -> tuple[dict[str, Target], str, ExecutorchInstall | None]:
-    """Load the targets of a file, the default of their runtime and the ExecuTorch.
+    """Load a file: its targets, its default runtime and its ExecuTorch settings.
 
-    `name` is the file's name in the origin of its entries.
+    `name` is the file's name in `Target.origin`.
     """
     tree = yaml_files.parse(path, _BEGINS)
     raw = yaml_files.validate(_RawRuntimesFile if "runtimes" in tree else _RawFile, tree, path, EXAMPLES)
@@ -209,7 +209,7 @@ def _check_target(name: str, raw: _RawTarget, tree: CommentedMap, path: Path, or
 
 
 def _firmware(raw: _RawFirmware | None, base: Path, origin: str) -> OwnFirmware | None:
-    """Return the user's firmware; its paths are relative to the folder `base`."""
+    """Return the settings of the user's own firmware; paths are relative to the folder `base`."""
     if raw is None:
         return None
     base = base.absolute()
@@ -260,19 +260,19 @@ def _check_launcher(
 
 
 def is_shipped(board: Board, key: str) -> bool:
-    """Tell whether a key of a board's memory is in a file of this package's, which a user does not change."""
+    """Tell whether a key of a board's memory is in a file of this package, which users do not change."""
     shipped = package_data("firmware")
     place = board.memory.places.get(key)
     return shipped in board.directory.parents if place is None else place.startswith(f"{shipped}{os.sep}")
 
 
 def load_board(directory: Path) -> Board:
-    """Return the board in a folder, as its `board.yaml` says. Raises ConfigError where that is wrong."""
+    """Return the board described by the `board.yaml` in a folder. Raises ConfigError where the file is wrong."""
     return _read_board(directory)[0]
 
 
 def _read_board(directory: Path) -> tuple[Board, MemoryKeysReader]:
-    """Return the board in a folder, with the reader of its memory, so that keys of it can be overridden."""
+    """Return the board in a folder, with the reader of its memory keys, which lets a target override them."""
     path = directory / "board.yaml"
     content = yaml_files.parse(path, _BEGINS)
     _refuse_old_keys(content, path)
@@ -282,14 +282,14 @@ def _read_board(directory: Path) -> tuple[Board, MemoryKeysReader]:
 
 
 def _load_board(raw: _RawTarget, target: str, tree: CommentedMap, path: Path, where: str) -> Board:
-    """Return the board of a target's entry, with the memory that it has there.
+    """Return the board of a target's entry, with the memory keys that the entry overrides.
 
     Args:
-        raw: the entry.
-        target: its name.
-        tree: the content of its file.
-        path: the file.
-        where: the beginning of messages about the entry.
+        raw: the target's entry.
+        target: the target's name.
+        tree: the content of the file that has the entry.
+        path: the path of that file.
+        where: the text with which messages about the entry begin.
     """
     board, reader = _read_board(_board_folder(raw.board, path.parent, where))
     if raw.memory is None:
@@ -300,7 +300,7 @@ def _load_board(raw: _RawTarget, target: str, tree: CommentedMap, path: Path, wh
 def _board_folder(name: str, base: Path, where: str) -> Path:
     shipped = package_data("firmware") / "boards"
     directory = Path(os.path.abspath(base / name)) if "/" in name else shipped / name
-    if os.path.isfile(directory / "board.yaml"):  # is false also for names that no file system allows
+    if os.path.isfile(directory / "board.yaml"):  # also False, not an error, for names that no file system allows
         return directory
     if "/" in name:
         raise ConfigError(
@@ -317,7 +317,7 @@ _OLD_SCRIPT: Final = re.compile(
 
 
 def _refuse_old_keys(content: CommentedMap, description: Path) -> None:
-    """Raise ConfigError for a board from before there was `memory`, with its own numbers in the new keys."""
+    """Raise ConfigError for a `board.yaml` in the old form without `memory`, and show its values in the new keys."""
     script = description.parent / "board.ld"
     text = files.read(script, yaml_files.YAML_LIMIT).decode(errors="replace") if script.is_file() else ""
     old = [key for key in ("pools", "resident") if key in content]

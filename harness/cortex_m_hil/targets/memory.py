@@ -1,6 +1,6 @@
-"""The memory of a board as checked, frozen values: what `memory:` in a `board.yaml` and in a target's entry say.
+"""The memory of a board as checked, frozen values: the content of `memory:` in a `board.yaml` and a target's entry.
 
-The linker's regions, the runner's pools, the check before the run and the lowering's banks derive from them.
+The linker's regions, the runner's pools, the check before the run and the lowering's banks derive from these values.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 from cortex_m_hil.errors.text import shown
 
-ALIGNMENT: Final = 16  # bytes, of programs, banks and the method's memory (`firmware/runner/pools.cpp`)
+ALIGNMENT: Final = 16  # alignment in bytes of programs, banks and the method's memory (`firmware/runner/pools.cpp`)
 STACK_ALIGNMENT: Final = 8  # bytes (AAPCS32, 6.2.1.2)
-STACK_GUARD: Final = 4096  # bytes below the stack (`firmware/platform/sections.ld`)
+STACK_GUARD: Final = 4096  # unused bytes below the stack (`firmware/platform/sections.ld`)
 MAX_BANKS: Final = 8  # kMaxBanks in `firmware/runtime/runtime.h`
 
 Holds = Literal["code", "data", "both"]
@@ -31,7 +31,7 @@ def parse_size(text: object) -> int:
 
 
 def size_text(nbytes: int) -> str:
-    """Return a size in the syntax of `parse_size`, in the largest unit of which it is a multiple."""
+    """Return a size in the syntax of `parse_size`, in the largest unit that divides it."""
     for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
         if nbytes and nbytes % (1 << shift) == 0:
             return f"{nbytes >> shift}{unit}"
@@ -45,11 +45,11 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT) -> int:
 
 @dataclass(frozen=True)
 class Region:
-    """A range of addresses; `address` is None on the host, whose linker chooses it."""
+    """A range of addresses; `address` is None on the host, where the linker chooses addresses."""
 
     name: str
     address: int | None
-    size: int  # bytes
+    size: int  # in bytes
     holds: Holds = "data"
 
     @property
@@ -57,13 +57,13 @@ class Region:
         return (self.address or 0) + self.size
 
     def contains(self, address: int, nbytes: int) -> bool:
-        """Tell whether the bytes lie in the region; of a region without an address, anything does."""
+        """Tell whether the bytes lie in the region; always True for a region without an address."""
         return self.address is None or self.address <= address <= address + nbytes <= self.end
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Memory of a size in bytes, which lies in the region of that name."""
+    """A piece of memory: its size in bytes, and the name of the region that it lies in."""
 
     region: str
     size: int
@@ -74,19 +74,19 @@ class Memory:
     """The memory of a board.
 
     Attributes:
-        regions: the regions.
-        program: for the program.
-        banks: for planned tensors, in order of preference, each in a region of its own. With one bank all planned
-            buffers of a program lie in it; with several, the buffer with `mem_id` i lies in the i-th.
-        method: for the loaded method.
-        temp: for what a kernel takes and gives back, with the runtime `executorch`; None: it is taken from `method`.
+        regions: the address ranges of the board's memory.
+        program: the memory for the `.pte`.
+        banks: the memories for planned tensors, in order of preference, each in a region of its own. A single bank
+            holds all planned buffers of a program; of several banks, the i-th holds the buffer with `mem_id` i.
+        method: the memory for the loaded method's own data.
+        temp: the memory for a kernel's temporary allocations with the runtime `executorch`; None: `method` serves them.
         unplanned: the region of the bank for inputs and outputs without a plan; "": that of the first bank.
         code, data: the regions of the runner's code and variables; "" on the host.
         stack: the thread's stack; None on the host.
         shared: memory that the program and the first bank share, so that a large one leaves the other less than its
             size; 0: each has its own.
-        resident: the region of flash beside the runner, for programs that do not fit the RAM; "": none.
-        places: `file:line` of keys, such as `program` or `banks`; none where sizes are only being tried.
+        resident: the region of flash next to the runner, for programs that do not fit the RAM; "": no such region.
+        places: `file:line` of keys, such as `program` or `banks`; empty for sizes that are in no file.
     """
 
     regions: tuple[Region, ...]
@@ -132,8 +132,8 @@ class Memory:
         Buffers beyond the last bank, which have no place, add further items.
 
         Args:
-            sizes: of each planned buffer in bytes; item 0 is a placeholder.
-            unplanned: of inputs and outputs without a plan, in bytes.
+            sizes: the bytes of each planned buffer; item 0 is a placeholder.
+            unplanned: the bytes of inputs and outputs without a plan.
         """
         taken = [aligned(size) for size in sizes[1:]]
         if len(self.banks) == 1:
@@ -145,7 +145,7 @@ class Memory:
         return taken
 
     def bank_rooms(self, program: int) -> list[int]:
-        """Return the bytes of each bank beside a program of `program` bytes, which is kept in RAM or in flash.
+        """Return the bytes of each bank that a program of `program` bytes, in RAM or in flash, leaves for tensors.
 
         A program in flash leaves the first bank all of its memory.
         """
@@ -176,7 +176,7 @@ class Memory:
         stack: int | None = None,
         temp: int | None = None,
     ) -> Memory:
-        """Return it with other sizes in bytes, where they are given; `places` are then none."""
+        """Return the memory with the given sizes in bytes in place of its own, and with empty `places`."""
         sizes = [bank.size for bank in self.banks] if banks is None else banks
         return replace(
             self,
@@ -189,7 +189,7 @@ class Memory:
         )
 
     def contents(self, region: str) -> Iterator[tuple[str, int]]:
-        """Yield what the description puts into a region: the key, and bytes with their alignment."""
+        """Yield each key that puts something into a region, with its bytes, rounded up to their alignment."""
         if self.stack is not None and self.stack.region == region:
             yield "stack", STACK_GUARD + self.stack.size
         first, rest = ("shared", self.shared) if self.shared else ("program", self.program.size), self.banks
@@ -204,7 +204,7 @@ class Memory:
             yield "temp", aligned(self.temp.size)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines below `memory:` of a YAML file that say this."""
+        """Yield the lines of YAML below `memory:` that describe this memory."""
         yield "regions:"
         for region in self.regions:
             place = "" if region.address is None else f"address: {region.address:#010x}, "
@@ -214,7 +214,7 @@ class Memory:
         yield from self.sizes()
 
     def sizes(self) -> Iterator[str]:
-        """Yield those of `lines` that have sizes of what lies in the regions."""
+        """Yield the `lines` with sizes of the parts that lie in the regions."""
         sized = ("stack", self.stack), ("program", self.program), ("method", self.method), ("temp", self.temp)
         for key, placed in sized:
             if placed is not None:

@@ -1,6 +1,6 @@
-"""The keys of `memory:` in a `board.yaml`, and in an entry of `targets.yaml`, which overrides them one by one.
+"""The keys of `memory:` in a `board.yaml`, and in an entry of `targets.yaml`, which overrides single keys.
 
-Every ConfigError names the file and the line of the key that is wrong, which may be in either file.
+Every ConfigError names the file and the line of the wrong key, in whichever of the two files it is.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cortex_m_hil.targets.memory import (
 )
 from cortex_m_hil.targets.target import Strict
 
-_END: Final = 1 << 32  # of what a Cortex-M addresses
+_END: Final = 1 << 32  # the end of a Cortex-M's address space
 _Bytes = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 31)]  # a 32-bit C object cannot be larger
 _RegionBytes = Annotated[int, BeforeValidator(parse_size), Field(gt=0, le=_END)]
 _Address = Annotated[int, Field(ge=0, lt=_END)]
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")  # of a region, in a linker script and in C++
-_TAKEN: Final = ("CODE", "STACK", "DATA", "PROGRAM_POOL", "METHOD_POOL")  # aliases that the linker script has
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")  # a region's name, in a linker script and in C++
+_TAKEN: Final = ("CODE", "STACK", "DATA", "PROGRAM_POOL", "METHOD_POOL")  # names that the linker script uses itself
 _MAY_HOLD: Final = {"code": ("code", "both"), "data": ("data", "both")}
 
 
@@ -50,7 +50,7 @@ class _PlacedKeys(Strict):
 
 
 class _MemoryKeys(Strict):
-    """The keys of a board, or of a board and a target together."""
+    """The keys of `memory:`, of a board alone or of a board merged with a target's."""
 
     regions: dict[str, _RegionKeys]
     program: _PlacedKeys
@@ -74,7 +74,7 @@ class _Source:
     keys: tuple[str, ...]
 
     def locate(self, place: tuple[int | str, ...]) -> tuple[int, str]:
-        """Return how many of the keys are in the file, and `file:line` of the last of these."""
+        """Return how many keys of the path `place` the file has, and `file:line` of the last of them."""
         found, line = yaml_files.locate(self.tree, (*self.keys, *place))
         return len(found) - len(self.keys), f"{self.path}:{line}"
 
@@ -84,7 +84,7 @@ class MemoryKeysReader:
     """Reads the memory of a board, and of a target that overrides keys of it.
 
     Attributes:
-        sources: where keys are, the overriding ones first.
+        sources: the files with keys, the overriding file first.
         on_host: whether the board is the host, which has no addresses.
     """
 
@@ -97,11 +97,11 @@ class MemoryKeysReader:
         return cls((_Source(path, tree, ("memory",)),), on_host)
 
     def overridden(self, path: Path, tree: CommentedMap, target: str) -> MemoryKeysReader:
-        """Return a reader of the keys that a target's entry overrides, and of the board's others."""
+        """Return a reader of the board's keys, with those replaced that a target's entry has."""
         return MemoryKeysReader((_Source(path, tree, ("targets", target, "memory")), *self.sources), self.on_host)
 
     def read(self) -> Memory:
-        """Return the memory. Raises ConfigError where a key is wrong, or where they contradict each other."""
+        """Return the memory. Raises ConfigError where a key is wrong, or where keys contradict each other."""
         merged: Any = {}
         for source in reversed(self.sources):
             merged = _merged(merged, _at(yaml_files.plain(source.tree), source.keys))
@@ -134,7 +134,7 @@ class MemoryKeysReader:
         return {".".join(key): self._line(*key) for key in keys}
 
     def _line(self, *place: int | str) -> str:
-        """Return `file:line` of a key, in the file that has more of the keys that lead to it."""
+        """Return `file:line` of a key, in the file that has more of the keys on the path to it."""
         found = [source.locate(place) for source in self.sources]
         return max(found, key=lambda one: one[0])[1]
 
@@ -163,7 +163,7 @@ class MemoryKeysReader:
                 raise self._error(("regions", upper.name), problem, "regions are apart: correct an address or a size")
 
     def _check_names(self, memory: Memory) -> None:
-        """Check that each key names a region that may hold what it puts there."""
+        """Check that each key names an existing region whose kind, code or data, it may use."""
         if self.on_host and (memory.code or memory.data or memory.stack):
             key = "code" if memory.code else "data" if memory.data else "stack"
             raise self._error((key,), "the host's linker places it", "leave it out")
@@ -200,7 +200,7 @@ class MemoryKeysReader:
             raise self._error(("shared",), problem, "shared is the memory that program and the first bank share")
 
     def _check_room(self, memory: Memory) -> None:
-        """Check that each region holds what is put there, as far as its size is known before the build."""
+        """Check that each region is large enough for its contents, as far as their sizes are known before the build."""
         for region in memory.regions:
             inside = list(memory.contents(region.name))
             if region.name == memory.resident and (inside or region.name in (memory.code, memory.data)):
@@ -220,7 +220,7 @@ EXAMPLES: Final = "hil docs boards and hil docs architecture have examples"
 
 
 def _uses(memory: Memory, on_host: bool) -> Iterator[tuple[tuple[int | str, ...], str, str]]:
-    """Yield the place of each key that names a region, the name, and what is put there: `code` or `data`."""
+    """Yield the place of each key that names a region, the region's name, and what it is used for: `code` or `data`."""
     if not on_host:
         yield ("code",), memory.code, "code"
         yield ("data",), memory.data, "data"
@@ -252,7 +252,7 @@ def _merged(base: Any, override: Any) -> Any:
     return base | {key: _merged(base.get(key), value) for key, value in override.items()}
 
 
-# --- what board.yaml and board.ld said before there was `memory` ----------------------------------------------
+# --- the old form of board.yaml and board.ld, without `memory` ----------------------------------------------
 
 _LENGTH: Final = re.compile(
     r"(\w+)\s*(?:\(([!\w]*)\))?\s*:\s*ORIGIN\s*=\s*(0x[0-9a-fA-F]+|\d+)\s*,\s*LENGTH\s*=\s*(\w+)(?:\s*-\s*(\d+))?"
@@ -263,7 +263,7 @@ _OLD_STACK: Final = "64K"  # without HIL_STACK_SIZE
 
 
 def in_new_keys(pools: Mapping[str, Any], resident: Any, script: str) -> str:
-    """Return `memory:` with what a board's `pools`, `resident` and linker script said, as lines of YAML."""
+    """Return `memory:`, as lines of YAML, with the values of a board's old `pools`, `resident` and linker script."""
     aliases: dict[str, str] = dict(_ALIAS.findall(script))
     lines = ["memory:", "  regions:"]
     for name, flags, origin, length, less in _LENGTH.findall(script):

@@ -1,4 +1,4 @@
-"""Resolves the names, globs and fallbacks that the user asked for into the target that runs, with the reason."""
+"""Resolves the names, globs and fallbacks that the user asked for into the target that runs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Resolved:
         requested: the target that the user named.
         target: the target that runs: the same, or a fallback.
         runtime: `builtin` or `executorch`.
-        fallback_reason: why `target` is a fallback, else "".
-        shim: the name that an FVP's executable reports if it is no model of Arm's, else "".
+        fallback_reason: why a fallback runs, else "".
+        shim: the name that an FVP's executable reports if it is no model of Arm but a stand-in, else "".
         runtime_reason: why `auto` is `builtin` here, else "".
-        has_misfit: whether that is because an ExecuTorch is there, and does not fit.
+        has_misfit: whether `builtin` runs because an ExecuTorch was found that does not fit the target.
     """
 
     requested: Target
@@ -42,12 +42,12 @@ class Resolved:
 
     @property
     def name_with_runtime(self) -> str:
-        """Return `m4-qemu-executorch`: how tests that run on several runtimes name this one."""
+        """Return `m4-qemu-executorch`: target and runtime, as in the names of tests that run on several runtimes."""
         return f"{self.name}-{self.runtime}"
 
     @property
     def reasons(self) -> str:
-        """Return why another target or runtime runs than the one that might be expected; "" where none does."""
+        """Return why another target or runtime runs than the one asked for; "" if the requested ones run."""
         return "; ".join(filter(None, (self.fallback_reason, self.runtime_reason)))
 
     @property
@@ -58,7 +58,7 @@ class Resolved:
 
     @property
     def label(self) -> str:
-        """Return a description of what runs, for headers, tables and reports."""
+        """Return a description of the target and runtime that run, for headers, tables and reports."""
         own = self.target.firmware
         firmware = f"own firmware {own.elf.name}, " if own is not None else ""
         return f"{self.display_name} · {firmware}{self.runtime} ({executes(self.runtime, self.target)})"
@@ -91,10 +91,10 @@ def resolve(
     Args:
         name: the target that the user asked for.
         targets: all targets by name.
-        runtime: `builtin`, `executorch`, or `auto`: what the target's entry says, else ExecuTorch where one is named or
-            installed for the CPU and fits, else `builtin`.
+        runtime: `builtin`, `executorch`, or `auto`: what the target's entry says, else ExecuTorch where an installation
+            is named or found for the CPU and fits, else `builtin`.
         require_fvp: raise an error instead of taking a fallback.
-        live: whether the target is going to run; if not, a board's port need not exist.
+        live: whether the target is going to run; if not, the port of a board need not exist.
         counts: whether the runtime has to count coverage.
 
     Raises:
@@ -109,7 +109,7 @@ def resolve(
         why = "; ".join(dict.fromkeys(missing.values()))
         if require_fvp:
             raise ToolchainError(why, target=name, hint=f"{problem.hint}, or drop --require-fvp")
-        if target.fallback is None or target.fallback in missing:  # the latter: the fallbacks form a cycle
+        if target.fallback is None or target.fallback in missing:  # in `missing`: the fallbacks form a cycle
             raise ToolchainError(why, target=name, hint=f"{problem.hint}, or give the target a fallback")
         target = targets[target.fallback]
     chosen = _Runtime(requested.runtime if runtime == AUTO else runtime)
@@ -121,7 +121,7 @@ def resolve(
 
 @dataclass(frozen=True)
 class _Runtime:
-    """A runtime, and why `auto` took it; the attributes are those of `Resolved`."""
+    """The runtime that `auto` chose, and why; the attributes are those of `Resolved`."""
 
     name: str
     reason: str = ""
@@ -129,13 +129,13 @@ class _Runtime:
 
 
 def _automatic(target: Target, counts: bool) -> _Runtime:
-    """Return the runtime of a target that `auto` takes, and why it is not ExecuTorch.
+    """Return the runtime that `auto` chooses for a target, and the reason if it is not ExecuTorch.
 
-    A prefix fits if a runner can be linked with it, and if it is of the installed executorch's release.
+    An ExecuTorch prefix is chosen if a runner can be linked with it, and if it has the installed executorch's release.
     """
     if target.cpu == HOST.name or prefixes.is_unwanted():  # the host's ExecuTorch has no Cortex-M operators
         return _Runtime("builtin")
-    if target.firmware is not None:  # it has the one that its entry names
+    if target.firmware is not None:  # the user's own firmware contains the runtime that its entry names
         return _Runtime("builtin")
     install = prefixes.find_install(target, counts)
     if install is None:
@@ -173,7 +173,7 @@ def _unknown(name: str, targets: Mapping[str, Target]) -> ConfigError:
 def _problem(target: Target, live: bool) -> HarnessError | None:
     """Return the error of `require` if the target's launcher cannot run here, else None.
 
-    It is checked only where the launcher is optional or the target has a fallback.
+    Only optional launchers, and targets with a fallback, are checked.
     """
     if not live and isinstance(target.launcher, HardwareLauncher):
         return None
@@ -186,9 +186,9 @@ def _problem(target: Target, live: bool) -> HarnessError | None:
 
 
 def _shim(target: Target) -> str:
-    """Return the name of a shim that runs in place of the launcher's program, else "".
+    """Return the name of a shim (a stand-in for Arm's FVP) that runs in place of the launcher's program, else "".
 
-    A program that does not answer counts as no shim here; its first use reports the failure.
+    A program that does not answer is taken for no shim; its first use reports the failure.
     """
     with contextlib.suppress(HarnessError):
         return target.launcher.shim()

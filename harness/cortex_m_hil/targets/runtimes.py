@@ -1,4 +1,4 @@
-"""The runtimes by name, what each executes, and how options and files name them."""
+"""The runtimes `builtin` and `executorch`: their names, and the code that each executes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from cortex_m_hil.targets.target import Target
 
 AUTO: Final = "auto"
-"""The choice that is left to `targets.resolve`."""
+"""The name that lets `targets.resolve` choose the runtime."""
 # The code that a runtime executes, for headers: a result must never look like more than it is.
 RUNTIMES: Final = {
     "builtin": "no ExecuTorch or CMSIS-NN code executed",
@@ -20,9 +20,9 @@ RUNTIMES: Final = {
 _ON_HOST: Final = {"executorch": "the wheel's ExecuTorch, no Cortex-M operators or CMSIS-NN"}
 
 ONE: Final = "builtin, executorch, or auto: executorch where one is installed that fits"
-"""What an option takes that names a runtime."""
+"""Help text for an option that takes one runtime."""
 SEVERAL: Final = f"{ONE}; a comma list runs each test on each"
-"""What an option takes that names one runtime or several."""
+"""Help text for an option that takes one or several runtimes."""
 
 
 def executes(runtime: str, target: Target) -> str:
@@ -37,7 +37,7 @@ def check_runtime(name: str) -> None:
 
 
 def check_choice(name: str) -> None:
-    """Raise ConfigError where it is neither a runtime nor `auto`."""
+    """Raise ConfigError for a name that is neither a runtime nor `auto`."""
     if "," in name:
         hint = "one of them here; pytest and hil nightly take several"
         raise ConfigError(f"one runtime is taken here, and {name!r} is a list", hint=hint)
@@ -46,7 +46,7 @@ def check_choice(name: str) -> None:
 
 
 def select_runtimes(given: Iterable[str]) -> list[str]:
-    """Return the runtimes, or `auto`, in names and comma lists, in order, each once.
+    """Return the runtimes in a list of names and comma lists, each once and in order; they may include `auto`.
 
     Raises:
         ConfigError: there is no such runtime.

@@ -1,7 +1,7 @@
 """Targets, their boards and their launchers as checked, frozen values.
 
-A launcher is a frozen dataclass of the settings of one target, in a file of its own. Its properties and methods tell
-all that others need to know of it; no code checks which launcher it is.
+A launcher is a frozen dataclass of the settings of one target, in a file of its own. Callers use its properties and
+methods only; no code checks which launcher class it is.
 """
 
 from __future__ import annotations
@@ -11,33 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed
+from cortex_m_hil.host import time_limits
+from cortex_m_hil.targets.board_tool_commands import Procedure
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, RunningProcess
 from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.runtimes import AUTO
-from cortex_m_hil.targets.tool_commands import Procedure
-
-DEFAULT_LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
 
 
 class Strict(BaseModel):
-    """A mapping in a YAML file, in which a key that has no field is an error."""
+    """A mapping in a YAML file that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Clock(str, Enum):
-    """The clock that a runner's ticks follow; the value is the word in the names of figures.
+    """The clock that a runner's ticks follow; the value is the word for it in the names of JUnit properties.
 
     A simulator has no cycles: HOST is the host's own clock, which a QEMU without -icount follows as well, so the same
     program gives other numbers each time; MODEL, the clock of an FVP, counts what the model executes. INSTRUCTIONS is
-    exact, where both launcher and runner report it: the same program gives the same number. INSTRUMENTED is the clock
-    of a runner whose kernels count coverage as well. CORE counts cycles of a real core.
+    exact, where both launcher and runner report this clock: the same program gives the same number. INSTRUMENTED is the
+    clock of a runner whose kernels count coverage as well. CORE counts cycles of a real core.
     """
 
     INSTRUCTIONS = "instructions"
@@ -60,13 +59,14 @@ class Clock(str, Enum):
 class Launcher(ABC):
     """The settings of one target's launcher, with the methods that start the target.
 
-    Subclasses are frozen dataclasses: `launchers.simulator.Simulator`, or a board's.
+    Subclasses are frozen dataclasses, such as `launchers.simulator.Simulator` or `HardwareLauncher`.
 
     Attributes:
-        settings: the model of what the key takes in `targets.yaml`.
-        shorthand: the setting that a string in place of a mapping stands for.
-        optional: whether many machines lack it. It is then required when a target is resolved, and `hil doctor` has a
-            row for it. Any other is required when it is used, or where the target has a fallback.
+        settings: the pydantic model of the launcher's settings in `targets.yaml`.
+        shorthand: the setting that gets the value if `targets.yaml` has a string in place of a mapping.
+        optional: whether many machines lack the launcher's program. If so, `require` is called as soon as a target is
+            resolved, and `hil doctor` has a row for it; for other launchers it is called on first use, or where the
+            target has a fallback.
     """
 
     settings: ClassVar[type[Strict]]
@@ -88,19 +88,22 @@ class Launcher(ABC):
 
     @property
     def program(self) -> str:
-        """Return the name of the executable that it needs, for its row in `hil doctor`."""
+        """Return the name of the executable that the launcher needs, for its row in `hil doctor`."""
         return self.describe()
 
     @abstractmethod
     def require(self) -> None:
-        """Check that it can run on this machine, without starting anything.
+        """Check that the launcher can run on this machine, without starting a process.
 
-        Raises ToolchainError or PortNotFound where it cannot, ConfigError where a setting is wrong.
+        Raises ToolchainError or PortNotFound where it cannot run, ConfigError where a setting is wrong.
         """
 
     @abstractmethod
     def engine(self, board: str) -> str:
-        """Return what executes instructions, with its version: `QEMU 7.2.22`. `board` is the target's board."""
+        """Return the simulator or board that executes instructions, with its version: `QEMU 7.2.22`.
+
+        `board` is the target's board.
+        """
 
     @property
     def is_hardware(self) -> bool:
@@ -109,17 +112,20 @@ class Launcher(ABC):
 
     @property
     def clock(self) -> Clock:
-        """Return the clock that ticks follow; for a runner that does not report it too, INSTRUCTIONS means MODEL."""
+        """Return the clock that ticks follow.
+
+        INSTRUCTIONS holds only for runners that report it too, for others it means MODEL.
+        """
         return Clock.CORE if self.is_hardware else Clock.HOST
 
     @property
     def counts_coverage(self) -> bool:
-        """Tell whether runners that count coverage, which are larger and several times slower, can run."""
+        """Tell whether the launcher can run runners that count coverage, which are larger and several times slower."""
         return False
 
     @property
     def takes_foreign_runners(self) -> bool:
-        """Tell whether a runner that was built elsewhere may run, since it is emulated in a sandbox."""
+        """Tell whether a runner that was built on another machine may run, because a sandbox confines it."""
         return False
 
     def shim(self) -> str:
@@ -127,7 +133,10 @@ class Launcher(ABC):
         return ""
 
     def check(self, folder: Path) -> str:
-        """Check more than `require` does, and return the text for `hil doctor`. `folder` is empty, for files."""
+        """Check more than `require` does, and return the text for `hil doctor`.
+
+        `folder` is an empty folder for temporary files.
+        """
         return self.engine("")
 
     def definitions(self) -> Mapping[str, str]:
@@ -138,14 +147,15 @@ class Launcher(ABC):
     def connect(self, target: Target, elf: Elf, directory: Path, tools: BoardTools | None) -> Connection:
         """Start a runner that serves, and connect to it.
 
-        `directory` is for its files; `tools` are those of a leased board, None for a simulator.
+        `directory` is for the runner's files; `tools` act on a leased board, None for a simulator.
         """
 
     @abstractmethod
     def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str]) -> RunningProcess:
-        """Start a process that runs `elf` once with `arguments`, argv[0] included, or serves if there are none.
+        """Start a process that runs `elf` once with `arguments`, argv[0] included.
 
-        `directory` is for its files. Raises ConfigError where the target has no process, such as a board.
+        Without arguments it serves requests. `directory` is for the process's files. Raises ConfigError for a target
+        without a process, such as a board.
         """
 
     def launch(
@@ -155,9 +165,9 @@ class Launcher(ABC):
 
         Args:
             elf: the program.
-            directory: its working folder.
-            arguments: its command line, argv[0] included.
-            seconds: CPU time that it may use.
+            directory: the program's working folder.
+            arguments: the program's command line, argv[0] included.
+            seconds: CPU time that the program may use.
             count: the file into which the number of executed instructions is written as the program ends, by a
                 launcher that can count them exactly; None: they are not counted.
 
@@ -170,7 +180,7 @@ class Launcher(ABC):
         raise ConfigError(f"{self.describe()} runs no programs but runners", hint="hil launch on a QEMU target")
 
     def memory(self) -> Sequence[range]:
-        """Return the address ranges of memory, ascending; none where they are only known once it runs."""
+        """Return the address ranges of memory, ascending; empty where they are known only while it runs."""
         return ()
 
     @abstractmethod
@@ -181,13 +191,13 @@ class Launcher(ABC):
         """
 
     def explain_launch(self, target: Target, process: RunningProcess, status: int, log: str) -> HarnessError | None:
-        """Return the error that explains the end of a launched program, None if it ended well."""
+        """Return the error that explains the end of a launched program, None if the program ended normally."""
         return None if status == 0 else ProgramFailed(f"the program ended with exit status {status}")
 
 
 @dataclass(frozen=True)
 class Port:
-    """A board's port, and the serial number by which its tools tell it from others."""
+    """A board's port, and the serial number by which flash tools select the board."""
 
     url: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME, labgrid://…
     serial_number: str = ""
@@ -197,7 +207,7 @@ class Port:
 class HardwareLauncher(Launcher):
     """The launcher of a board.
 
-    Any of the boards at `ports` is leased. `port` is the one that is used: until there is a lease the first.
+    Any free board of those at `ports` is leased. `port` is the leased board's; before there is a lease, the first one.
     """
 
     optional: ClassVar[bool] = False
@@ -208,11 +218,11 @@ class HardwareLauncher(Launcher):
     reset: Procedure | None = None
     power: Procedure | None = None
     ports: tuple[Port, ...] = ()
-    wait: float = DEFAULT_LEASE_WAIT
+    wait: float = time_limits.LEASE_WAIT
 
     @property
     def is_hardware(self) -> bool:
-        """Tell whether it is a real board: a virtual board is a simulator."""
+        """Tell whether the port belongs to a real board: a virtual board is a simulator."""
         return not all(port.url.startswith("vboard:") for port in self.ports or (Port(self.port),))
 
 
@@ -223,8 +233,8 @@ class Board:
     Attributes:
         name: the folder's name.
         directory: the folder.
-        memory: what the folder says of its memory, or of a target's own keys.
-        portable: whether its runners have the portable operators that ExecuTorch's own test runner is built without.
+        memory: the memory as `board.yaml` describes it, with a target's own keys if it overrides any.
+        portable: whether runners get the portable operators that ExecuTorch's own test runner lacks.
     """
 
     name: str
@@ -240,10 +250,10 @@ class ExecutorchInstall:
     Attributes:
         prefix: the folder of the installation; it may contain `{cpu}`.
         origin: file and line of the entry, such as "targets.yaml:3".
-        source: the folder of its sources, if it is named.
-        build: a shell command, run in `base` where `prefix` is older than `source`; "": none.
-        libraries: registries of the prefix (`portable_ops_lib`), linked whole instead of this project's selection of
-            portable operators.
+        source: the folder of ExecuTorch's sources, if the entry names it.
+        build: a shell command, run in `base` where `prefix` is older than `source`; "": no command.
+        libraries: libraries of the prefix that register operators (`portable_ops_lib`), linked whole in place of this
+            project's selection of portable operators.
         base: the folder of the targets file.
     """
 
@@ -257,11 +267,11 @@ class ExecutorchInstall:
 
 @dataclass(frozen=True)
 class OwnFirmware:
-    """Firmware of the user's with the target library in place of a runner: `firmware:` of a target.
+    """The user's own firmware, with the target library, in place of a runner: `firmware:` of a target.
 
     Attributes:
-        elf: the program.
-        build: a shell command that builds it, run in `base` before it is used; "": none.
+        elf: the path of the ELF.
+        build: a shell command that builds the firmware, run in `base` before each use; "": no command.
         base: the folder of the targets file.
         origin: file and line of the entry, such as "targets.yaml:3".
     """
@@ -283,10 +293,10 @@ class Target:
     launcher: Launcher
     fallback: str | None
     origin: str  # "targets.yaml:12"; for a default target "cortex_m_hil/targets.yaml:12"
-    executorch: ExecutorchInstall | None = None  # the same for all targets of a file
-    runtime: str = AUTO  # what the entry says, else its file for all targets
-    fpu: bool = True  # False: compiled for a core without one, though its CPU can have one
-    firmware: OwnFirmware | None = None  # None: a runner is built for it
+    executorch: ExecutorchInstall | None = None  # ExecuTorch's settings, the same for all targets of a file
+    runtime: str = AUTO  # the runtime that the entry names, else the file's default
+    fpu: bool = True  # False: compiled for a core without a floating-point unit, though the CPU can have one
+    firmware: OwnFirmware | None = None  # None: a runner is built for the target
     entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # the entry as it is in the file
     alternatives: tuple[Target, ...] = field(default=(), compare=False, repr=False)  # all other targets
 
@@ -294,7 +304,7 @@ class Target:
     def config(self) -> str:
         """Return the configuration that the runner is built for, as its handshake reports it: `cpu/isa/board`.
 
-        "" where the user's firmware takes its place, which may report anything.
+        "" for the user's own firmware, which may report anything.
         """
         if self.firmware is not None:
             return ""

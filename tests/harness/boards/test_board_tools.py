@@ -17,9 +17,9 @@ from cortex_m_hil.boards.board_tools import CommandTools, run
 from cortex_m_hil.errors import ConfigError, FlashError, LaunchError, ToolchainError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
+from cortex_m_hil.targets.board_tool_commands import RawProcedure, parse_procedure
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.target import Port
-from cortex_m_hil.targets.tool_commands import RawProcedure, parse_procedure
 from devices import Start
 
 SERVERS = ["-c", "gdb_port disabled; tcl_port disabled; telnet_port disabled"]
@@ -195,7 +195,7 @@ def test_a_tool_dies_with_who_uses_it(start: Start, tmp_path: Path) -> None:
     user = start(f"""
 from pathlib import Path
 from cortex_m_hil.boards.board_tools import CommandTools
-from cortex_m_hil.targets.tool_commands import parse_procedure
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 code = "import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
 CommandTools(parse_procedure(["{{python}}", "-c", code, "{{elf}}"], "flash", "t")).flash(Path("x"))
 """)

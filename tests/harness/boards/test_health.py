@@ -12,7 +12,7 @@ from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.boards.health import Health, RecoveryStep, flash, recover, recovery_steps
 from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, SelfTestFailed, ToolchainError
-from cortex_m_hil.targets.tool_commands import RawProcedure, parse_procedure
+from cortex_m_hil.targets.board_tool_commands import RawProcedure, parse_procedure
 from devices import Start
 
 
@@ -43,7 +43,7 @@ from pathlib import Path
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import flash
 from cortex_m_hil.boards.board_tools import CommandTools
-from cortex_m_hil.targets.tool_commands import parse_procedure
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 lease = leases.acquire(["a:1"], what="test")
 code = "import time; time.sleep(60)"
 tools = CommandTools(parse_procedure(["{python}", "-c", code, "{elf}"], "flash", "t"))
@@ -145,7 +145,9 @@ def test_what_the_boot_did_already_is_not_done_again() -> None:
         cause = LaunchError("it is silent")
         assert recover(lease, cause, sick.steps(), sick.self_test, {"reset", "reflash"}) == "power cycle"
         assert sick.tried == ["power cycle"]
-        with pytest.raises(BoardWedged, match="it is silent; after reset: the same; after reflash: the same"):
+        with pytest.raises(
+            BoardWedged, match="it is silent; after reset: the same error; after reflash: the same error"
+        ):
             recover(lease, cause, sick.steps()[:2], sick.self_test, {"reset", "reflash"})
         assert sick.tried == ["power cycle"]
 

@@ -25,8 +25,8 @@ from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.links.uart import virtual_directory
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.tool_commands import parse_procedure
 from devices import Start, tools
 from paths import REPOSITORY
 

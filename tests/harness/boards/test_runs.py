@@ -203,7 +203,7 @@ def test_a_board_that_nothing_helps_is_wedged_and_the_next_run_is_told_at_once(b
     output = bed.run(COUNT="3")
     assert not used.exists(), "nobody tries again"
     assert "3 failed" in output
-    assert "after power cycle: the same" in output
+    assert "after power cycle: the same error" in output
     vboard.send_command(bed.boards[0], "reset")
     leases.clear(f"vboard:{bed.boards[0]}")
     assert "1 passed" in bed.run()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil import errors
-from cortex_m_hil.checks.advice import LOCALIZE, Advice
+from cortex_m_hil.checks.advice_texts import LOCALIZE, Advice
 from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.checks.comparison_result import Comparison, Figures, FindingKind
 from cortex_m_hil.checks.tolerance import Tolerance
@@ -353,7 +353,7 @@ def test_what_rounding_does_not_explain_fails(wrong: Array) -> None:
     with pytest.raises(errors.Mismatch) as caught:
         found.raise_for_verdict("m4-qemu")
     lines = str(caught.value).splitlines()
-    assert "off fake-quant" in lines[0] and "rounding explains 4 elements, 1 quantum, " in lines[0]
+    assert "off fake-quant" in lines[0] and "rounding alone puts 4 elements off, by up to 1 quantum and " in lines[0]
     assert "0 quanta from the dialect" in lines[1]
     assert any(line.startswith("  cause:    the lowering") for line in lines)
     assert "fake_quant_qtol" in lines[-1]

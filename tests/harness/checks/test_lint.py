@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cortex_m_hil import errors, flow
-from cortex_m_hil.checks import unsupported
+from cortex_m_hil.checks import missing_operators
 from cortex_m_hil.checks.input_checks import input_misfits, require_fit
 from cortex_m_hil.checks.lint import lint, raise_findings
-from cortex_m_hil.checks.lint_rules.arguments import COMPUTED_BY_BUILTIN
-from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule, next_step
+from cortex_m_hil.checks.lint_rules.argument_findings import COMPUTED_BY_BUILTIN
+from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule
+from cortex_m_hil.checks.lint_rules.hints import next_step
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
@@ -193,7 +194,7 @@ def test_memory_says_what_was_asked_and_had() -> None:
     found = lint(given, target(Isa.DSP, small), operators=OPERATORS)
     assert rules(found) == [Rule.PLANNED_POOL, Rule.PROGRAM_POOL]
     assert f"needs {given.file.size} bytes and dsp-qemu has {given.file.size - 1}: 1 too many" in found[1].message
-    with pytest.raises(errors.OutOfTargetMemory, match=r"\(and 1 more\)"):
+    with pytest.raises(errors.OutOfTargetMemory, match=r"\(and 1 more lint finding\)"):
         raise_findings(found, "dsp-qemu")
     exact = host_memory(program=given.file.size, planned=given.file.planned_bytes, method=0)
     assert lint(given, target(Isa.DSP, exact), operators=OPERATORS) == ()
@@ -309,13 +310,13 @@ def test_an_operator_that_executorch_has_is_told_from_one_that_nobody_has(operat
 
 @pytest.mark.parametrize("operator", ["cortex_m::quantized_conv2d.out", "aten::silu.out"])
 def test_an_operator_that_builtin_has_is_told_so(operator: str) -> None:
-    assert "the runtime builtin has it" in unsupported.hint(operator, "executorch")
-    assert "builtin" not in unsupported.hint(operator)
+    assert "the runtime builtin has it" in missing_operators.hint(operator, "executorch")
+    assert "builtin" not in missing_operators.hint(operator)
 
 
 def test_where_no_executorch_is_installed_the_hint_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsupported, "executorch_portable_operators", frozenset)
-    assert "an ExecuTorch that has the operator" in unsupported.hint("aten::hardswish.out")
+    monkeypatch.setattr(missing_operators, "executorch_portable_operators", frozenset)
+    assert "an ExecuTorch that has the operator" in missing_operators.hint("aten::hardswish.out")
 
 
 def test_red_zones_that_do_not_fit_are_left_out() -> None:

@@ -35,7 +35,7 @@ from command_line import (
     spawn,
 )
 from cortex_m_hil.checks.input_checks import Taken
-from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview, renamed
 from cortex_m_hil.cli.commands.targets import _for_people
@@ -328,10 +328,10 @@ def test_usage_calls_arguments_what_they_are_called() -> None:
 
 
 def test_what_a_run_without_lint_says_of_it_names_the_option() -> None:
-    told = ("lint", f"MVE layout on a SCALAR target; not asked before ({UNLINTED})")
+    told = ("lint", f"MVE layout on a SCALAR target; lint was off ({UNLINTED})")
     with pytest.raises(Mismatch) as caught, no_lint_named():
         raise Mismatch("output 0: quanta", details=[("cause", "the layout"), told], hint=f"or {UNLINTED}")
-    assert "not asked before (--no-lint)" in str(caught.value) and UNLINTED not in str(caught.value)
+    assert "lint was off (--no-lint)" in str(caught.value) and UNLINTED not in str(caught.value)
 
 
 def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:
@@ -345,9 +345,7 @@ def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> 
     assert "--no-lint runs this program as it is" in done.err and "lint=" not in done.err
     done = hil(*arguments, "--no-lint")
     assert done.status == OK
-    assert re.search(
-        r"^lint      instruction 1: MVE layout on a DSP .*; not asked before \(--no-lint\)$", done.out, re.M
-    )
+    assert re.search(r"^lint      instruction 1: MVE layout on a DSP .*; lint was off \(--no-lint\)$", done.out, re.M)
     assert "MVE layout on a DSP target" in answer(hil(*arguments, "--no-lint", "--json").out)["lint"]
     files.pte.write_bytes(known_answer(Isa.DSP).program)
     done = hil(*arguments, "--no-lint", "--json")

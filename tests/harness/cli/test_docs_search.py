@@ -103,7 +103,7 @@ def test_a_search_shows_page_heading_text_and_the_command(hil: Hil) -> None:
 
 
 def test_more_hits_than_are_shown_are_counted(hil: Hil) -> None:
-    assert hil("docs", "program").out.rstrip().endswith(" more; another word narrows them")
+    assert hil("docs", "program").out.rstrip().endswith(" more sections; a further word narrows the search")
 
 
 def test_where_nothing_is_found_near_words_and_the_pages_are_told(hil: Hil) -> None:

@@ -71,7 +71,7 @@ def test_what_passes_now_or_gives_other_bits(hil: Hil, on_native: Bundle, tmp_pa
     done = hil("replay", "it.hil.zip")
     assert done.status == OK
     assert "is        pass\n" in done.out
-    assert "differs   it passes, and was Mismatch\n" in done.out
+    assert "differs   it passes now, and was recorded with Mismatch\n" in done.out
     assert "differs   output 0: 8 of 8 elements have other bits\n" in done.out
     assert "reproduced" not in done.out
 
@@ -82,7 +82,7 @@ def test_replay_on_a_target_of_another_class_is_a_lint_error(hil: Hil, path: Pat
     foreign, own = answers(done.out)
     assert (done.status, foreign["now"]["type"], own["reproduced"]) == (NO, "LintError", True)
     assert foreign["notices"] == ["it ran on native"] and foreign["runner"] == "built"
-    assert foreign["differences"][0] == "it is LintError, and was Mismatch"
+    assert foreign["differences"][0] == "it ends with LintError now, and was recorded with Mismatch"
 
 
 def test_a_target_that_is_not_here(hil: Hil, on_native: Bundle, tmp_path: Path) -> None:
@@ -165,4 +165,4 @@ def test_a_bug_of_a_kernel_is_replayed_by_the_runner_that_has_it(hil: Hil, tmp_p
     assert done.stdout.endswith("imported\n")
     repaired = answer(hil("replay", "it.hil.zip", "-t", "m7-qemu", "--json").out)
     assert (repaired["exit_status"], repaired["now"], repaired["runner"]) == (OK, None, "built")
-    assert repaired["differences"][0] == "it passes, and was Mismatch"
+    assert repaired["differences"][0] == "it passes now, and was recorded with Mismatch"

@@ -106,6 +106,7 @@ def test_each_planted_read_of_what_is_dead_is_found_with_reader_and_tensor(dut: 
         assert f"reads {role(program, value)}, whose lifetime is over" in str(raised.value)
 
 
+@pytest.mark.first_only
 def test_a_read_of_what_belongs_to_nobody_is_named(dut: Dut) -> None:
     with pytest.raises(LifetimeViolation, match="reads memory that holds no tensor"):
         flow.run(dut, at(peeking(), 64), guards=WatchedMemory)

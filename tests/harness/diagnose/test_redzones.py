@@ -323,7 +323,7 @@ def test_the_first_operator_is_named_and_the_others_are_in_the_log(open_dut: Cal
     program = with_redzones(Twice(), (5,))
     error = violation(open_dut("m4-qemu", **OPTIONS), program)
     assert error.message.startswith("hil_test_stray_default wrote outside its intermediate")
-    assert error.message.endswith("(and 1 more)")
+    assert error.message.endswith("(and 1 more violation)")
     first, second, *_ = error.log.splitlines()
     assert "24 bytes used of 20 planned" in first
     assert second == (

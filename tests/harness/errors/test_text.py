@@ -147,7 +147,10 @@ def test_program(run_pte, name):
 """
 
 
-@pytest.mark.parametrize(("lies", "workers"), [(False, []), (True, ["-n1"])], ids=["honest", "lying-xdist"])
+@pytest.mark.parametrize(
+    ("lies", "workers"),
+    [pytest.param(False, [], id="honest"), pytest.param(True, ["-n1"], id="lying-xdist", marks=pytest.mark.slow)],
+)
 def test_nothing_of_it_gets_into_a_report(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, lies: bool, workers: Sequence[str]
 ) -> None:

@@ -23,8 +23,8 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers import start
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, MemoryRegion, Request
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.tool_commands import parse_procedure
 from devices import tools
 
 BAUD = 921600

@@ -132,6 +132,7 @@ def test_classes_agree_in_floats(duts_of_classes: list[Dut]) -> None:
     assert differing(duts_of_classes, make(), inputs, quantize=False) == []
 
 
+@pytest.mark.slow  # test_isa_agreement.py shows it of a whole network
 def test_classes_agree_in_integers(duts_of_classes: list[Dut]) -> None:
     torch.manual_seed(1)
     make, inputs = INTEGERS["conv"]

@@ -271,7 +271,7 @@ def exported() -> Exported:
         ),
         (
             lambda _: export(normalized(), IMAGE, "nhwc"),  # type: ignore[arg-type]
-            "layout='nhwc': there is none",
+            "layout='nhwc': there is no such layout",
         ),
         (
             lambda _: export(normalized(), IMAGE[0]),  # type: ignore[arg-type]

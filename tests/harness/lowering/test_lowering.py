@@ -25,7 +25,7 @@ from cortex_m_hil.host.random_generators import seed
 from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, export, lower, quiet, required_scratch
 from cortex_m_hil.lowering import known_answer_generator as builder
 from cortex_m_hil.lowering.cache_keys import Lru
-from cortex_m_hil.lowering.capability import feature, require_sizes
+from cortex_m_hil.lowering.installed_executorch import feature, require_sizes
 from cortex_m_hil.lowering.module_export import run_stage
 from cortex_m_hil.lowering.pipeline import cache as remembered
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch

@@ -16,7 +16,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from cortex_m_hil.errors import LoweringError
 from cortex_m_hil.lowering import LoweringOptions, export, lower
-from cortex_m_hil.lowering.capability import executorch_api
+from cortex_m_hil.lowering.installed_executorch import executorch_api
 from cortex_m_hil.lowering.nested_graphs import graphs_of
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa

@@ -15,7 +15,7 @@ import torch
 import cortex_m_hil as hil
 from bundling import bundle
 from cortex_m_hil.errors import ConfigError, ProgramRejected
-from cortex_m_hil.host.garbage import garbage_collection_paused
+from cortex_m_hil.host.garbage_collection import garbage_collection_paused
 from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.pte_file import MAX_METHOD_NAME
 from cortex_m_hil.program.pte_reader import parse_pte, read_methods

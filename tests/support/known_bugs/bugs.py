@@ -1,8 +1,9 @@
 """Bugs of ExecuTorch's Cortex-M backend and of CMSIS-NN, and how this harness catches each.
 
-A row is added to `THREADS` (what upstream's threads tell of) or to `FOUND_HERE` (what this project found, with
-a number of `cortex_m_hil.errors.known_bugs`). Then `python ci/known_bugs_table.py` makes docs/known_bugs.md anew.
-All that is shown here is run by tests/nightly/test_known_bugs.py, what costs least by tests/harness/test_known_bugs.py.
+Add a row to `THREADS` (bugs known from issues of ExecuTorch or CMSIS-NN) or to `FOUND_HERE` (bugs that this project
+found, with a number of `cortex_m_hil.errors.known_bugs`). Then `python ci/known_bugs_table.py` makes the tables of
+docs/known_bugs.md again. tests/nightly/test_known_bugs.py runs all programs here, tests/harness/test_known_bugs.py the
+quickest.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ from planting import network
 
 
 class How(str, Enum):
-    """The way in which a bug is there: in ExecuTorch itself, or planted."""
+    """Where the bug of a test comes from: from ExecuTorch itself, or planted."""
 
     REAL = "real"  # ExecuTorch itself, the installed one
-    FORESEEN = "foreseen"  # the same, but what would compute wrongly is not installed: lint refuses the file for it
-    PLANTED = "planted"  # put into our kernels, into ExecuTorch's passes or into a file
+    FORESEEN = "foreseen"  # ExecuTorch itself, which need not be installed: lint refuses the file for it
+    PLANTED = "planted"  # planted into our kernels, into ExecuTorch's passes or into a file
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class KnownBug:
             `KNOWN_BUGS` describes the others at greater length.
         shown: programs that show the bug.
         shown_by: ids of other tests that show the bug.
-        why_not: why nothing shows it.
+        why_not: why no program or test shows it.
     """
 
     name: str
@@ -100,16 +101,16 @@ class KnownBug:
 
 
 def numbered(number: int) -> tuple[str, tuple[str, ...]]:
-    """Return name and references of a row of the package's table of known bugs."""
+    """Return name and references of a bug in the package's table of known bugs."""
     known = KNOWN_BUGS[number]
     return known.name, (*known.issues, f"known bug {number}")
 
 
-# --- what is done to programs, and to ExecuTorch -------------------------------------------------------------------
+# --- changes of programs and of ExecuTorch -------------------------------------------------------------------
 
 
 def from_elsewhere(program: Program) -> Program:
-    """Return the program as a file that does not say what it was lowered for."""
+    """Return the program as if read from a file, without the ISA class that it was lowered for."""
     return replace(program, isa=None)
 
 
@@ -142,7 +143,7 @@ def halfway_inputs(program: Program) -> Program:
 
 @contextmanager
 def alpha_is_dropped() -> Iterator[None]:
-    """Let the pass that makes a `quantized_add` ignore `alpha`, as before #22153."""
+    """Make the pass that creates a `quantized_add` ignore `alpha`, as before #22153."""
     from executorch.backends.cortex_m.passes.aten_to_cortex_m_pass import AtenToCortexMPass
     from executorch.exir.dialects._ops import ops as exir_ops
 
@@ -160,7 +161,7 @@ def alpha_is_dropped() -> Iterator[None]:
         substitutions[add] = original
 
 
-# --- what is run ---------------------------------------------------------------------------------------------------
+# --- runs ---------------------------------------------------------------------------------------------------
 
 LINEAR: Final = Setup(biased_layer)
 MVE_LAYOUT: Final = replace(LINEAR, lowered_for=Isa.MVE, change=from_elsewhere)

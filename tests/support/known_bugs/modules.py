@@ -62,7 +62,7 @@ def doubled(in_a_branch: bool) -> Callable[[], Sample]:
 
 
 def chosen() -> Sample:
-    """Return what `doubled` makes, with `torch.where` in place of branches."""
+    """Return the module and inputs of `doubled`, with `torch.where` in place of branches."""
     _, inputs = doubled(True)()
     return Apply(lambda layer, x, choice: layer(torch.where(choice, x + x, x - x)), nn.Linear(12, 4)).eval(), inputs
 

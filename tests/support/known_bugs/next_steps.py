@@ -26,7 +26,7 @@ class Step:
 
 
 def foreseen() -> list[tuple[str, Shown]]:
-    """Return what lint refuses from the file alone, by a key: the last of its references, and the operator."""
+    """Return the bugs that lint finds from the file alone, each by a key: its last reference, and the operator."""
     return [
         (f"{bug.upstream[-1]} {shown.caught.operator}", shown)
         for bug in BUGS

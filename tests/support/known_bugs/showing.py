@@ -1,4 +1,4 @@
-"""The way to show a bug: the program, the target, and the check that catches it."""
+"""How a bug is shown: the program, the target, and the check that catches it."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Setup:
     Attributes:
         network: makes the module and its example inputs.
         lowered_for: another ISA class than the target's.
-        options: of `flow.lower`.
-        change: what is done to the program after that.
-        compiler: changes ExecuTorch for as long as it is open.
-        patch: of the firmware, a file in `patches/` or a path.
+        options: options for `flow.lower`.
+        change: changes the program after the lowering.
+        compiler: a context in which ExecuTorch is changed.
+        patch: a patch of the firmware, a file in `patches/` or a path.
         build: CMake definitions of the runner.
-        runtime: executes the program; or, where it is not run, what lint is asked for.
-        runs: whether it is run at all, or only looked at by lint.
-        linted: whether lint looks at it before it runs.
+        runtime: the runtime that executes the program, or for which it is linted.
+        runs: whether the program is run; if not, it is only linted.
+        linted: whether the program is linted before it is run.
     """
 
     network: Callable[[], Sample]
@@ -94,7 +94,10 @@ class Setup:
 
 
 def judge(name: str, setup: Setup, folder: Path) -> Caught | None:
-    """Return what catches the bug on the target of that name, None for nothing. ``folder`` is for changed firmware."""
+    """Return the check that catches the bug on the target `name`, None if none does.
+
+    ``folder`` is for changed firmware.
+    """
     with _compiler(setup):
         if not setup.runs:
             target = TARGETS[name]

@@ -1,4 +1,4 @@
-"""The simulators behind virtual boards: their flash, and the command that runs its contents."""
+"""The simulators behind virtual boards: their flash memory, and the command that runs its content."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class _Flash:
         self._bytes = bytearray(b"\xff" * size)
 
     def write(self, elf: bytes, part: float = 1.0) -> None:
-        """Write the segments of an ELF, each after erasing its memory, as a flash tool does.
+        """Write the flash, erased before, for each segment of an ELF, as a flash tool does.
 
-        `part` is the share of each segment that is written, below 1 where the power is lost during the write. Raises
-        FlashError for an address that is not in the flash, and where `elf` is no ELF.
+        `part` is the share of each segment that is written; below 1, power is lost during the write. Raises FlashError
+        for an address that is not in the flash, and where `elf` is no ELF.
         """
         for address, data in segments(elf):
             at = address - self.base
@@ -80,7 +80,7 @@ class Native:
         self._executable = folder / "runner"
 
     def flash(self, elf: bytes, part: float = 1.0) -> None:
-        self._executable.unlink(missing_ok=True)  # it may be running
+        self._executable.unlink(missing_ok=True)  # unlinked, as it may be running
         if part < 1:
             return
         self._executable.write_bytes(elf)
@@ -91,10 +91,10 @@ class Native:
 
 
 class Machine(Protocol):
-    """A simulated machine. `command` is run at each power-up, with what was flashed last."""
+    """A simulated machine. `command` is run at each power-up, with the content of the flash."""
 
     def flash(self, elf: bytes, part: float = 1.0) -> None:
-        """Write an ELF to the flash; `part` is the share that is written before the power is lost, 1.0: all."""
+        """Write an ELF to the flash; `part` is the share that is written before a loss of power, 1.0: all of it."""
         ...
 
     def command(self) -> list[str]: ...

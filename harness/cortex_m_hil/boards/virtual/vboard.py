@@ -40,13 +40,13 @@ from cortex_m_hil.runner.launchers import native
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
 from cortex_m_hil.runner.links.uart import virtual_directory
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.target import Port
-from cortex_m_hil.targets.tool_commands import parse_procedure
 
-QUEUE_LIMIT = 16384  # bytes queued for the board, at which the terminal is no longer read
+QUEUE_LIMIT = 16384  # bytes queued for the board from which on the terminal is not read
 COMMAND_TIMEOUT = 30.0  # seconds for a board to carry out a command
-START_TIMEOUT = 60.0  # seconds for its process to start
+START_TIMEOUT = 60.0  # seconds for the board's process to start
 
 
 # --- the board -----------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ START_TIMEOUT = 60.0  # seconds for its process to start
 
 @dataclass
 class _Terminal:
-    """A pseudo-terminal, of which both ends are kept open, so that it survives the programs that use it."""
+    """A pseudo-terminal with both ends kept open, so that it outlives the programs that use it."""
 
     master: int
     slave: int
@@ -77,7 +77,7 @@ class _Terminal:
 
 
 def _claim(directory: Path) -> OwnFolder:
-    """Make the folder of a virtual board, empty, and remove those of boards that have ended.
+    """Create an empty folder for a virtual board, and remove the folders of boards that have ended.
 
     Raises ConfigError if the board is running already, and where the folder cannot be made.
     """
@@ -103,9 +103,9 @@ def _claim(directory: Path) -> OwnFolder:
 
 @dataclass
 class VirtualBoard:
-    """A virtual board, which runs from its construction; `serve()` handles its bytes and never returns.
+    """A virtual board, which runs from its construction on; `serve()` transfers its bytes and never returns.
 
-    A host has at most one virtual board of a name.
+    Names of virtual boards are unique on a host.
 
     Attributes:
         machine: a key of MACHINES.
@@ -127,7 +127,7 @@ class VirtualBoard:
         self.directory = virtual_directory(self.name)
         self._port, self._control = self.directory / "port", self.directory / "control"
         self._own = _claim(self.directory)
-        self._temporary = TemporaryFolder()  # a socket's name must be short
+        self._temporary = TemporaryFolder()  # for the socket, whose path must be short
         self._folder = self._temporary.path
         chance = random.Random(self.seed)
         self._machine = MACHINES[self.machine](self._folder)
@@ -147,7 +147,7 @@ class VirtualBoard:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._plug()
         self._power(True)
-        self._control.symlink_to(self._folder / "control")  # made last: once it exists, the board takes commands
+        self._control.symlink_to(self._folder / "control")  # made last: from now on the board takes commands
 
     def serve(self) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that `_close` removes its files
@@ -186,7 +186,7 @@ class VirtualBoard:
         self._deliver(now)
 
     def _set_reading(self, reading: bool) -> None:
-        """Start or stop reading the terminal; while it is not read, a program that writes to it waits."""
+        """Start or stop reading the terminal; while it is not read, programs that write to it block."""
         if self._terminal is None or reading == self._reading:
             return
         self._reading = reading
@@ -227,11 +227,11 @@ class VirtualBoard:
             self._to_board.put_back(data[taken:])
         data = self._to_host.take(now)
         if data and self._terminal is not None:
-            with contextlib.suppress(BlockingIOError):  # a UART does not wait for a host that does not read
+            with contextlib.suppress(BlockingIOError):  # a UART drops bytes if the host does not read
                 os.write(self._terminal.master, data)
 
     def _write_to_simulator(self, data: bytes) -> int:
-        """Write bytes to the simulator; return how many it took. A board without a running simulator takes all."""
+        """Write bytes to the simulator; return how many it took. Without a running simulator all bytes are dropped."""
         if self._child is None:
             return len(data)
         try:
@@ -374,7 +374,7 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
 
 
 def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
-    """Return the launcher with which a target finds, flashes and resets this virtual board."""
+    """Return the launcher by which a target connects to, flashes and resets this virtual board."""
     command = ["{python}", "-m", "cortex_m_hil.boards.virtual.vboard", "--name", name, machine]
     flash = parse_procedure([*command, "flash", "{elf}"], "flash", name)
     reset = parse_procedure([*command, "reset"], "reset", name)

@@ -1,4 +1,4 @@
-"""A simulated serial line: as slow as its baud rate, with the faults that it is given."""
+"""A simulated serial line with the speed of its baud rate, and with faults on request."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.runner.links.uart import BITS
 
 BAUD = 921600
-TICK = 0.0005  # seconds between two polls of a busy wire, at least
+TICK = 0.0005  # least seconds between two polls of a busy wire
 
 
 @dataclass(frozen=True)
 class Faults:
     """The faults of a virtual board, and of its wire in both directions. Only a reset ends `hang`."""
 
-    corrupt: float = 0.0  # share of bytes, 0 to 1: another value arrives
-    drop: float = 0.0  # share of bytes that do not arrive
+    corrupt: float = 0.0  # share of bytes, 0 to 1, that arrive with another value
+    drop: float = 0.0  # share of bytes that are lost
     duplicate: float = 0.0  # share of bytes that arrive twice
     delay: float = 0.0  # seconds by which bytes are late
-    hang: float = 0.0  # 1: the core stops until a reset, 0: it runs
-    vanish: float = 0.0  # seconds, from now, for which the port is gone
-    reset_after: float = 0.0  # bytes from the host, after which the board resets once
-    power_loss: float = 0.0  # next flashes that lose the power halfway; the board then starts with what was written
+    hang: float = 0.0  # 1: the core hangs until a reset, 0: it runs
+    vanish: float = 0.0  # seconds from now in which the port does not exist
+    reset_after: float = 0.0  # the board resets once after so many bytes from the host
+    power_loss: float = 0.0  # so many next flashes lose power halfway; the board starts with the partial content
 
     @classmethod
     def parse(cls, words: Mapping[str, object]) -> Faults:
@@ -46,14 +46,14 @@ class Faults:
 
 
 class Wire:
-    """One direction of a serial line: bytes that are put in can be taken out once a UART would have sent them."""
+    """One direction of a serial line: bytes can be taken out as soon as a UART would have sent them."""
 
     def __init__(self, baud: int, chance: random.Random) -> None:
         self.rate = baud / BITS
         self.faults = Faults()
         self._chance = chance
         self._bytes = bytearray()
-        self._clock = 0.0  # the time at which the last byte that was taken had arrived
+        self._clock = 0.0  # the arrival time of the last byte that was taken
 
     def __len__(self) -> int:
         return len(self._bytes)

@@ -1,4 +1,4 @@
-"""Bisection of the commit that changed a test's outcome: what to run next, and what the runs so far say."""
+"""Searches for the commit that changed a test's outcome: chooses the next run, and draws conclusions from all runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
-from cortex_m_hil.campaigns.bisection.test_verdicts import (
+from cortex_m_hil.campaigns.bisection.run_verdicts import (
     Rules,
     RunJudgement,
     RunVerdict,
@@ -35,12 +35,12 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.worker_processes import LOG_LINES
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host import subprocesses, time_limits
 
-MARGIN: Final = 0.3  # of the allowed doubt, at which a search with a possibly flaky test ends: docs/bisect.md
-REPEATED: Final = 2  # runs of culprit and of parent, at least, before the search ends
-END_TRIES: Final = 10  # runs of an end that all contradict what was said of it, before the search ends
-SWAPPED_TRIES: Final = 3  # runs of each end where all runs of both contradict what was said, before the search ends
+MARGIN: Final = 0.3  # share of the allowed doubt at which a search with a possibly flaky test ends: docs/bisect.md
+REPEATED: Final = 2  # least number of runs of the culprit, and of its parent, before the search ends
+END_TRIES: Final = 10  # runs of an end that all contradict the user's outcome for it, before the search ends
+SWAPPED_TRIES: Final = 3  # runs of each end if all runs of both contradict the user, before the search ends
 INFRA_TRIES: Final = 2  # runs of a commit that all end in infra errors, after which it counts as untestable
 DETAILED_TRIES: Final = 3  # extra runs of culprit or parent that record operators, until one ends as expected
 STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"
@@ -51,10 +51,10 @@ class Source:
     """The repository that is bisected.
 
     Attributes:
-        path: its top folder.
-        python: its folder that goes on PYTHONPATH; "" if none.
-        build: a line for the shell that builds it; "" if none.
-        incremental: ignored files stay from one commit to the next.
+        path: the repository's top folder.
+        python: the folder in it that is put on PYTHONPATH; "" if none.
+        build: a shell command that builds it; "" if none.
+        incremental: whether files that git ignores are kept from one commit to the next.
         excluded: paths that are not checked out.
     """
 
@@ -67,26 +67,26 @@ class Source:
 
 @dataclass(frozen=True)
 class BisectionPlan(store.Plan):
-    """A bisection as it was asked for.
+    """The settings of a bisection.
 
     Attributes:
         source: the repository.
         old: SHA of the old end.
         new: SHA of the new end.
-        old_asserted: the old end is asserted, and never run.
-        new_asserted: the new end is asserted, and never run.
-        likely: paths; a commit that touches one is more probable.
+        old_asserted: whether the user's outcome of the old end is taken for granted, so that it is never run.
+        new_asserted: whether the user's outcome of the new end is taken for granted, so that it is never run.
+        likely: paths; a commit that changes one of them is a more probable culprit.
         confidence: the probability at which a culprit is found.
         deterministic: the test is not flaky: no run is repeated.
         find_fix: the test fails at the old end and passes at the new one.
         term_old: the user's word for a commit like the old end.
         term_new: the user's word for a commit like the new end.
-        command: the test.
-        timeout: seconds for one run of it.
+        command: the command of the test.
+        timeout: seconds for one run of the test.
         build_timeout: seconds for a build.
-        rules: which outcomes count.
-        reuse: runs of earlier searches count where source and test are the same.
-        details: figures by SHA, of the extra runs of culprit and parent that recorded each operator's outputs.
+        rules: the rules for which outcomes are counted.
+        reuse: whether runs of earlier searches with the same source and test are counted.
+        details: by SHA the figures of the extra runs of culprit and parent that recorded each operator's outputs.
     """
 
     source: Source
@@ -101,8 +101,8 @@ class BisectionPlan(store.Plan):
     term_old: str = "good"
     term_new: str = "bad"
     command: tuple[str, ...] = ()
-    timeout: float = 1800.0
-    build_timeout: float = 7200.0
+    timeout: float = time_limits.BISECTION_TEST
+    build_timeout: float = time_limits.BISECTION_BUILD
     rules: Rules = field(default_factory=Rules)
     reuse: bool = False
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -121,9 +121,9 @@ class BisectionOutcome(str, Enum):
 
     UNDER_WAY = "under way"
     FOUND = "found"
-    NO_CHANGE = "no change"  # the ends do not differ, whatever was said of them
-    NOT_AS_SAID = "not as said"  # every run of an end contradicts what was said of it
-    CONTRADICTION = "contradiction"  # no single change explains the runs of a test that is said to be deterministic
+    NO_CHANGE = "no change"  # the outcomes of the ends do not differ, against the user's statement
+    NOT_AS_SAID = "not as said"  # every run of an end contradicts the user's outcome for it
+    CONTRADICTION = "contradiction"  # no single culprit explains the runs, though the user calls the test deterministic
     UNTESTABLE = "untestable"  # an end cannot be run
 
 
@@ -133,12 +133,12 @@ class BisectionState:
 
     Attributes:
         outcome: the progress.
-        next: the position to run, while it is under way; None otherwise.
-        candidates: positions, oldest first: the most probable culprit, and those that no run can tell from it.
-        probability: the sum over the candidates; where the outcome is FOUND, at least the confidence.
+        next: the position to run next; None where nothing is left to run.
+        candidates: positions, oldest first: the most probable culprit, and others that no run can distinguish from it.
+        probability: the sum of the candidates' probabilities; at least the confidence where the outcome is FOUND.
         posterior: the probability of each culprit, 0 … n + 1.
         bits: the entropy of the posterior.
-        left: about how many more runs it takes.
+        left: an estimate of how many more runs the search takes.
     """
 
     outcome: BisectionOutcome
@@ -151,12 +151,12 @@ class BisectionState:
 
     @property
     def commits_left(self) -> str:
-        """Return how many commits may still be the culprit, which is all that a test without flakes leaves open."""
+        """Return how many commits may still be the culprit, for a test that is not flaky."""
         return f"{counted(sum(one > 0 for one in self.posterior[1:-1]), 'commit')} left"
 
 
 class CommitLine:
-    """The commits of a plan, oldest first, and how probable each was before anything ran."""
+    """The commits of a plan, oldest first, with the probability of each before any run."""
 
     def __init__(
         self,
@@ -164,12 +164,12 @@ class CommitLine:
         commits: Sequence[Commit],
         suspected: Callable[[Sequence[Run]], set[str]] = lambda _: set(),
     ) -> None:
-        """Take the plan and its commits.
+        """Store the plan and its commits.
 
         Args:
             plan: the plan.
-            commits: from the old end to the new one.
-            suspected: returns the SHAs of the commits that are more probable, by what the runs so far name.
+            commits: the commits from the old end to the new one.
+            suspected: returns the SHAs of more probable culprits, given the runs so far.
         """
         self.plan, self.commits = plan, tuple(commits)
         self.position = {commit.sha: number for number, commit in enumerate(commits)}
@@ -178,15 +178,15 @@ class CommitLine:
 
     @classmethod
     def of(cls, plan: BisectionPlan) -> CommitLine:
-        """Return the commits of a plan. Raises ConfigError where the repository has no line between its ends."""
+        """Return the commits of a plan. Raises ConfigError where one end is no first-parent ancestor of the other."""
         repository = Repository(Path(plan.source.path))
         named = repository.touching(plan.old, plan.new, plan.likely)
         by_names = functools.cache(functools.partial(repository.touching_names, plan.old, plan.new))
 
         def suspected(runs: Sequence[Run]) -> set[str]:
-            """Return the commits that touch a likely path of the user's, or else files of the operators at fault.
+            """Return the commits that change one of the user's likely paths, or else files of the faulty operators.
 
-            The latter only for a test that may be flaky, whose runs are repeated anyway.
+            Files of operators are used only for a test that may be flaky, whose runs are repeated anyway.
             """
             if plan.likely or plan.deterministic:
                 return named
@@ -199,7 +199,7 @@ class CommitLine:
         return beliefs.prior(weights, old_asserted=plan.old_asserted, new_asserted=plan.new_asserted)
 
     def of_plan(self, plan: BisectionPlan) -> CommitLine:
-        """Return the same line with a plan that knows more."""
+        """Return the same line with another plan, such as one with details."""
         line = copy.copy(self)
         line.plan = plan
         return line
@@ -234,9 +234,9 @@ class CommitLine:
         return BisectionState(outcome, following, tuple(culprits), probability, everything, found.entropy(), left)
 
     def _group(self, found: beliefs.Posterior, seen: _Seen) -> list[int]:
-        """Return the most probable of the groups of culprits that no run can tell apart.
+        """Return the most probable of the groups of culprits that no run can distinguish.
 
-        The culprits c and c + 1 differ at position c alone, and are of one group where that cannot be tested.
+        The culprits c and c + 1 differ only at position c, and are in one group if position c cannot be tested.
         """
         groups: list[list[int]] = [[1]]
         for culprit in range(2, self.last + 1):
@@ -250,7 +250,7 @@ class CommitLine:
         self, found: beliefs.Posterior, culprits: list[int], probability: float, seen: _Seen
     ) -> tuple[BisectionOutcome, int | None]:
         """Return the progress, and the position to run next; None where nothing is left to run."""
-        for end in self.unasserted_ends:  # each once, before either is run again
+        for end in self.unasserted_ends:  # each end is run once, before either is run again
             if not seen.runs[end]:
                 return (BisectionOutcome.UNTESTABLE, None) if seen.stuck[end] else (BisectionOutcome.UNDER_WAY, end)
         if seen.wrong:
@@ -275,7 +275,10 @@ class CommitLine:
         return chances
 
     def _left(self, found: beliefs.Posterior, following: int | None) -> int:
-        """Estimate how many runs are left, from what the next one is expected to tell; later ones may tell less."""
+        """Estimate how many runs are left, from the information that the next run is expected to give.
+
+        Later ones may give less.
+        """
         if following is None:
             return 0
         gain = found.entropy() - float(found.expected_entropy()[following])
@@ -305,7 +308,7 @@ class _Seen:
 
 
 class Bisection(Planner):
-    """A bisection that carries out the runs of a line, in a `folder` that no other process uses. Use `with`."""
+    """A bisection that carries out the runs of a line, in a `folder` that no other process uses; use it in `with`."""
 
     infra = (RunVerdict.INFRA.value, RunVerdict.ELSEWHERE.value)
 
@@ -327,7 +330,7 @@ class Bisection(Planner):
 
     @staticmethod
     def clean_up(plan: BisectionPlan, folder: Path) -> None:
-        """Remove what a killed process has left. Nothing is left to remove of a repository that is gone."""
+        """Remove worktrees and files of a killed process, unless the repository does not exist any more."""
         with contextlib.suppress(ConfigError):
             Worktree(Repository(Path(plan.source.path)), folder / "tree", incremental=False).remove()
 
@@ -353,7 +356,7 @@ class Bisection(Planner):
     def details(self, key: str, *, new: bool, bundles: Path) -> Mapping[str, Any]:
         """Run the test of one commit once more, record each operator's outputs, and return the figures.
 
-        They are empty where no run looked like that side, or where the harness of that commit cannot tell.
+        The figures are empty if no run had the outcome of that side, or if that commit's harness cannot record them.
 
         Args:
             key: the commit's SHA.
@@ -361,7 +364,7 @@ class Bisection(Planner):
             bundles: the folder for a failure's bundle.
         """
         options = "-p", STEPPING, "--hil-localize", f"--hil-bundles={bundles}"
-        with contextlib.suppress(HarnessError):  # the culprit is known all the same
+        with contextlib.suppress(HarnessError):  # details are optional: the culprit is known without them
             for _ in range(DETAILED_TRIES):
                 judgement = self._judgement(key, self._folder / "log", options)
                 if self.line.plan.side(judgement.told) is new:
@@ -402,13 +405,13 @@ def run_test(
 
     Args:
         words: the command.
-        rules: which outcomes count.
-        seconds: the limit, after which the command is ended.
-        folder: for files that are read afterwards.
-        log: gets what the command prints; None: our standard error does.
-        changed: the command's environment.
-        options: further ones of pytest.
-        provenance: checks that the right tree was tested, since a verdict on another does not count. None: no check.
+        rules: the rules for which outcomes are counted.
+        seconds: the time limit, after which the command is ended.
+        folder: a folder for files that are read after the run.
+        log: the file for the command's output; None: it goes to our standard error.
+        changed: the command's environment variables.
+        options: further options for pytest.
+        provenance: checks that the right tree was tested, since a verdict on another tree is ignored. None: no check.
 
     Raises:
         ConfigError: a fallback ran in place of the target, and the rules do not allow it.
@@ -439,7 +442,10 @@ def _run_shown(command: Sequence[str], seconds: float, changed: Mapping[str, str
 
 
 def checked(plan: BisectionPlan) -> BisectionPlan:
-    """Return a plan with its revisions as SHAs. Raises ConfigError for what makes no sense."""
+    """Return a plan with its revisions as SHAs.
+
+    Raises ConfigError for settings that are malformed or contradict each other.
+    """
     repository = Repository(Path(plan.source.path))
     if plan.term_old == plan.term_new or "skip" in (plan.term_old, plan.term_new):
         raise ConfigError("the two terms have to differ, and neither is 'skip'", hint="--term-old, --term-new")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.bisection.bisect import BisectionOutcome, BisectionPlan, BisectionState, CommitLine
 from cortex_m_hil.campaigns.bisection.history import Commit
-from cortex_m_hil.campaigns.bisection.test_verdicts import Case, RunVerdict, cases_of
+from cortex_m_hil.campaigns.bisection.run_verdicts import Case, RunVerdict, cases_of
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
@@ -20,13 +20,13 @@ HEAD: Final = "# hil bisect log 1"
 
 @dataclass(frozen=True)
 class Evidence:
-    """The runs of one commit, counted by the side that they look like.
+    """The runs of one commit, counted by whether they have the old or the new outcome.
 
     Attributes:
-        old: the number of runs that looked like the old side.
-        new: the number of runs that looked like the new side.
-        skipped: the number of runs that tell nothing.
-        why: the error of the last run that has one; "" if none has.
+        old: the number of runs with the outcome of the old end.
+        new: the number of runs with the outcome of the new end.
+        skipped: the number of runs that have neither.
+        why: the error of the last run that has an error; "" if none has.
     """
 
     position: int
@@ -45,10 +45,10 @@ class AffectedTest:
         isa: the target's ISA class.
         old: verdict and error at the last old commit.
         new: verdict and error at the first new commit.
-        outputs_changed: None where the outputs of a side are not known.
-        at_fault: the operators that were localised on either side, or that the error names.
-        operators: the operators whose outputs differ; None where those of a side are not known.
-        bundle: the file with everything about the failure; "" if there is none.
+        outputs_changed: whether outputs differ; None where the outputs at one of the commits are not known.
+        at_fault: the operators that were localised at either commit, or that the error names.
+        operators: the operators whose outputs differ; None where the outputs at one of the commits are not known.
+        bundle: the file of the failure's bundle; "" if there is none.
     """
 
     test: str
@@ -74,7 +74,7 @@ def evidence(line: CommitLine, runs: Sequence[Run]) -> list[Evidence]:
 
 
 def affected_tests(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> list[AffectedTest]:
-    """Return a change for each test and target that the runs' records name; none while there is no culprit."""
+    """Return an `AffectedTest` for each test and target in the runs' records; none while there is no culprit."""
     if not state.candidates or state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID):
         return []
     before = _cases(line, runs, state.candidates[0] - 1, new=False)
@@ -103,8 +103,8 @@ def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
 def _cases(line: CommitLine, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
     """Return a commit's records by test and target.
 
-    They are those of the run that recorded operators, else of its last run with the old outcome, or with the new one
-    where `new` is set.
+    The records are from the run that recorded operators, or else from the last run with the new outcome if `new` is
+    set, with the old outcome if not.
     """
     sha = line.commits[position].sha
     here = [run.figures for run in runs if run.key == sha and line.plan.side(RunVerdict(run.verdict)) is new]
@@ -148,7 +148,7 @@ def lines_of_run(line: CommitLine, runs: Sequence[Run], number: int) -> Iterator
 
 
 def progress_text(line: CommitLine, runs: Sequence[Run], number: int) -> str:
-    """Return in words what run `number`, counted from 1, showed, and how certain the search is after it."""
+    """Return a text on the outcome of run `number`, counted from 1, and on the certainty of the search after it."""
     before, after = (line.state(runs[:end]) for end in (number - 1, number))
     if after.outcome is BisectionOutcome.CONTRADICTION:
         return "no single change explains this"
@@ -166,12 +166,12 @@ def progress_text(line: CommitLine, runs: Sequence[Run], number: int) -> str:
 
 
 def alike(line: CommitLine) -> str:
-    """Return in words that the ends do not differ; an end that is asserted was not run."""
+    """Return a text that the ends do not differ; an asserted end was not run."""
     return "both ends behave alike" if len(line.unasserted_ends) == 2 else "all commits that were run behave alike"
 
 
 def ends_not_as_said(line: CommitLine, runs: Sequence[Run]) -> str:
-    """Return in words which ends contradict, in all of their runs, the outcome that the user stated; "" for none."""
+    """Return a text on ends whose runs all contradict the outcome that the user stated; "" for none."""
     plan, counts = line.plan, {one.position: one for one in evidence(line, runs)}
     found = []
     for end in line.unasserted_ends:
@@ -189,7 +189,7 @@ def read_log(text: str) -> tuple[BisectionPlan, list[Run]]:
     """Read the plan and the runs from the text of a log.
 
     Raises:
-        ConfigError: a line makes no sense (the message has its number), or the line `start` is missing.
+        ConfigError: a line is malformed (the message has its number), or the line `start` is missing.
     """
     plan: BisectionPlan | None = None
     runs = []
@@ -217,7 +217,7 @@ def _run(fields: dict[str, Any]) -> Run:
 
 
 def differing_operators(before: Sequence[OperatorOutput], after: Sequence[OperatorOutput]) -> list[str]:
-    """Return the operators whose outputs differ, in the later program's order, then those that it no longer has."""
+    """Return the operators whose outputs differ, in the later program's order, and then those that it lacks."""
     old, new = _numbered(before), _numbered(after)
     changed = [name if name in old else f"{name}: new" for name, digest in new.items() if old.get(name) != digest]
     return [*changed, *(f"{name}: gone" for name in old if name not in new)]

@@ -14,7 +14,7 @@ from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import toolchain
 
-SECONDS: Final = 600.0  # for one git command; a checkout of a large repository takes its time
+SECONDS: Final = 600.0  # time limit for one git command; a checkout of a large repository takes long
 # Options of every call: the user's hooks are not run, their repository is not compacted, paths are no patterns.
 _GIT: Final = (
     "git",
@@ -29,7 +29,7 @@ _GIT: Final = (
 
 
 def git_environment() -> dict[str, str]:
-    """Return our environment without what git hands to hooks: GIT_DIR and the like would name another repository."""
+    """Return our environment without variables that git sets for hooks, such as GIT_DIR."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
@@ -66,7 +66,7 @@ class Repository:
         return toolchain.run_tool([*_GIT, "-C", str(at or self.path), *words], SECONDS, env=git_environment())
 
     def git(self, *words: str, at: Path | None = None) -> str:
-        """Run git, and return what it prints. Raises ToolchainError with its message where it fails."""
+        """Run git, and return its output. Raises ToolchainError with git's message where it fails."""
         said = self._ask(*words, at=at)
         if said.status != 0:
             what = printable(said.err.strip().splitlines()[-1] if said.err.strip() else f"status {said.status}")
@@ -89,7 +89,7 @@ class Repository:
         """Return the commits from `old` to `new`, both of them SHAs, by first parents.
 
         Raises:
-            ConfigError: there is no such line.
+            ConfigError: `old` is no first-parent ancestor of `new`.
         """
         if old == new:
             raise ConfigError("both ends are the same commit", hint="git bisect's order: the new end, then the old one")
@@ -116,7 +116,10 @@ class Repository:
         return [_parse(row) for row in out.split("\n") if row]
 
     def touching(self, old: str, new: str, paths: Sequence[str]) -> set[str]:
-        """Return the commits of the line that change one of the paths. ConfigError for a path that none changes."""
+        """Return the commits of the line that change one of the paths.
+
+        ConfigError for a path that no commit changes.
+        """
         found: set[str] = set()
         for path in paths:
             shas = self.git("rev-list", "--first-parent", f"{old}..{new}", "--", path).split()
@@ -128,7 +131,7 @@ class Repository:
         return found
 
     def touching_names(self, old: str, new: str, words: Sequence[str]) -> set[str]:
-        """Return the commits of the line that change a file whose name has one of the words in it, in any case."""
+        """Return the commits of the line that change a file whose name contains one of the words, ignoring case."""
         if not words:
             return set()
         asked = "log", "--first-parent", "-m", "--no-renames", "--name-only", "--format=%x00%H", f"{old}..{new}"
@@ -140,12 +143,15 @@ class Repository:
         return found
 
     def checkouts(self) -> list[Path]:
-        """Return the top folders of all checkouts that git knows, the main one first; a name may have several lines."""
-        said = self.git("worktree", "list", "--porcelain")  # `-z` is git 2.36's
+        """Return the top folders of all checkouts that git knows, the main one first.
+
+        A folder's name may contain newlines.
+        """
+        said = self.git("worktree", "list", "--porcelain")  # `-z` needs git 2.36
         return [Path(one).resolve() for one in re.findall(r"^worktree (.*?)\n(?:HEAD |bare$)", said, re.M | re.S)]
 
     def has(self, commits: Sequence[str], path: str) -> bool:
-        """Tell whether one of the commits has the path."""
+        """Tell whether any of the commits contains the path."""
         return any(self._ask("cat-file", "-e", f"{commit}:{path}").status == 0 for commit in commits)
 
     def is_shared_with(self, other: Path, commits: Sequence[str]) -> bool:
@@ -168,7 +174,7 @@ class Repository:
 
 
 def _literally(path: str) -> str:
-    """Return a path as a pattern of gitignore's, for a sparse checkout."""
+    """Return a path as a pattern in gitignore's syntax, for a sparse checkout."""
     return re.sub(r"([\\*?\[\]])", r"\\\1", path)
 
 
@@ -178,7 +184,7 @@ def _parse(row: str) -> Commit:
 
 
 class Worktree:
-    """A worktree of our own at `path`, without the paths in `excluded`; what an earlier process left is removed."""
+    """A git worktree at `path`, without the paths in `excluded`; an earlier process's worktree is removed first."""
 
     def __init__(self, repository: Repository, path: Path, *, incremental: bool, excluded: Sequence[str] = ()) -> None:
         self._repository, self.path, self._incremental = repository, path.resolve(), incremental
@@ -193,10 +199,10 @@ class Worktree:
             file.write_text("".join(f"{one}\n" for one in self._patterns))
 
     def check_out(self, sha: str) -> None:
-        """Check a commit out, and remove all other files; ignored ones stay if `incremental`.
+        """Check a commit out, and remove all other files; with `incremental`, ignored files are kept.
 
         Raises:
-            BuildError: git cannot do that.
+            BuildError: git fails.
         """
         try:
             # Not by `git sparse-checkout`, which writes to the configuration of the user's repository.

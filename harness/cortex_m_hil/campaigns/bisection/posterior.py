@@ -1,13 +1,13 @@
 """Bayesian search for the commit that changed how often a test fails: the posterior, and the most informative next run.
 
 A line of commits has positions 0 … n: 0 is the old end, n the new one. With the culprit at `c` a run at a position
-below `c` fails with one unknown rate, at `c` and above with another. Culprits 1 … n are in the range; 0 and n + 1 mean
-that the ends do not differ: every commit is a new one, or every commit an old one.
+below `c` fails with one unknown rate, at `c` and above with another. A culprit of 1 … n is one of the commits; 0 and n
++ 1 mean that the ends do not differ: all commits have the new outcome, or all have the old one.
 
 The formula is that of git_bayesect (Shantanu Jain, https://hauntsaninja.github.io/git_bayesect.html, MIT): Beta priors
-of both rates integrated out, and the expected entropy of the posterior minimised one run ahead. Its package is not
-used: it needs scipy for a logarithm of Γ that is a sum here, gives commits that cannot be tested the probability 0, and
-knows neither a rate that is exactly 0 or 1 nor a range without a culprit.
+of both rates integrated out, and the expected entropy of the posterior minimised one run ahead. The package
+git_bayesect is not used: it needs scipy, gives commits that cannot be tested the probability 0, and supports neither a
+rate that is exactly 0 or 1 nor ends that do not differ.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
-OUTSIDE: Final = 0.01  # prior probability, at each end that is not asserted, that the user is wrong about it
+OUTSIDE: Final = 0.01  # prior probability, for each end that is not asserted, that the user's outcome is wrong
 
 
 @dataclass(frozen=True)
 class FailureRatePrior:
-    """A prior of a failure rate: exactly `exact` (0 or 1) with probability `certainty`, else Beta(alpha, beta)."""
+    """The prior of a failure rate: exactly `exact` (0 or 1) with probability `certainty`, else Beta(alpha, beta)."""
 
     exact: int
     certainty: float
@@ -57,7 +57,7 @@ class Rates:
     new: FailureRatePrior
 
 
-RARELY: Final = 0.001  # the least chance, between two commits that could not be tested: these are tried last
+RARELY: Final = 0.001  # the least chance of a commit between two that could not be tested; such commits are tried last
 DETERMINISTIC: Final = Rates(FailureRatePrior(0, 1.0), FailureRatePrior(1, 1.0))
 FLAKY: Final = Rates(FailureRatePrior(0, 0.2), FailureRatePrior(1, 0.1))
 
@@ -86,13 +86,13 @@ class Posterior:
         return max(0.0, float(-_x_log_x(self.culprit).sum()))
 
     def expected_entropy(self) -> Array:
-        """Return for each position, 0 … n, the entropy in bits that is expected to be left after a run there."""
+        """Return for each position, 0 … n, the expected entropy in bits after a run of this position."""
         left = np.zeros(len(self.culprit) - 1)
         for old, new in (
             (self.fails_next_old, self.fails_next_new),
             (1 - self.fails_next_old, 1 - self.fails_next_new),
         ):
-            below, above = self.culprit * new, self.culprit * old  # the position is a new commit's, or an old one's
+            below, above = self.culprit * new, self.culprit * old  # the position has a new commit, or an old one
             total = np.cumsum(below)[:-1] + _from_above(above)[1:]
             logs = np.cumsum(_x_log_x(below))[:-1] + _from_above(_x_log_x(above))[1:]
             left += _x_log_x(total) - logs
@@ -111,9 +111,9 @@ def prior(weights: Sequence[float], *, old_asserted: bool = False, new_asserted:
     """Return the prior probability of each culprit, 0 … n + 1.
 
     Args:
-        weights: those of the commits 1 … n, relative to each other.
-        old_asserted: the old end is known to be old, so culprit 0 is impossible.
-        new_asserted: the new end is known to be new, so culprit n + 1 is impossible.
+        weights: the relative weights of the commits 1 … n.
+        old_asserted: whether the old end is known to be old, so that culprit 0 is impossible.
+        new_asserted: whether the new end is known to be new, so that culprit n + 1 is impossible.
     """
     inside = np.asarray(weights, dtype=np.float64)
     ends = [0.0 if old_asserted else OUTSIDE], [0.0 if new_asserted else OUTSIDE]
@@ -154,9 +154,10 @@ def _below(counts: Counts) -> Counts:
 
 
 def most_informative(found: Posterior, chances: Array) -> int | None:
-    """Return the position whose run is expected to tell most; the middle one of equals. None if none may be run.
+    """Return the position whose run is expected to give most information; of equal ones the middle one.
 
-    `chances` has for each position the probability that a run there tells anything at all; 0 where none may be run.
+    None if none may run. `chances` has for each position the probability that a run gives a verdict at all; 0 where
+    none may be run.
     """
     gains = chances * (found.entropy() - found.expected_entropy())
     gains = np.where(chances > 0, gains, -np.inf)
@@ -168,15 +169,14 @@ def most_informative(found: Posterior, chances: Array) -> int | None:
 
 
 def chances(told: npt.NDArray[np.bool_], untestable: npt.NDArray[np.bool_]) -> Array:
-    """Estimate for each position the probability that a run there tells anything, from the nearest runs on both sides.
+    """Estimate for each position the probability that its run gives a verdict, from the nearest runs on both sides.
 
-    Commits that cannot be tested come in stretches: what is missing was missing before. Between a commit that told
-    something and one that could not be tested the chance is linear, between two that could not be tested it is small.
+    Commits that cannot be tested are mostly neighbours, with the same cause. Between a commit with a verdict and one
+    that could not be tested the chance is interpolated linearly; between two that could not be tested it is small.
 
     Args:
-        told: True at positions where a run told something.
-        untestable: True at positions where a run could not be tested; the chance there is 0 unless another run told
-            something.
+        told: True at positions where a run gave a verdict.
+        untestable: True at positions that could not be tested; the chance there is 0 unless another run gave a verdict.
     """
     known = np.flatnonzero(told | untestable)
     if not len(known):

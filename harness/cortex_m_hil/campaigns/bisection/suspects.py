@@ -1,6 +1,7 @@
 """Commits that are suspected before they are run, and their weights in the prior.
 
-They touch a path that the user calls likely, or a file whose name has a part of the name of an operator at fault.
+Suspected are commits that change a path that the user calls likely, or a file whose name contains a part of a faulty
+operator's name.
 """
 
 from __future__ import annotations
@@ -10,30 +11,30 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from cortex_m_hil.campaigns.bisection.history import Commit
-from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict, cases_of
+from cortex_m_hil.campaigns.bisection.run_verdicts import RunVerdict, cases_of
 from cortex_m_hil.campaigns.store import Run
 
-LIKELY: Final = 4.0  # how many times more probable than another a suspected commit is
+LIKELY: Final = 4.0  # factor by which a suspected commit is more probable than others
 _OPERATOR: Final = re.compile(r"\b\w+::(\w+)")
-# Parts that the names of many operators have, so they do not tell the kernel.
+# Parts of many operators' names, which therefore do not identify a kernel.
 _COMMON_PARTS: Final = frozenset(
     {"quantized", "per", "tensor", "copy", "default", "nhwc", "out", "dim", "order", "clone"}
 )
-# Words of CMSIS-NN's file names, for operators that it calls by another name.
+# Words in CMSIS-NN's file names, for operators that have another name there.
 _CMSIS_NN_WORDS: Final = {"linear": ("fully_connected",), "avg": ("pool",), "bmm": ("batch_matmul",)}
 _SHORTEST: Final = 3  # characters of a part; shorter ones are in too many file names
 
 
 def weights(commits: Iterable[Commit], suspected: Collection[str]) -> list[float]:
-    """Return the weight of each commit in the prior, given the SHAs of those that are suspected."""
+    """Return the weight of each commit in the prior, given the SHAs of suspected commits."""
     return [LIKELY if commit.sha in suspected else 1.0 for commit in commits]
 
 
 def file_name_words(operators: Iterable[str]) -> tuple[str, ...]:
     """Return the parts of operators' names that file names may contain: `conv` for `quantized_conv2d`.
 
-    `operators` are names without namespace and overload. CMSIS-NN's words for the same are added, and the parts are
-    sorted.
+    `operators` are names without namespace and overload. CMSIS-NN's words for the same operators are added, and all
+    words are sorted.
     """
     found: set[str] = set()
     for name in operators:

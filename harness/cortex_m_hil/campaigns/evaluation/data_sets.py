@@ -23,18 +23,18 @@ from cortex_m_hil.program.tensor import Array, TensorSpec
 
 LABELS: Final = "y_labels.csv"
 RAW: Final = ("uint8", "int8", "float32")
-MEMBERS: Final = ("inputs", "labels", "calibration")  # of an .npz; the last may be missing
-CALIBRATION: Final = 100  # samples to calibrate with, at most, where the data has no inputs of its own for that
+MEMBERS: Final = ("inputs", "labels", "calibration")  # arrays of an .npz; the last one may be missing
+CALIBRATION: Final = 100  # samples that are used for calibration at most, if the data has no calibration inputs
 CLASSES: Final = 100_000
 _LABELS_LIMIT: Final = 16 << 20  # bytes
 _FILE_LIMIT: Final = 64 << 20
-_INPUTS_LIMIT: Final = 1 << 30  # bytes of all inputs; windows that overlap count whole
+_INPUTS_LIMIT: Final = 1 << 30  # bytes of all inputs; overlapping windows are counted in full
 _FORMAT: Final = "file name,number of classes,class; for windows also their width and stride in bytes"
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A task of MLPerf Tiny: the dtype of its files, its least accuracy, and the classes that are nothing to detect."""
+    """A task of MLPerf Tiny: the dtype of its files, its least accuracy, and its classes that are no event."""
 
     raw: str
     min_top1: float | None = None
@@ -42,7 +42,7 @@ class Benchmark:
     negative: tuple[int, ...] = ()
 
 
-# Keys are names of folders, as the runner has them. The last two classes of kws01 are silence and unknown.
+# Keys are the runner's names of folders. The last two classes of kws01 are silence and unknown.
 BENCHMARKS: Final = {
     "vww01": Benchmark("uint8", min_top1=0.80, negative=(0,)),
     "ic01": Benchmark("uint8", min_top1=0.85),
@@ -56,7 +56,7 @@ class Raw:
     """The meaning of numbers in files: an input is ``(number - zero_point) * scale``.
 
     Attributes:
-        dtype: of raw files; "" for files that name their dtype.
+        dtype: the dtype of raw files; "" for files that name their dtype.
         scale: the step between two numbers.
         zero_point: the number that stands for 0.
         quantizer: converts floats for an integer input, or refuses them where that was not asked for.
@@ -82,7 +82,7 @@ class Sample:
     """A labelled sample of one or several windows.
 
     Attributes:
-        label: the number of its class.
+        label: the number of the sample's class.
         windows: inputs of the model, [number of windows, *shape of the input]; most samples have one.
     """
 
@@ -96,9 +96,8 @@ class DataSet:
 
     Attributes:
         calibration: inputs of the model.
-        own_calibration: the data has inputs for calibration, which are no samples; else they are taken from the
-            samples.
-        benchmark: the task whose data this is; None: it is of no benchmark.
+        own_calibration: whether the data has separate inputs for calibration; if not, samples are used.
+        benchmark: the MLPerf Tiny task that the data belongs to; None: another data set.
         classes: the number of classes that the data names; 0 where it names none.
         input_note: a sentence if integers are converted to floats without a scale; else "".
     """
@@ -117,7 +116,7 @@ class DataSet:
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 of labels, samples and calibration inputs, from which all results follow."""
+        """Return the SHA-256 of labels, samples and calibration inputs, which determine all results."""
         found = hashlib.sha256()
         for sample in self.samples:
             found.update(f"{sample.label} {sample.windows.dtype} {sample.windows.shape} ".encode())
@@ -128,7 +127,7 @@ class DataSet:
 
     @cached_property
     def differ(self) -> bool:
-        """Tell whether there are two inputs that are not the same."""
+        """Tell whether the inputs are not all equal."""
         first = self.samples[0].windows[0]
         return any(not np.array_equal(window, first) for sample in self.samples for window in sample.windows)
 
@@ -142,14 +141,14 @@ def check_path(path: Path) -> None:
 
 
 def read_data_set(path: Path, taken: Taken, raw: Raw, limit: int = 0, *, in_order: bool = False) -> DataSet:
-    """Read the data in a folder or an `.npz`, as inputs of a model. No number is changed but as `raw` says.
+    """Read the data in a folder or an `.npz`, as inputs of a model. Numbers are changed only by the formula of `raw`.
 
     Args:
         path: the folder or the `.npz`.
-        taken: what the model takes as its input.
+        taken: the spec of the model's input.
         raw: the meaning of the numbers.
         limit: how many samples are taken, 0 for all: evenly spread, since files are often sorted by class.
-        in_order: take the first `limit` samples instead.
+        in_order: True takes the first `limit` samples instead.
 
     Raises:
         ConfigError: something is wrong with the files; the message has file and line.
@@ -169,7 +168,7 @@ def _chosen(number: int, limit: int, *, in_order: bool) -> Sequence[int]:
     return range(limit) if in_order else [place * number // limit for place in range(limit)]
 
 
-# --- a folder ------------------------------------------------------------------------------------------------
+# --- data in a folder ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ class _Row:
     Attributes:
         place: file and line, for messages.
         width: bytes of a window; 0 where the whole file is the input.
-        stride: bytes from the beginning of a window to that of the next; 0 where the whole file is the input.
+        stride: bytes from the beginning of a window to the next window's; 0 where the whole file is the input.
     """
 
     place: str
@@ -248,7 +247,7 @@ def _dtype(folder: Path, row: _Row, spec: TensorSpec, said: str) -> np.dtype[Any
     """Return the dtype of the files' numbers: as `said`, or float32 if the first file has 4 bytes for each element.
 
     Raises:
-        ConfigError: nothing tells the dtype; bytes may be signed or not.
+        ConfigError: the dtype cannot be known, since bytes may be signed or unsigned.
     """
     size = row.width or len(_content(folder, row))
     if not said and size == spec.numel * 4:
@@ -291,7 +290,10 @@ def _content(folder: Path, row: _Row) -> bytes:
 
 
 def _inputs(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
-    """Return windows of raw numbers as inputs; those of 4 dimensions lie channels last in files, as pixels do."""
+    """Return windows of raw numbers as inputs.
+
+    Inputs of 4 dimensions are stored channels-last in files, like pixels.
+    """
     shape = taken.spec.shape
     if len(shape) == 4:
         stored = numbers.reshape(-1, shape[0], shape[2], shape[3], shape[1])
@@ -300,7 +302,7 @@ def _inputs(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
 
 
 def _values(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
-    """Return the numbers that the model is given: by the formula of `raw`, in the model's dtype.
+    """Return the model's inputs for numbers of a file, by the formula of `raw`, in the model's dtype.
 
     Raises:
         ConfigError: a number is not finite, or the model's dtype cannot represent it.
@@ -323,9 +325,9 @@ def _input_note(taken: Taken, raw: Raw, dtypes: dict[str, np.dtype[Any]]) -> str
     """Return a sentence if integers are converted to floats without a scale; else "".
 
     Args:
-        taken: what the model takes.
+        taken: the spec of the model's input.
         raw: the meaning of the numbers.
-        dtypes: the dtype of each kind of numbers, by the word for them; of equal ones the first is named.
+        dtypes: dtypes by the name of the kind of numbers; of kinds with the same dtype the first is named.
     """
     if raw.is_computed or np.dtype(taken.spec.dtype).kind != "f":
         return ""
@@ -335,7 +337,7 @@ def _input_note(taken: Taken, raw: Raw, dtypes: dict[str, np.dtype[Any]]) -> str
     return f"{told} {rest}" if told else ""
 
 
-# --- an archive ----------------------------------------------------------------------------------------------
+# --- data in an .npz ----------------------------------------------------------------------------------------------
 
 
 def _of_archive(path: Path, taken: Taken, raw: Raw, chosen: Any) -> DataSet:
@@ -382,7 +384,7 @@ def _shaped(path: Path, name: str, inputs: Array, number: int, spec: TensorSpec)
     """Return the windows of one sample, [windows, *shape]. The model's first dimension may be missing if it is 1.
 
     Raises:
-        ConfigError: the shape is not that of the model's input, or there are no windows.
+        ConfigError: the shape differs from the model's input, or there are no windows.
     """
     inner = spec.shape[1:] if spec.shape[:1] == (1,) else spec.shape
     if inputs.shape[1:] not in (inner, spec.shape) and inputs.shape[2:] not in (inner, spec.shape):

@@ -1,6 +1,6 @@
 """Evaluate how accurate a model is on data.
 
-Samples are streamed to one target after the other, and to the references.
+Samples are run on one target after the other, and by the reference models.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.targets.target import Target
 
-WINDOWS: Final = 64  # inputs of one run, or those of a single sample where it has more
+WINDOWS: Final = 64  # inputs of one run; more only if a single sample has more
 REFERENCES: Final = ("dialect", "quantized", "eager")
 TARGET: Final = "target"
 DONE, INFRA = "done", "infra"  # verdicts of runs; others are the class of an error, after which the target is left
@@ -56,11 +56,11 @@ class EvaluationPlan(store.Plan):
     """The plan of an evaluation; thresholds are no part of it.
 
     Attributes:
-        model: as the user named it.
-        data: as the user named it.
-        samples: how many.
-        digest: of the samples and the calibration inputs.
-        content: by target, a digest of everything else that its outputs follow from: program, runner, simulator.
+        model: the model's name as the user gave it.
+        data: the path of the data as the user gave it.
+        samples: the number of samples.
+        digest: the digest of the samples and the calibration inputs.
+        content: by target, a digest of everything else that determines its outputs: program, runner, simulator.
     """
 
     model: str
@@ -77,16 +77,18 @@ class EvaluatedModel:
         """Load a program, or export a module.
 
         Args:
-            name: a file's name, or a module's.
-            layout: of the module; "": the default one.
-            method: of the program; "": `forward`, or the only one that computes.
-            io: of the module, which takes the data's floats; its program takes them quantised by its own scale.
+            name: the name of a file or a module.
+            layout: the layout of the module; "": the default one.
+            method: the method of the program; "": `forward`, or the only one that computes.
+            io: the dtype of a lowered module's inputs and outputs; with int8 the data's floats are quantised by the
+                program's scale.
 
         Raises:
-            ConfigError: there is none of the name, it has other inputs, or there is no such layout or method.
+            ConfigError: there is no such file or module, its inputs are not supported, or there is no such layout or
+                method.
         """
         self.name, self._io = name, io
-        self._programs: dict[object, Program] = {}  # by ISA class and banks
+        self._programs: dict[object, Program] = {}  # programs by ISA class and banks
         self._file: Program | None = None
         if name.endswith(SUFFIXES):
             if layout:
@@ -109,7 +111,7 @@ class EvaluatedModel:
         return self._file is None
 
     def program(self, target: Target, data: DataSet) -> Program:
-        """Return the program for a target, calibrated with the data's inputs for that.
+        """Return the program for a target, calibrated with the data's calibration inputs.
 
         Raises:
             LoweringError: the module cannot be lowered.
@@ -126,7 +128,7 @@ class EvaluatedModel:
 
 
 def count_saturation(program: Program, data: DataSet, quantizer: InputQuantizer) -> None:
-    """Let a quantizer count what is lost where the program of a module takes the data's floats as quanta."""
+    """Let a quantizer count how many of the data's floats saturate, if the program of a module has int8 inputs."""
     asked = replace(quantizer, is_asked=True)
     for sample in data.samples:
         for window in sample.windows:
@@ -150,7 +152,7 @@ def task_of(program: Program, data: DataSet) -> ModelTask:
     """Return the task of a program on data.
 
     Raises:
-        ConfigError: program and data do not go together.
+        ConfigError: the program's output does not fit the data.
     """
     first = program.file.output_specs()[0]
     windows = max(len(sample.windows) for sample in data.samples)
@@ -170,26 +172,27 @@ def task_of(program: Program, data: DataSet) -> ModelTask:
 
 
 def _gives_its_input_back(file: PteFile) -> bool:
-    """Tell whether input and first output have one shape, and each is floats or quanta of a known scale."""
+    """Tell whether input and first output have the same shape, and each is float or quantised with a known scale."""
     [given], first = file.input_specs(), file.output_specs()[0]
     quantised = (given, input_quantization(file, 0)), (first, output_quantization(file, 0))
     return given.shape == first.shape and all(one.dtype == "float32" or by is not None for one, by in quantised)
 
 
 def _as_numbers(values: Array, by: Quantization | None) -> Array:
-    """Return quanta as the numbers that they stand for; floats as they are."""
+    """Return quanta as the numbers that they represent; floats are unchanged."""
     return values if by is None or values.dtype.kind == "f" else dequantized(values, by)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A target with its program.
+    """A target, with the program to evaluate on it.
 
     Attributes:
         dut: the target.
         program: the program.
-        linted: False runs a program even if it does not fit.
-        is_of_module: whether it was lowered here, from a module that takes the data as they are.
+        linted: whether to lint; False runs a program even if it does not fit.
+        is_of_module: whether the program was lowered in this evaluation, from a module whose inputs are the unchanged
+            data.
     """
 
     dut: flow.Dut
@@ -199,7 +202,7 @@ class Job:
 
     @property
     def has_one_answer(self) -> bool:
-        """Tell whether all targets have to give the same bits: the outputs are quantised, and nothing is in float."""
+        """Tell whether all targets must compute the same bits: outputs are quantised, and nothing is in float."""
         data = self.program.file.dataflow
         known = enumerate(data.output_quantizations)
         in_integers = all(quantization or number in data.quantised_outputs for number, quantization in known)
@@ -207,20 +210,23 @@ class Job:
 
     @property
     def content(self) -> str:
-        """Return a digest of everything that outputs follow from, except inputs."""
+        """Return a digest of everything that determines the outputs, except the inputs."""
         parts = self.dut.elf.build_id, launchers.engine(self.dut.target), str(self.linted)
         return hashlib.sha256(self.program.identity + "\n".join(parts).encode()).hexdigest()
 
 
 class Evaluation(Planner):
-    """The planner of an evaluation, which carries out its runs. Use `with`: one target at a time is up."""
+    """The planner of an evaluation, which also carries out the runs; use it in `with`.
+
+    One target at a time is running.
+    """
 
     def __init__(self, jobs: Mapping[str, Job], data: DataSet, task: ModelTask) -> None:
         self._jobs, self._data, self._task = jobs, data, task
         most = max(len(sample.windows) for sample in data.samples)
         step, total = max(1, WINDOWS // most), len(data.samples)
         self._parts = [(first, min(first + step, total)) for first in range(0, total, step)]
-        self._unreachable: set[str] = set()  # targets that this process gave up; a later process tries them again
+        self._unreachable: set[str] = set()  # targets that this process has given up; a later process tries them again
         self._linted: set[str] = set()
         self._up = ""
 
@@ -231,7 +237,7 @@ class Evaluation(Planner):
         self._switch_to("")
 
     def _keys_left(self, runs: Sequence[Run]) -> list[str]:
-        """Return the keys of which no run tells anything yet."""
+        """Return the keys of samples that have no result yet."""
         done = {run.key for run in runs if run.verdict == DONE}
         ended = {target_of(run) for run in runs if run.verdict not in (DONE, INFRA)}
         names = [name for name in self._jobs if name not in ended]
@@ -264,7 +270,7 @@ class Evaluation(Planner):
         self._up = name
 
     def _figures(self, name: str, samples: Sequence[Sample]) -> dict[str, Any]:
-        """Run samples on a target and return what each gave, by name and in order (`evaluation_report.Results`)."""
+        """Run samples on a target, and return figures of each by their names in `evaluation_report.Results`."""
         job = self._jobs[name]
         program = job.program
         quantizer = InputQuantizer(job.is_of_module)
@@ -299,7 +305,7 @@ class Evaluation(Planner):
 
 
 def _ended(key: str, verdict: str, error: VerdictError | InfraError, began: float) -> Run:
-    """Return the run of a key that an error ended; the error's description is all of its figures."""
+    """Return the run of a key that an error ended; its figures are only the error's description."""
     figures = {"told": error.describe()}
     return Run(key, verdict, error.message, time.monotonic() - began, time.time(), figures)
 
@@ -307,7 +313,10 @@ def _ended(key: str, verdict: str, error: VerdictError | InfraError, began: floa
 def _quanta(
     program: Program, samples: Sequence[Sample], given: Sequence[Sequence[Array]], known: Sequence[Sequence[Array]]
 ) -> list[int] | None:
-    """Return the largest distance of each sample, over its windows and all outputs; None where nothing is quantised."""
+    """Return each sample's largest distance, over its windows and all outputs, in quanta.
+
+    None where nothing is quantised.
+    """
     far = [list(_distances(program, *both)) for both in zip(given, known, strict=True)]
     if not all(far):
         return None
@@ -341,7 +350,7 @@ def jobs_of(
 ) -> dict[str, Job]:
     """Open the targets, build their runners, lower the model for each, and return the jobs by target.
 
-    Raises what these steps do.
+    Raises the errors of these steps.
     """
     duts = {name: opened(name) for name in names}
     return {name: Job(dut, model.program(dut.target, data), linted, model.has_references) for name, dut in duts.items()}

@@ -1,4 +1,4 @@
-"""The results of an evaluation for one target: figures, and those that do not meet what is asked."""
+"""The results of an evaluation on one target: its figures, and violations of thresholds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import DONE, INFRA, REFERENCES
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks import accuracy
 from cortex_m_hil.checks.accuracy import NONE, ClassRow, Collapse, Detections
-from cortex_m_hil.checks.lint_rules.finding import UNLINTED
+from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 
@@ -21,15 +21,15 @@ SOURCE_NAMES: Final = {"target": "target", "dialect": "dialect", "quantized": "f
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The thresholds that every target is asked to meet; None where nothing is asked.
+    """The thresholds that every target has to meet; None: no threshold.
 
     Attributes:
         min_top1: the share of right answers, 0 to 1.
         min_auc: the area under the ROC curve, 0 to 1.
-        max_false_accepts: how many `Detections` may have.
-        max_false_rejects: how many `Detections` may have.
-        negative: classes that are nothing to detect; empty where the classes are all alike.
-        stream: samples are windows of one stream, in order.
+        max_false_accepts: the most `Detections.false_accepts`.
+        max_false_rejects: the most `Detections.false_rejects`.
+        negative: classes that are no event; empty if all classes are of the same kind.
+        stream: whether the samples are consecutive windows of one stream.
     """
 
     min_top1: float | None = None
@@ -40,15 +40,17 @@ class Thresholds:
     stream: bool = False
 
     def of(self, task: ModelTask, classes: int, benchmark: Benchmark | None) -> Thresholds:
-        """Return the thresholds with defaults: those of the data's benchmark, and of two classes 0 is the negative.
+        """Return the thresholds with defaults added: the benchmark's.
+
+        And if there are two classes, class 0 is negative.
 
         Args:
             task: the model's task.
             classes: the number of classes that the model knows.
-            benchmark: the task whose data this is; None: it is of no benchmark.
+            benchmark: the MLPerf Tiny task that the data belongs to; None: another data set.
 
         Raises:
-            ConfigError: such a model does not give a figure that is asked, or has no such class.
+            ConfigError: the model's task has no such figure, or the model has no such class.
         """
         if task is ModelTask.ANOMALY:
             self._refuse_of_classes()
@@ -83,17 +85,18 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Results:
-    """The results of one target. Lists have an item for each sample that was done, in the order of the data.
+    """The results on one target. Lists have an item for each sample that was run, in the order of the data.
 
     Attributes:
         labels: the labels of these samples.
         answers: by source (target or reference), classes or scores.
-        quanta: by reference, the largest distance of the target's outputs from it; None where nothing is quantised.
-        digests: those of the target's outputs.
+        quanta: by reference, the largest distance of the target's outputs from the reference; None where nothing is
+            quantised.
+        digests: the digests of the target's outputs.
         seconds: the time of all runs on the target.
-        left: how many samples are not done.
-        ended: the description of the error that ended it; "" if none did.
-        infra: whether that error says nothing of the program.
+        left: how many samples were not run.
+        ended: the description of the error that ended the evaluation; "" without an error.
+        infra: whether that error says nothing about the program.
     """
 
     labels: tuple[int, ...]
@@ -119,7 +122,7 @@ class Results:
             digests=digests,
             seconds=sum(one["seconds"] for one in parts),
             left=len(labels) - len(done),
-            ended="" if last is None else last.figures["told"].replace(UNLINTED, "--no-lint"),  # a command's
+            ended="" if last is None else last.figures["told"].replace(UNLINTED, "--no-lint"),  # as commands say it
             infra=last is not None and last.verdict == INFRA,
         )
 
@@ -139,10 +142,10 @@ class EvaluationReport:
 
     Attributes:
         differ: whether the data's inputs differ from each other.
-        first: the results of the target that is named first; None: it is this one.
-        has_one_answer: whether it runs what the first target does, which gives the same bits on all targets.
-        on_executorch: what ExecuTorch would make of the program that is right here, as `flow.judge_on_executorch` tells
-            it; "" where nothing is wrong, or no sample is done.
+        first: the results of the target that is named first; None: this target is the first.
+        has_one_answer: whether it runs the same program as the first target, with the same bits on all targets.
+        on_executorch: the verdict of `flow.judge_on_executorch`: why the program would fail on ExecuTorch; "" if it
+            would not, or no sample was run.
     """
 
     target: str
@@ -169,9 +172,9 @@ class EvaluationReport:
 
     @cached_property
     def same(self) -> dict[str, int | None]:
-        """Return by reference how many samples have the same answer.
+        """Return by reference for how many samples target and reference have the same answer.
 
-        For scores it is how many have no distance in quanta, and None where nothing is quantised.
+        For scores, samples whose outputs are equal in quanta are counted; None where nothing is quantised.
         """
         return {source: self._same(source) for source in REFERENCES if source in self.results.answers}
 
@@ -208,7 +211,7 @@ class EvaluationReport:
 
     @cached_property
     def collapses(self) -> dict[str, Collapse]:
-        """Return by source the class that nearly all of its answers are (a collapse); others are left out."""
+        """Return by source the class that nearly all answers have (a collapse); other sources are left out."""
         if self.task is not ModelTask.CLASSES or not self.results.labels:
             return {}
         found = {
@@ -218,7 +221,7 @@ class EvaluationReport:
 
     @property
     def constant(self) -> bool:
-        """Tell whether all outputs are the same although the inputs are not."""
+        """Tell whether all outputs are equal although the inputs are not."""
         return self.differ and len(self.results.digests) > 1 and len(set(self.results.digests)) == 1
 
     @property
@@ -228,7 +231,7 @@ class EvaluationReport:
 
     @cached_property
     def problems(self) -> list[str]:
-        """Return what is wrong, or does not meet what is asked; gravest first."""
+        """Return the problems: errors, and violated thresholds; gravest first."""
         if not self.results.labels:
             return []
         return [*self._of_outputs(), *self._of_thresholds(), *filter(None, [self.on_executorch])]
@@ -241,7 +244,7 @@ class EvaluationReport:
             both = min(len(self.results.digests), len(self.first.digests))
             if other := both - self.same_outputs:
                 what = f"outputs of {counted(other, 'sample')} differ from the first target's"
-                yield f"{what}, and integers are the same on all targets"
+                yield f"{what}, though integers are computed alike on all targets"
         if self.constant:
             yield f"collapse: the same outputs for all {len(self.results.digests)} samples"
         if TARGET in self.collapses:
@@ -269,7 +272,7 @@ class EvaluationReport:
 
     @property
     def unknown(self) -> str:
-        """Return why it cannot be told whether the target meets what is asked; "" where it can."""
+        """Return why the result is inconclusive; "" if it is conclusive."""
         if self.results.infra:
             return self.results.ended
         if self.results.left and not self.results.ended:
@@ -285,7 +288,7 @@ class EvaluationReport:
 
     @property
     def failed(self) -> bool:
-        """Tell whether it is known that something is wrong, or does not meet what is asked."""
+        """Tell whether an error or a violated threshold is certain."""
         return bool(self.results.ended and not self.results.infra) or bool(self.problems and not self.unknown)
 
     def fields(self) -> dict[str, Any]:

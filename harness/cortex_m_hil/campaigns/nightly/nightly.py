@@ -1,6 +1,6 @@
-"""The nightly: every test of some suites, on every target, by every runtime.
+"""The nightly: runs every test of some suites, on every target, with every runtime.
 
-pytest runs them; each result is recorded as it ends.
+pytest runs the tests; each result is recorded as the test ends.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection.history import git_environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
+from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.figure_limits import FigureLimit
-from cortex_m_hil.campaigns.report.night import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key
+from cortex_m_hil.campaigns.report.nightly_results import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
 from cortex_m_hil.errors.text import folders_replaced
 from cortex_m_hil.flow.coverage.counts import Coverage
-from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.targets.runtimes import AUTO
 
 KIND: Final = "nightly"
-PART: Final = "part|"  # begins the key of the run of a part
+PART: Final = "part|"  # the beginning of the key of a part's run
 SLICES: Final = 4  # parts into which the tests are divided for coverage
-COVERAGE: Final = "|coverage"  # ends the key of a part whose runners count; its figures are the counts
+COVERAGE: Final = "|coverage"  # the end of the key of a part whose runners count coverage; its figures are the counts
 ENDED: Final = "ended"
-SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
-EVERY: Final = 60.0  # seconds, in which progress is told at least once
+EVERY: Final = 60.0  # seconds in which progress is shown at least once
 _GRACE: Final = 5.0  # seconds for pytest to end its simulators
 _GIT_SECONDS: Final = 120.0
 _LINE: Final = 10_000  # commits of a branch that are searched for one with a nightly
@@ -53,32 +52,31 @@ _LIBC: Final = re.compile(r'^#define (_NEWLIB_VERSION|_PICOLIBC_VERSION|__GLIBC_
 
 
 def patterns(asked: bool | Sequence[str]) -> tuple[str, ...]:
-    """Return patterns of tests from a nightly.yaml or an earlier version's plan: all, none, or those it names."""
+    """Return patterns of tests from a nightly.yaml or an earlier version's plan: for all, none, or named ones."""
     return (("*",) if asked else ()) if isinstance(asked, bool) else tuple(asked)
 
 
 @dataclass(frozen=True)
 class NightlyPlan(store.Plan):
-    """A nightly as it was asked for, and the state of code and tools. Two of the same plan are one nightly.
+    """The settings of a nightly, and the state of code and tools. Runs with the same plan belong to one nightly.
 
     Attributes:
-        tests: what pytest takes.
-        upstream: the same of ExecuTorch's own suite; None: it is not run.
-        targets: by name.
-        runtimes: by name, or `auto`.
+        tests: pytest's arguments that name the tests.
+        upstream: the same for ExecuTorch's own suite; None: it is not run.
+        targets: names of targets.
+        runtimes: names of runtimes, or `auto`.
         targets_file: the user's targets.yaml.
-        options: further options of pytest.
-        shard: `i/n`.
-        limits: of figures.
-        coverage: by runtime the targets on which the tests are run once more, by runners that count which lines they
-            execute.
+        options: further options for pytest.
+        shard: the shard of the tests, `i/n`.
+        limits: the limits of figures.
+        coverage: by runtime the targets on which the tests are run once more, with runners that count coverage.
         fit: patterns of the tests whose programs' least memory is measured.
-        commit: of the current folder; "" outside of a repository.
-        difference: a digest of what its files have beside the commit; "" where there is no difference.
+        commit: the commit of the current folder; "" outside of a repository.
+        difference: a digest of the changes that are not in the commit; "" without changes.
         tools: versions of compilers, C libraries and packages.
-        left_out: targets that were asked for and do not run here, and why.
-        models: patterns of the tests that are models, which the report's table of models has.
-        automatic: by runtime the targets that `auto` runs on it.
+        left_out: requested targets that cannot run here, and why.
+        models: patterns of the tests that are rows of the report's table of models.
+        automatic: by runtime the targets for which `auto` chooses this runtime.
         runtime_reasons: targets that `auto` runs on `builtin`, and why.
     """
 
@@ -102,12 +100,12 @@ class NightlyPlan(store.Plan):
 
     @property
     def scope(self) -> tuple[object, ...]:
-        """Return the fields of the plan that decide which results there are."""
+        """Return the fields of the plan that determine the set of results."""
         return self.tests, self.upstream, self.targets, self.runtimes, self.options, self.shard
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> NightlyPlan:
-        """Return the plan that `as_fields` made `fields` of, also one of an earlier version."""
+        """Return the plan for `fields` from `as_fields`, even of an earlier version."""
         counting = fields.get("coverage", {})
         of_runtimes = counting if isinstance(counting, Mapping) else {BUILTIN: counting}
         coverage = {runtime: names for runtime, names in of_runtimes.items() if names}
@@ -126,9 +124,9 @@ class NightlyPlan(store.Plan):
         return replace(shared, left_out=left_out, runtime_reasons=reasons)
 
     def is_same_work(self, other: NightlyPlan) -> bool:
-        """Tell whether two plans ask for the same, with the same code and tools.
+        """Tell whether two plans have the same settings, code and tools.
 
-        The reasons for targets and runtimes may be told in other words.
+        The texts of the reasons for targets and runtimes may differ.
         """
         one, two = (replace(plan, left_out={}, runtime_reasons={}) for plan in (self, other))
         return one == two
@@ -139,7 +137,7 @@ class NightlyPlan(store.Plan):
 
     @property
     def places(self) -> dict[str, tuple[str, ...]]:
-        """Return by runtime the targets whose tests run on it."""
+        """Return by runtime the targets on which tests run with it."""
         found: dict[str, tuple[str, ...]] = {}
         for asked in self.runtimes:
             for runtime, names in self.automatic.items() if asked == AUTO else [(asked, self.targets)]:
@@ -154,7 +152,7 @@ class NightlyPlan(store.Plan):
 
 
 def nightly_plan(campaign: StoredCampaign) -> NightlyPlan:
-    """Return the plan of a campaign; raise ConfigError where what the store has makes no sense."""
+    """Return the plan of a campaign; raise ConfigError where the plan in the store is malformed."""
     try:
         return NightlyPlan.of(campaign.plan)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -173,10 +171,9 @@ class NightlyPart:
 
     Attributes:
         suite: `tests` or `upstream`.
-        runtime: what executes programs.
-        slice: 0: all tests, whose results are recorded. 1 to `SLICES`: a part of the tests, whose runners count
-            coverage and whose results are not recorded. Coverage is known when pytest ends, so an interruption costs
-            one slice.
+        runtime: the runtime that executes programs.
+        slice: 0: all tests, with recorded results. 1 to `SLICES`: a part of the tests, run to count coverage, without
+            recorded results. Coverage is known only when pytest ends, so an interruption loses one slice.
     """
 
     suite: str
@@ -188,7 +185,7 @@ class NightlyPart:
         return self.slice > 0
 
     def shard(self, asked: str) -> str:
-        """Return the part's shard of all tests, where `asked` is that of the nightly."""
+        """Return the part's shard of all tests, given the nightly's shard `asked`."""
         number, of = map(int, asked.split("/"))
         return f"{number + of * (self.slice - 1)}/{of * SLICES}" if self.counts else asked
 
@@ -201,11 +198,11 @@ class PytestProgress:
     """The progress of the pytest process that is running.
 
     Attributes:
-        part: the tests that it runs.
-        collected: how many tests it has.
-        running: how many run now.
-        done: how many have ended.
-        result: of the test that ended last; None where none has ended.
+        part: the part of the nightly that it runs.
+        collected: the number of its tests.
+        running: the number of tests that are running now.
+        done: the number of tests that have ended.
+        result: the result of the test that ended last; None if no test has ended.
     """
 
     part: NightlyPart
@@ -216,7 +213,7 @@ class PytestProgress:
 
 
 class BudgetSpent(Exception):
-    """The time is over, and tests are left."""
+    """The time budget is spent, but tests are left."""
 
 
 class Nightly(Planner):
@@ -241,12 +238,12 @@ class Nightly(Planner):
         return len(self._parts_left(runs))
 
     def carry_out(self, key: str) -> Run:
-        """Run a part, and return what it counted, if it counts; results are recorded as they come.
+        """Run a part, and return its coverage if it counts it; results are recorded as tests end.
 
         Raises:
-            BudgetSpent: the time is over.
+            BudgetSpent: the time budget is spent.
             ConfigError: pytest was called wrongly, or runs no test.
-            ToolchainError: pytest ends in another way than by its tests.
+            ToolchainError: pytest itself fails.
         """
         part = next(part for part in self._plan.parts if str(part) == key)
         began = time.monotonic()
@@ -255,20 +252,20 @@ class Nightly(Planner):
         status, collected = self._run(part, log)
         may_be_empty = status == _NO_TESTS and not collected and self._may_be_empty(part)
         if status == _NO_TESTS and not may_be_empty and "-n" in self._command(part, ()):
-            status, _ = self._run(part, log, "-n0", "--collect-only")  # workers do not say why
+            status, _ = self._run(part, log, "-n0", "--collect-only")  # workers do not tell the reason
         if status not in (0, 1) and not may_be_empty:
             raise _unexpected(part, status, log.read_text(errors="replace"))
         figures = self._coverage().fields() if part.counts else {}
         return Run(key, ENDED, "", time.monotonic() - began, time.time(), figures)
 
     def _coverage(self) -> Coverage:
-        """Return what the runners of the last part counted, without places of files on this machine."""
+        """Return the coverage of the last part, without the folders of this machine."""
         found = Coverage.from_fields(json.loads((self._folder / _COUNTS).read_text()))
         found.lost = [replace(one, why=without_places(one.why)) for one in found.lost]
         return found
 
     def _may_be_empty(self, part: NightlyPart) -> bool:
-        """Tell whether a part may have no tests: nothing is left of it, or nothing of it is in this shard."""
+        """Tell whether a part may have no tests, because all have been run, or none is in this shard."""
         return bool(self._results(part)) or part.shard(self._plan.shard) != "1/1"
 
     def _results(self, part: NightlyPart) -> list[Result]:
@@ -291,7 +288,7 @@ class Nightly(Planner):
             os.close(write)
             try:
                 collected = self._listen(part, told.fileno(), log)
-                status = child.wait(SILENCE)
+                status = child.wait(time_limits.NIGHTLY_SILENCE)
             finally:
                 child.end()
         if status is None:
@@ -299,7 +296,7 @@ class Nightly(Planner):
         return status, collected
 
     def _listen(self, part: NightlyPart, pipe: int, log: Path) -> int:
-        """Record what comes out of the pipe until it is closed; return how many tests were collected."""
+        """Record the results from the pipe until it is closed; return how many tests were collected."""
         collected = begun = done = 0
         for line in _lines(pipe, self._budget, lambda: _silent(part, log)):
             fields = json.loads(line or "{}")
@@ -318,21 +315,21 @@ def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iter
     """Yield whole lines until the pipe is closed, and an empty one where none came for `EVERY` seconds.
 
     Args:
-        pipe: the file descriptor.
+        pipe: the file descriptor of the pipe.
         budget: the time that is left.
-        silent: makes the error where no line came for `SILENCE` seconds.
+        silent: makes the error where no line came for `time_limits.NIGHTLY_SILENCE` seconds.
 
     Raises:
-        BudgetSpent: the time is over.
+        BudgetSpent: the time budget is spent.
     """
-    rest, patience = b"", Deadline.after(SILENCE)
+    rest, patience = b"", Deadline.after(time_limits.NIGHTLY_SILENCE)
     while True:
         if not select.select([pipe], [], [], min(EVERY, patience.remaining, budget.remaining))[0]:
             if budget.expired or patience.expired:
                 raise BudgetSpent if budget.expired else silent()
             yield ""
             continue
-        patience = Deadline.after(SILENCE)
+        patience = Deadline.after(time_limits.NIGHTLY_SILENCE)
         data = os.read(pipe, 1 << 16)
         if not data:
             return
@@ -343,7 +340,7 @@ def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iter
 
 
 def _silent(part: NightlyPart, log: Path) -> ToolchainError:
-    what = f"no test of {part.suite} on {part.runtime} ended within {SILENCE:g} s"
+    what = f"no test of {part.suite} on {part.runtime} ended within {time_limits.NIGHTLY_SILENCE:g} s"
     hint = "a test that hangs in Python? hil nightly goes on with what is left; pytest -n 0 -v shows which it is"
     return ToolchainError(what, log=log.read_text(errors="replace"), hint=hint)
 
@@ -382,7 +379,7 @@ def is_coverage(run: Run) -> bool:
 
 
 def coverage_of(runs: Iterable[Run]) -> Coverage:
-    """Return what some runs counted together."""
+    """Return the combined coverage of some runs."""
     found = Coverage()
     for run in runs:
         found.add(Coverage.from_fields(run.figures))
@@ -390,7 +387,7 @@ def coverage_of(runs: Iterable[Run]) -> Coverage:
 
 
 def without_places(text: str) -> str:
-    """Replace absolute names of files in a text by their last part."""
+    """Replace absolute file names in a text by their last part."""
     return folders_replaced(text, "")
 
 
@@ -399,7 +396,7 @@ def _reasons_without_places(reasons: Mapping[str, str]) -> dict[str, str]:
 
 
 def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
-    """Return options without the places of files: named from the folder of the nightly, elsewhere by the name alone."""
+    """Return options without folders: files are relative to the nightly's folder, or only names."""
     return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)
 
 
@@ -429,13 +426,13 @@ def night_of(campaign: StoredCampaign, runs: Sequence[Run]) -> Night:
     )
 
 
-# --- what was run with what ----------------------------------------------------------------------------------
+# --- versions of code and tools ----------------------------------------------------------------------------------
 
 
 def state_of_folder() -> tuple[str, str]:
-    """Return the commit of the current folder, and a digest of what its files have beside it.
+    """Return the commit of the current folder, and a digest of changes that are not in the commit.
 
-    Of files that git neither tracks nor ignores, only those count that tests may be made of: reports and stores, which
+    Of files that git neither tracks nor ignores, only possible sources of tests are included: reports and stores, which
     a nightly writes, are no change of the code.
     """
     commit = _git("rev-parse", "HEAD").strip()
@@ -444,26 +441,26 @@ def state_of_folder() -> tuple[str, str]:
     top = Path(_git("rev-parse", "--show-toplevel").rstrip("\n"))
     difference = _git("diff", "HEAD", "--binary", "--no-ext-diff").encode(errors="replace")
     for name in _unknown_sources():
-        with contextlib.suppress(OSError):  # deleted in between, or a dangling link
+        with contextlib.suppress(OSError):  # deleted in the meantime, or a dangling link
             difference += f"{name}\0".encode(errors="replace") + hashlib.sha256((top / name).read_bytes()).digest()
     return commit, hashlib.sha256(difference).hexdigest()[:16] if difference else ""
 
 
 def _unknown_sources() -> list[str]:
-    """Return untracked sources, named from the top of the repository, except for those of virtual environments."""
+    """Return untracked sources relative to the top of the repository, except for files of virtual environments."""
     listed = _git("ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", *_SOURCES).split("\0")
     environments = tuple(name.removesuffix("pyvenv.cfg") for name in listed if name.endswith("/pyvenv.cfg"))
     return sorted(name for name in listed if name and not name.startswith(environments))
 
 
 def _git(*arguments: str) -> str:
-    """Run git in the current folder, and return what it prints; "" where it fails."""
+    """Run git in the current folder, and return its output; "" where it fails."""
     asked = toolchain.run_tool(["git", *arguments], _GIT_SECONDS, env=git_environment())
     return asked.out if asked.status == 0 else ""
 
 
 def commits_from(revision: str) -> list[str]:
-    """Return the commit of a branch, a tag or the like, and those before it by first parents.
+    """Return the commit of a branch, tag or the like, followed by its first-parent ancestors.
 
     Empty where git knows no such commit.
     """
@@ -473,7 +470,7 @@ def commits_from(revision: str) -> list[str]:
 
 
 def tools(compilers: Sequence[toolchain.Tool]) -> dict[str, str]:
-    """Return the versions of what a runner, a program and their figures depend on."""
+    """Return the versions of the tools that affect runners, programs and figures."""
     found = {}
     for one in compilers:
         found[one.path.name] = one.version
@@ -486,7 +483,7 @@ def tools(compilers: Sequence[toolchain.Tool]) -> dict[str, str]:
 
 
 def _c_library(compiler: Path) -> str:
-    """Return name and version of a compiler's C library, by its own macros; "" where it has none of them."""
+    """Return name and version of a compiler's C library, from the library's macros; "" for an unknown library."""
     command = [str(compiler), "-x", "c", "-E", "-dM", "-"]
     said = toolchain.run_tool(command, _GIT_SECONDS, given=b"#include <stdlib.h>\n")
     found = dict(_LIBC.findall(said.out))

@@ -8,12 +8,12 @@ from typing import Final
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import nightly_plan, shareable
-from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
-from cortex_m_hil.campaigns.report.night import Night
+from cortex_m_hil.campaigns.report.nightly_results import Night
+from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.host.pytest_options import pytest_options
 
-HISTORY: Final = 30  # nights, at most
+HISTORY: Final = 30  # nights in a report at most
 
 
 def report_of(
@@ -24,9 +24,9 @@ def report_of(
     Args:
         kept: the store.
         campaign: the nightly.
-        before: the nightly that it is compared with; None: there is none.
-        folder: where the report will be written; the report then has earlier nights, and links to the bundles in the
-            folder. None: it is not written, and has neither.
+        before: the nightly to compare with; None: there is none.
+        folder: the folder where the report will be written; the report then has earlier nights, and links to bundles in
+            the folder. None: it is not written, and has neither.
     """
     plan, night = nightly_plan(campaign), nights.night(kept, campaign)
     against = nights.night(kept, before) if before is not None else None
@@ -42,7 +42,7 @@ def report_of(
 
 
 def _figures_of(night: Night) -> Night:
-    """Return a nightly without parts and logs: the report needs no more of the nights before, which are many."""
+    """Return a nightly without parts and logs, which the report does not need of the many earlier nights."""
     return replace(
         night, results={key: replace(one, parts={}, log="", localized="") for key, one in night.results.items()}
     )

@@ -1,4 +1,4 @@
-"""Nightlies in the store: found by what a user calls them, written to files and read back, put together from shards."""
+"""Nightlies in the store: found by a user's words, written to files and read back, merged from shards."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from cortex_m_hil.campaigns.report.changes import (
     programs,
 )
 from cortex_m_hil.campaigns.report.figure_limits import beyond_limits
-from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
+from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
 from cortex_m_hil.runner.results import Verdict
 
 FORMAT: Final = 1
-LIMIT: Final = 1 << 30  # bytes of a file, and of what it unpacks to
+LIMIT: Final = 1 << 30  # bytes of a file, packed and unpacked, at most
 LAST: Final = "last"
 
 
 @dataclass(frozen=True)
 class ExportedNightly:
-    """A nightly and its runs, as a file has them.
+    """A nightly and its runs, in the form of an exported file.
 
     Attributes:
         began: in seconds since 1970.
-        ended: in seconds since 1970; None: it is not complete.
-        name: what a user called it; "" if nothing.
-        number: the one that users know it by; 0 where it has none yet.
+        ended: in seconds since 1970; None: the nightly is not complete.
+        name: the name that a user gave it; "" without one.
+        number: the number by which users know it; 0 where it has none yet.
     """
 
     plan: NightlyPlan
@@ -67,19 +67,19 @@ class ExportedNightly:
 def find(kept: Store, word: str, *, complete: bool = False) -> StoredCampaign:
     """Return the nightly that a user's word names.
 
-    `last` is the newest that was begun in the current folder (of all, where none was), complete or not; `last~1` and on
-    are the complete ones before it. A number or a name is of the current folder, or of the only other folder that has
-    it. The first characters of a commit, 7 at least, name its last nightly. Whatever else git knows in the current
-    folder, such as a branch or a tag, stands for its commit, or for the nearest before it, by first parents, that has a
-    nightly.
+    `last` is the newest nightly that was begun in the current folder (or in any folder, if none was), complete or not;
+    `last~1` and so on are the complete nightlies before it. A number or a name is looked up in the current folder, or
+    in the only other folder that has it. The first characters of a commit, 7 at least, name its last nightly. Any other
+    revision that git knows in the current folder, such as a branch or a tag, stands for its commit, or for the nearest
+    first-parent ancestor that has a nightly.
 
     Args:
         kept: the store.
         word: `last`, `last~2`, a number, a name, the beginning of a commit, or a revision that git knows.
-        complete: `last` is a complete one, too.
+        complete: whether `last` must be complete, too.
 
     Raises:
-        ConfigError: there is no such nightly, or only several other folders have one.
+        ConfigError: there is no such nightly, or several other folders have one.
     """
     known = kept.campaigns(KIND)
     found = _by_age(known, word, complete) or _by_word(known, word) or _by_revision(known, word)
@@ -102,10 +102,12 @@ def _by_age(known: Sequence[StoredCampaign], word: str, complete: bool) -> Store
 
 
 def _by_word(known: Sequence[StoredCampaign], word: str) -> StoredCampaign | None:
-    """Return the last nightly of this number, name or commit, one of the current folder first; None if there is none.
+    """Return the last nightly with this number, name or commit, preferably of the current folder.
+
+    None if there is none.
 
     Raises:
-        ConfigError: only other folders have one of that number or name, and several of them do.
+        ConfigError: several other folders, but not the current one, have a nightly with that number or name.
     """
     ways: list[Callable[[StoredCampaign], bool]] = [
         lambda one: word in (str(one.ordinal), one.name),
@@ -126,7 +128,7 @@ def _by_word(known: Sequence[StoredCampaign], word: str) -> StoredCampaign | Non
 def _by_revision(known: Sequence[StoredCampaign], word: str) -> StoredCampaign | None:
     """Return the last complete nightly of a revision that git knows, or of its nearest ancestor by first parents.
 
-    Nightlies with changes beside the commit do not count. None: there is none.
+    Nightlies with changes that are not in the commit are ignored. None if there is no nightly.
     """
     plans = ((one, nightly_plan(one)) for one in known if one.ended is not None)
     latest = {plan.commit: one for one, plan in plans if not plan.difference}
@@ -138,29 +140,32 @@ def night(kept: Store, campaign: StoredCampaign) -> Night:
 
 
 def earlier(kept: Store, campaign: StoredCampaign) -> list[StoredCampaign]:
-    """Return the complete nightlies of the same folder before this one, oldest first."""
+    """Return the earlier complete nightlies of the same folder, oldest first."""
     known = [one for one in kept.campaigns(KIND) if one.number < campaign.number and one.folder == campaign.folder]
     return [one for one in known if one.ended is not None]
 
 
 def previous(kept: Store, campaign: StoredCampaign) -> StoredCampaign | None:
-    """Return the last earlier nightly of the same tests and targets, or else the last of all; None if there is none."""
+    """Return the last earlier nightly of the same tests and targets, or else the last earlier one.
+
+    None if there is none.
+    """
     known, scope = earlier(kept, campaign), nightly_plan(campaign).scope
     alike = [one for one in known if nightly_plan(one).scope == scope]
     return next(reversed(alike or known), None)
 
 
 def series(kept: Store, campaign: StoredCampaign) -> list[StoredCampaign]:
-    """Return the earlier nightlies whose tools allow to compare their figures with this one's, oldest first."""
+    """Return the earlier nightlies with the same tools, whose figures can be compared, oldest first."""
     tools = nightly_plan(campaign).tools
     return [one for one in earlier(kept, campaign) if comparable(nightly_plan(one).tools, tools)]
 
 
 def what_changed(kept: Store, campaign: StoredCampaign, old: Night | None, new: Night) -> list[Change]:
-    """Return what changed from one nightly to another, and the figures that are beyond their limits.
+    """Return the changes from one nightly to another, and the figures that are beyond their limits.
 
-    The nightlies before count too: for verdicts that differ without a change of the code, and further back where boards
-    were measured or a test did not pass in the old one.
+    Earlier nightlies are used too: to find verdicts that differ without a change of the code, and for boards'
+    measurements or tests that did not pass in the old nightly.
 
     Args:
         kept: the store.
@@ -187,7 +192,7 @@ def what_changed(kept: Store, campaign: StoredCampaign, old: Night | None, new: 
 def export_nightly(kept: Store, campaign: StoredCampaign, file: Path) -> None:
     """Write a nightly to a file compressed by gzip, one JSON object a line: the nightly, then its runs.
 
-    The same nightly gives the same bytes. Nothing in the file says where files are on this machine.
+    The same nightly gives the same bytes. The file has no folder names of this machine.
     """
     head = {"hil_nightly": FORMAT, "began": campaign.began, "ended": campaign.ended, "name": campaign.name}
     head["number"] = campaign.ordinal
@@ -201,7 +206,7 @@ def read_nightly(file: Path) -> ExportedNightly:
     """Read a nightly from a file that `export_nightly` wrote.
 
     Raises:
-        ConfigError: the file is no such file (the message has the line), or of a newer hil.
+        ConfigError: the file is malformed (the message has the line), or of a newer hil.
     """
     line = 1
     try:
@@ -253,7 +258,7 @@ def _checked_run(fields: dict[str, Any]) -> Run:
 
 
 def add_nightly(kept: Store, folder: str, exported: ExportedNightly) -> StoredCampaign | None:
-    """Add a nightly to the store, as one of `folder`; return None where it is there already."""
+    """Add a nightly to the store, as a nightly of `folder`; return None if the store has it already."""
     known = [(one.began, nightly_plan(one).without_places(one.folder)) for one in kept.campaigns(KIND)]
     if (exported.began, exported.plan.without_places(folder)) in known:
         return None
@@ -267,12 +272,12 @@ def add_nightly(kept: Store, folder: str, exported: ExportedNightly) -> StoredCa
 
 
 def merge(parts: Sequence[ExportedNightly]) -> ExportedNightly:
-    """Return one nightly made from its shards, or from those of the same tests on other targets, or from both.
+    """Merge shards of a nightly, or nightlies of the same tests on different targets, or both, into one nightly.
 
-    It is complete if all shards are there, and complete.
+    It is complete if all shards exist and are complete.
 
     Raises:
-        ConfigError: code, tools or what was asked for differ, or one part is there twice.
+        ConfigError: code, tools or settings differ, or a part is given twice.
     """
     if len({json.dumps({**one.plan.as_fields(), **_APART}, sort_keys=True) for one in parts}) > 1:
         raise ConfigError("these are parts of different nightlies", hint="same code, tests, runtimes and options")
@@ -308,11 +313,11 @@ _APART: Final = {
     "left_out": {},
     "automatic": {},
     "runtime_reasons": {},
-}  # fields of plans in which the parts of a nightly may differ
+}  # fields in which the plans of a nightly's parts may differ
 
 
 def _joined(parts: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
-    """Return the targets in any of the parts, by runtime."""
+    """Return by runtime the targets of all parts."""
     found: dict[str, set[str]] = {}
     for one in parts:
         for runtime, names in one.items():
@@ -321,10 +326,10 @@ def _joined(parts: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[s
 
 
 def _all_shards(group: Sequence[ExportedNightly]) -> bool:
-    """Tell whether these parts, all of the same targets, are all shards, and complete.
+    """Tell whether these parts, which have the same targets, are all shards, and complete.
 
     Raises:
-        ConfigError: a shard is there twice, or they are shards of different numbers.
+        ConfigError: a shard is given twice, or they are shards of different divisions.
     """
     numbers = [tuple(map(int, one.plan.shard.split("/"))) for one in group]
     if len({of for _, of in numbers}) > 1 or len(set(numbers)) < len(numbers):
@@ -334,7 +339,7 @@ def _all_shards(group: Sequence[ExportedNightly]) -> bool:
 
 
 def _all_tools(parts: Sequence[ExportedNightly]) -> dict[str, str]:
-    """Return the versions of the tools of all parts; each target needs some of them.
+    """Return the versions of the tools of all parts; each part has only the tools of its targets.
 
     Raises:
         ConfigError: two parts have different versions of a tool.
@@ -350,7 +355,7 @@ def _all_tools(parts: Sequence[ExportedNightly]) -> dict[str, str]:
 def _gravest(parts: Sequence[ExportedNightly]) -> Iterator[Run]:
     """Yield one run for each key, in the order of keys: the one with the gravest verdict.
 
-    Tests without a target are run in each part: a failure in one counts. Coverage is put together.
+    Tests without a target are run in each part; a failure in one part is kept. Coverage is merged.
     """
     found: dict[str, Run] = {}
     for run in (run for one in parts for run in one.runs):

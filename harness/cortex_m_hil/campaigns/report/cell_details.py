@@ -1,4 +1,4 @@
-"""The details that index.html shows of an opened cell, kept small: names once, long texts cut off."""
+"""The details that index.html shows of an opened cell, kept small: names are stored once, long texts are cut."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.groups import ChangeGroup
-from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup
+from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result
+from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.trend_encoding import Value, trends
 
 LOGS: Final = 450_000  # characters of all logs together
-LEAST: Final = 200  # characters of a log, however many there are
-HEADLINE: Final = 300  # characters
+LEAST: Final = 200  # characters of each log at least
+HEADLINE: Final = 300  # characters of a headline at most of a headline at most
 TRENDS: Final = 800_000  # characters of all trends together
 
 
@@ -36,7 +36,7 @@ class Cells:
 
     Attributes:
         numbers: the position of each result.
-        shown_nights: how many nights the trends are of.
+        shown_nights: how many nights the trends show.
     """
 
     def __init__(self, report: ReportContents) -> None:
@@ -104,7 +104,7 @@ class Cells:
 
 
 def _that_fit(report: ReportContents) -> tuple[Sequence[Night], Mapping[Key, Mapping[str, list[Value]]]]:
-    """Return the last nights, as many as there is room for, and their trends by key and figure."""
+    """Return as many of the last nights as there is room for, and their trends by key and figure."""
     nights = [*report.history, report.night]
     while True:
         found = {key: trends(key, nights) for key in report.night.results}

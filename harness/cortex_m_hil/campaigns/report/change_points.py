@@ -6,8 +6,8 @@ significant, the new level begins there, and later nights are compared with it. 
 show is reported by a later one, a drift when it has gone far enough, and both once. No state is kept from night to
 night: the nights before are judged again, each by the data that it had.
 
-What all tests of a board have in common, as with a slower clock, is a series of its own. The noise of the tests is that
-of all of them together, since one test has few nightlies.
+A step that all tests of a board have in common, such as by a slower clock, is found in a series of its own. The noise
+of all tests is estimated together, since one test has few nightlies.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Label = TypeVar("Label", bound=Hashable)
-ALPHA: Final = 1e-3  # the probability of a false alarm a night, of what all tests of a board have in common
+ALPHA: Final = 1e-3  # probability of a false alarm per night, for the common series of a board's tests
 TESTS_ALPHA: Final = 2e-4  # the same for single tests: their noise is known well, so a small alpha costs little
-PART_ALPHA: Final = 0.01  # the probability that an operator is named in a reported shift and did not move
-SHORTEST: Final = 3  # nights of a level, for its end to be seen
-LONGEST: Final = 100  # nights that are looked at
-FEWEST: Final = 3  # tests of a board, at least, for a shift of all together
+PART_ALPHA: Final = 0.01  # probability that a reported shift names an operator that did not move
+SHORTEST: Final = 3  # nights of a level at least, so that its end can be detected
+LONGEST: Final = 100  # nights that are looked at at most at most
+FEWEST: Final = 3  # tests of a board at least, for a common shift
 ALL_PARTS: Final = "all operators"
-_WHOLE: Final = 0.5  # cycles: a smaller step of an operator is none
+_WHOLE: Final = 0.5  # cycles: a smaller step of an operator is ignored
 _ROUNDING: Final = 1e-12  # least step of logarithms, for a board without any noise
 
 
@@ -39,8 +39,8 @@ class Shift:
     Attributes:
         before: the mean of the level before.
         after: the mean of the new level.
-        begin: the position of the night with which the level before begins.
-        at: the position of the night with which the new level begins.
+        begin: the position of the first night of the level before.
+        at: the position of the first night of the new level.
         stayed: for a shift of all tests together, the number of tests that did not move.
     """
 
@@ -55,13 +55,13 @@ def shifts(series: Mapping[Label, Sequence[float]]) -> tuple[Shift | None, dict[
     """Return the shifts of a board's tests that the last night shows.
 
     Args:
-        series: for each test a value for each night, in their order; NaN, or what is not positive, where there is none.
+        series: for each test a value for each night, in order; NaN or a value that is not positive means no value.
 
     Returns:
-        The shift of all tests together (as a ratio; None: there is none), and the shifts of tests that moved otherwise.
+        The common shift of all tests (as a ratio; None: no shift), and the shifts of tests that moved differently.
     """
     found: tuple[Shift | None, dict[Label, Shift]] = None, {}
-    for found in night_by_night(series):  # noqa: B007 - the last is meant
+    for found in night_by_night(series):  # noqa: B007 - the last item is used
         pass
     return found
 
@@ -96,7 +96,7 @@ def _logs(values: Sequence[Sequence[float]]) -> Array:
 
 
 def _common(away: Array) -> float:
-    """Return how far most tests are from their levels (their median); NaN where they are fewer than `FEWEST`."""
+    """Return how far most tests are from their levels (their median); NaN if there are fewer than `FEWEST` tests."""
     known = away[np.isfinite(away)]
     return float(np.median(known)) if len(known) >= FEWEST else float("nan")
 
@@ -104,7 +104,7 @@ def _common(away: Array) -> float:
 def _of_others(away: Array) -> Array:
     """Return for each test how far most of the others are from their levels.
 
-    A test is left out of its own median: compared with what it is part of, one of a few would have too little noise.
+    A test is left out of its own median, since among few tests it would seem to have too little noise.
     """
     order = np.argsort(away)[: np.isfinite(away).sum()]
     found = np.full(len(away), np.median(away[order]))
@@ -114,25 +114,25 @@ def _of_others(away: Array) -> Array:
 
 
 def _shift(logs: Array, begins: Sequence[int], at: int) -> Shift:
-    """Return a shift as it was measured, from the night on where both the test and the board had their levels."""
+    """Return a shift in measured values, from the night on where test and board both had their levels."""
     begin = max(one for one in begins if one < at)
     before, after = (float(np.exp(np.nanmean(part))) for part in (logs[begin:at], logs[at:]))
     return Shift(before, after, begin, at)
 
 
 def _stayed(one: Shift, step: float) -> bool:
-    """Tell whether the others moved and not the test: it made less than half of its step relative to them."""
+    """Tell whether the others moved and not this test: it moved by less than half of its relative step."""
     return float(np.log(one.after / one.before)) / step < 1 / 2
 
 
 class _Levels:
-    """Levels of several series, as far as nights were added: where they begin, and the noise of all of them."""
+    """The levels of several series, for the nights added so far: where each begins, and the noise of all series."""
 
     def __init__(self, series: int, nights: int, alpha: float) -> None:
         self._alpha = alpha
         self.begins = np.zeros(series, dtype=np.int64)
         self._nights = 0
-        self._sums = np.zeros((3, series, nights + 1))  # before each night: how many values, their sum, of squares
+        self._sums = np.zeros((3, series, nights + 1))  # before each night: number of values, sum, sum of squares
         self._first = np.full(series, np.nan)
         self._freedom, self._squares = 0.0, 0.0  # degrees of freedom and squared deviations of the levels that ended
 
@@ -140,7 +140,7 @@ class _Levels:
         """Add a night with a value for each series; NaN where there is none."""
         self._first = np.where(np.isfinite(self._first), self._first, values)
         known = np.isfinite(values)
-        small = np.where(known, values - self._first, 0.0)  # squares of large numbers would lose small differences
+        small = np.where(known, values - self._first, 0.0)  # smaller numbers have more exact squares
         self._sums[:, :, self._nights + 1] = self._sums[:, :, self._nights] + np.stack([known, small, small**2])
         self._nights += 1
 
@@ -150,7 +150,7 @@ class _Levels:
         return np.asarray(self._first + total / np.maximum(number, 1), dtype=np.float64)
 
     def step(self, one: int, at: int) -> float:
-        """Return the step of the series `one` from its current level to another that would begin at the night `at`."""
+        """Return the step of the series `one` from its current level to one that would begin at the night `at`."""
         ends = self._sums[:2, one, [self.begins[one], at, self._nights]]
         number, total = np.diff(ends)
         return float(np.diff(total / number)[0])
@@ -163,7 +163,7 @@ class _Levels:
         self.begins[one] = at
 
     def new_levels(self) -> dict[int, int]:
-        """Return by series where a new level begins; only series for which the last night shows one are in it."""
+        """Return by series where a new level begins, for new levels that the last night shows."""
         now, past = self._level(self._nights), self._level(self._nights - 1)
         judged = np.flatnonzero((now[0] > past[0]) & (past[0] >= SHORTEST))
         if not len(judged):
@@ -189,7 +189,7 @@ def _squares(sums: Array) -> Array:
 
 
 def _ratios(before: Array, after: Array, squares: Array, freedom: float, alpha: float) -> Array:
-    """Return how far the means before and after each split are apart, relative to what noise may do: [series, splits].
+    """Return the distance of the means around each split, relative to the threshold by noise: [series, splits].
 
     A split with n nights after it has the share 1 / (n (n + 1)) of the probability of a false alarm; they sum to one.
     """
@@ -206,7 +206,7 @@ def _ratios(before: Array, after: Array, squares: Array, freedom: float, alpha: 
 
 def _students(tails: Array, freedom: float) -> Array:
     """Return the values that Student's t with so many degrees of freedom exceeds with the probabilities `tails`."""
-    # SciPy is for this alone: quantiles of tails as small as 1e-9, which no smaller package has exactly.
+    # SciPy is used only for this: quantiles of tails as small as 1e-9, which no smaller package computes exactly.
     from scipy.special import stdtrit
 
     return np.asarray(-stdtrit(freedom, tails), dtype=np.float64)
@@ -221,11 +221,11 @@ def moved_parts(
 
     Args:
         before: the cycles by operator, for each night of the level before.
-        after: the same for each night of the new level.
+        after: the cycles by operator, for each night of the new level.
 
     Returns:
-        By operator the means before and after. Where more than half of them moved, and none otherwise than all
-        together, as with a slower clock, only `ALL_PARTS` with the sums.
+        By operator the means before and after. If more than half of the operators moved by the same factor, as with a
+        slower clock, only `ALL_PARTS` with the sums.
     """
     names = sorted({name for night in (*before, *after) for name in night})
     nights = len(before) + len(after)

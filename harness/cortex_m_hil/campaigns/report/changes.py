@@ -1,7 +1,7 @@
 """The changes from one nightly to another. Exact figures are compared exactly: one instruction more is a change.
 
 Host seconds are not compared, since they depend on how busy the machine was; nor are the figures of a test whose tools
-changed in between.
+have changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cortex_m_hil.campaigns.property_names import (
     fit_bytes,
 )
 from cortex_m_hil.campaigns.report.change_points import LONGEST, Shift, moved_parts, shifts
-from cortex_m_hil.campaigns.report.night import (
+from cortex_m_hil.campaigns.report.nightly_results import (
     BUILTIN,
     FAILED,
     PASSED,
@@ -48,9 +48,9 @@ from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts
 from cortex_m_hil.runner.results import Verdict
 
 RECENT: Final = 30  # nightlies in which a test's verdicts are looked at
-# Where an interrupt falls decides whether its frame is at the peak of the stack; its handler has a stack of its own.
+# The stack's peak depends on when an interrupt occurs, whose frame may be on top of it.
 _LOOSE: Final = {STACK_BYTES: 108}
-# Figures of which zero is no measurement. A program may do without planned tensors.
+# Figures that are never zero if they were measured. A program may have no planned tensors.
 _POSITIVE: Final = (
     *(INSTRUCTIONS, CYCLES, PTE_BYTES, ELF_BYTES, ELF_STORED_BYTES),
     *map(fit_bytes, ("program", "method", "stack")),
@@ -87,12 +87,12 @@ _KINDS: Final = {
     INSTRUCTIONS: (ChangeKind.SLOWER, ChangeKind.FASTER),
     CORTEX_M_MACS: (ChangeKind.MORE_CORTEX_M, ChangeKind.LESS_CORTEX_M),
 }
-"""By figure, the kinds of change if it is higher and if it is lower; for bytes, LARGER and SMALLER."""
+"""For each figure the kinds of change if it is higher and if it is lower; for bytes, LARGER and SMALLER."""
 
 
 @dataclass(frozen=True)
 class FigureShare:
-    """The share of an operator or a section in a changed figure, before and after; 0 where it is not there."""
+    """The share of an operator or a section in a changed figure, before and after; 0 where it does not occur."""
 
     name: str
     before: int
@@ -101,15 +101,16 @@ class FigureShare:
 
 @dataclass(frozen=True)
 class Change:
-    """A change from one nightly to another, or something wrong in the new one.
+    """A change from one nightly to another, or a problem within the new one.
 
     Attributes:
-        key: the test and target; fields are "" where the change is of more than one.
+        key: the test and target; fields are "" where the change is about several.
         figure: the name of the figure; "" for verdicts.
         before, after: a verdict, digest, version or number as text.
         parts: the operators or sections whose share of the figure changed.
-        limit: what a figure had to keep to; for a measured one, since when its level is new, if not since last night.
-        program: the same for all tests that run the same programs (`programs`); "" where that is not known.
+        limit: the limit that a figure exceeds; for a measured figure, the night since which its level is new, if it was
+            not the last.
+        program: a name shared by all tests that run the same programs (`programs`); "" where it is not known.
     """
 
     kind: ChangeKind
@@ -128,10 +129,10 @@ class Change:
 
 
 def programs(night: Night) -> dict[Key, str]:
-    """Return for each key a name that all tests of the same programs have, on whatever target.
+    """Return for each key a name that is the same for all tests of the same programs, on all targets.
 
-    Tests are of the same programs if they ran the same content on one target; what a test is lowered to for another
-    target has another content.
+    Tests have the same programs if these have the same content on one target; for another target their content is
+    different.
     """
     same: dict[str, str] = {}
 
@@ -148,15 +149,15 @@ def programs(night: Night) -> dict[Key, str]:
 
 
 def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Change]:
-    """Return what changed from one nightly to another, gravest first, then by key.
+    """Return the changes from one nightly to another, gravest first, then by key.
 
-    Measured figures are judged by their course over the nights. A figure that the old nightly does not have is compared
-    with when it was there last, and a test whose verdicts differed without a change of the code is flaky. Figures count
-    whatever the verdict, but those of a wrong program are compared with nothing that comes after it.
+    Measured figures are judged by their course over the nights. A figure that is missing in the old nightly is compared
+    with the last one that has it, and a test whose verdicts differed without a change of the code is flaky. Figures are
+    compared whatever the verdict is, but figures of a wrong program are no baseline.
 
     Args:
         old: the nightly to compare with.
-        new: the nightly that is judged; if it is incomplete, only by what it has.
+        new: the nightly to judge; if it is incomplete, only its existing results.
         history: nightlies before the new one, oldest first.
     """
     found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *problems_within(new)]
@@ -170,7 +171,7 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
 
 
 def judged(night: Night, found: Iterable[Change]) -> tuple[bool, bool]:
-    """Tell whether something of a nightly failed, and whether something of it could not be tested."""
+    """Tell whether a nightly has a failure, and whether it has something that could not be tested."""
     verdicts = night.verdicts
     failed = any(verdicts[one] for one in FAILED) or any(
         one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in found
@@ -179,9 +180,9 @@ def judged(night: Night, found: Iterable[Change]) -> tuple[bool, bool]:
 
 
 def _gone(old: Night, new: Night) -> Iterator[Change]:
-    """Yield the results that are no longer there, of the suites, runtimes and targets that the new nightly has.
+    """Yield changes for results that have disappeared, for suites, runtimes and targets of the new nightly.
 
-    Others were not asked for, or are reported as left out.
+    Others were not requested, or are reported as left out.
     """
     if not new.complete or new.shard not in ("1/1", old.shard):
         return
@@ -192,7 +193,7 @@ def _gone(old: Night, new: Night) -> Iterator[Change]:
 
 
 def _nothing_in_common(old: Night, new: Night) -> Iterator[Change]:
-    """Yield a change if no test of the new nightly is in the old one: that nothing else changed says nothing then."""
+    """Yield a change if the two nightlies have no test in common, since then no other change can be found."""
     if new.tests and not any(one.key in old.results for one in new.tests):
         yield Change(ChangeKind.NOTHING_IN_COMMON, Key("", "", "", ""), after="no test of the one was run in the other")
 
@@ -207,10 +208,10 @@ def needs_history(old: Night, new: Night) -> bool:
 
 
 def problems_within(new: Night) -> Iterator[Change]:
-    """Yield what is wrong in a nightly, without comparing it with another.
+    """Yield the problems within a nightly, without a comparison.
 
-    Targets that were asked for and did not run, zeros that cannot be, quarantines that are needless or ended, and
-    patterns (`fit:`, `models:`) of tests that are not there.
+    These are requested targets that did not run, impossible zeros, quarantines that are needless or ended, and patterns
+    (`fit:`, `models:`) that match no test.
     """
     for target, why in new.left_out.items():
         yield Change(ChangeKind.LEFT_OUT, Key("", "", "", target), after=why)
@@ -226,10 +227,10 @@ def problems_within(new: Night) -> Iterator[Change]:
 
 
 def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:
-    """Return a test's earlier results that figures can be compared with, newest first, up to the last that passed.
+    """Return a test's earlier results whose figures can be compared, newest first, back to the last one that passed.
 
-    They were measured on the same engine and installed runtime, with programs that were right. A result that passed has
-    all figures, so none before it is needed.
+    They have the same engine and installed runtime, and programs that were right. A result that passed has all figures,
+    so earlier ones are not needed.
     """
     found = []
     for night in reversed(nights):
@@ -248,7 +249,7 @@ def in_order(found: Iterable[Change]) -> list[Change]:
 
 
 def _same_code(old: Night, new: Night) -> bool:
-    """Tell whether two nightlies ran the same unchanged commit by the same tools: a test that differs is flaky."""
+    """Tell whether two nightlies ran the same clean commit with the same tools, so that differing tests are flaky."""
     known = bool(old.commit) and not old.dirty and not new.dirty
     return known and old.commit == new.commit and comparable(old.tools, new.tools)
 
@@ -256,7 +257,7 @@ def _same_code(old: Night, new: Night) -> bool:
 def comparable(tools: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Tell whether figures are comparable: all tools that both nightlies had are of the same version.
 
-    A tool that only one of them had is of targets that the other did not have.
+    A tool that only one of them has belongs to targets that the other does not have.
     """
     return all(others[name] == version for name, version in tools.items() if name in others)
 
@@ -287,7 +288,7 @@ def _differing(what: str, key: Key, old: set[str], new: set[str]) -> Iterator[Ch
 def _uncovered(old: Night, new: Night) -> Iterator[Change]:
     """Yield lines of kernels that tests executed before and no longer do.
 
-    Nothing follows from counts that were lost, nor from an incomplete nightly.
+    Nothing is yielded where counts were lost, or for an incomplete nightly.
     """
     if old.coverage is None or new.coverage is None or new.coverage.lost or not new.complete:
         return
@@ -342,9 +343,9 @@ def _needless(result: Result) -> Iterator[Change]:
 
 
 def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator[Change]:
-    """Yield what differs from the newest of the `earlier` results that each figure can be compared with.
+    """Yield changes of figures, each compared with the newest of the `earlier` results that has it.
 
-    Figures of the least memory are compared only with `fit`: else nobody asked for them.
+    Figures of the least memory are compared only with `fit`, that is if they were requested.
     """
     for figure in sorted({name for one in (after, *earlier) for name in one.figures}):
         found = ((one, comparable_values(one, after, figure)) for one in earlier)
@@ -364,7 +365,7 @@ def _digests(key: Key, *values: Figures) -> Iterator[Change]:
 
 
 _Nights: TypeAlias = "Sequence[tuple[str, Mapping[Key, tuple[float, Mapping[str, int]]]]]"
-"""The nights of a board: the name of each, and by test the cycles and those of its operators."""
+"""The nights of a board: name, and for each test the cycles of the test and of its operators."""
 
 
 def _measured(nights: Sequence[Night]) -> Iterator[Change]:
@@ -384,9 +385,9 @@ def _measured(nights: Sequence[Night]) -> Iterator[Change]:
 
 
 def _cycles(one: Result | None, like: Result) -> tuple[float, Mapping[str, int]] | None:
-    """Return the cycles of a test and those of its operators, to be compared with those of `like`, a later night's.
+    """Return the cycles of a test and of its operators, if they can be compared with `like`, a later result.
 
-    None: it has no cycles, they are by another engine or installed runtime, or an earlier program went wrong.
+    None if there are no cycles, if they are from another engine or installed runtime, or if the program was wrong.
     """
     if one is None or one.origin != like.origin or (one.went_wrong and one is not like):
         return None
@@ -414,13 +415,13 @@ def _board(every: Key, keys: Sequence[Key], nights: _Nights) -> Iterator[Change]
 
 
 def _moved(key: Key, before: str, after: str, shift: Shift, keys: Sequence[Key], nights: _Nights) -> Change:
-    """Return a shift as a change, with its operators, and with the night that it began in, if that is not the last."""
+    """Return a shift as a change, with its operators, and with the night of its beginning, if it was not the last."""
     since = f"since nightly {nights[shift.at][0]}" if shift.at < len(nights) - 1 else ""
     return Change(_kind(shift.before, shift.after), key, CYCLES, before, after, _operators(shift, keys, nights), since)
 
 
 def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[FigureShare, ...]:
-    """Return the operators whose cycles shifted, from the tests that have cycles by operator on most of the nights."""
+    """Return the operators whose cycles shifted, using tests that have cycles by operator on most of the nights."""
     found = [[of[key][1] if key in of else {} for key in keys] for _, of in nights]
     often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
     there = [[of for of, number in zip(night, often, strict=True) if number == max(often)] for night in found]
@@ -443,7 +444,7 @@ def _kind(before: float, after: float) -> ChangeKind:
 
 
 def is_exact(figure: str) -> bool:
-    """Tell whether a figure is counted, and not measured by a clock."""
+    """Tell whether a figure is an exact count, and not measured by a clock."""
     return figure in (INSTRUCTIONS, CORTEX_M_MACS) or figure.endswith(BYTES)
 
 
@@ -464,7 +465,7 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
 
 
 def figure_shares(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[FigureShare]:
-    """Return the parts that differ, the largest difference first."""
+    """Return the operators or sections whose share differs, the largest difference first."""
     parts = [FigureShare(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
     return sorted(
         (one for one in parts if one.before != one.after), key=lambda one: (-abs(one.after - one.before), one.name)

@@ -1,4 +1,4 @@
-"""Limits of figures, as `fail_if` of a nightly.yaml sets them, and the results that are beyond them."""
+"""Limits of figures, set by `fail_if` in a nightly.yaml, and the results that exceed them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
-from cortex_m_hil.campaigns.report.night import (
+from cortex_m_hil.campaigns.report.nightly_results import (
     FIGURES,
     PASSED,
     WORST,
@@ -45,7 +45,7 @@ def _bound(sign: str) -> Any:
 class FigureLimit(Strict):
     """A limit of a figure, for each test and target that the patterns name. One of `above` and `below` is given.
 
-    A number is absolute; a text such as `+1 %` is relative to the nightly that is compared with.
+    A number is absolute; a text such as `+1 %` is relative to the nightly that is the baseline.
     """
 
     figure: str = Field(min_length=1)
@@ -77,7 +77,7 @@ class FigureLimit(Strict):
         """Return the last value that is allowed; None if the limit is relative and there is no baseline.
 
         Args:
-            baseline: the figure of the nightly that is compared with; None if it has no such figure.
+            baseline: the figure in the nightly that is the baseline; None if it has no such figure.
         """
         given = self._given
         if not isinstance(given, str):
@@ -98,7 +98,7 @@ class FigureLimit(Strict):
 
 
 def of_known_figure(limit: FigureLimit) -> FigureLimit:
-    """Return a limit that a person wrote; raise PydanticCustomError where nothing records its figure."""
+    """Validate a limit in a nightly.yaml; raise PydanticCustomError for a figure that does not exist."""
     if limit.figure not in FIGURES:
         what = f"no figure {limit.figure!r}: {did_you_mean(limit.figure, FIGURES)}"
         raise PydanticCustomError("figure", "{what}", {"what": what})
@@ -106,15 +106,15 @@ def of_known_figure(limit: FigureLimit) -> FigureLimit:
 
 
 def beyond_limits(limits: Sequence[FigureLimit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
-    """Yield figures that are beyond a limit, and figures that are missing: of one test, or of all that a limit names.
+    """Yield figures that exceed a limit, and limited figures that are missing for a test or for all.
 
-    A figure that was measured is judged, whatever the verdict.
+    A measured figure is judged whatever the verdict is.
 
     Args:
-        limits: those of the nightly.
-        old: the nightly that relative limits refer to; None: there is none.
-        new: the nightly that is judged.
-        whole: False for an incomplete nightly and for a shard, of which only what they have is judged.
+        limits: the nightly's limits.
+        old: the baseline of relative limits; None: there is none.
+        new: the nightly to judge.
+        whole: False for an incomplete nightly or a shard, where missing figures are no error.
     """
     for limit in limits:
         named = [one for key, one in new.results.items() if limit.names(key)]

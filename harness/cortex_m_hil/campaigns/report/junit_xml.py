@@ -10,8 +10,8 @@ from typing import Final
 from xml.etree import ElementTree
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.night import Result, count
+from cortex_m_hil.campaigns.report.nightly_results import Result, count
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
 
 _SKIPPED: Final = (Verdict.SKIP, Verdict.XFAIL)
@@ -22,7 +22,7 @@ _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def junit(report: ReportContents) -> str:
-    """Return the text of junit.xml, with a suite for each pytest that ran."""
+    """Return the text of junit.xml, with a suite for each run of pytest."""
     root = ElementTree.Element("testsuites", name="hil nightly")
     began = datetime.fromtimestamp(report.night.began, timezone.utc).isoformat()
     ordered = sorted(report.night.tests, key=_suite)
@@ -70,7 +70,7 @@ def _add_case(suite: ElementTree.Element, one: Result, prefix: str, report: Repo
 
 
 def _names(one: Result) -> tuple[str, str]:
-    """Return module or class, and name, as pytest makes them of an id; the name has the target."""
+    """Return class name and name of a testcase, as pytest derives them from an id; the name includes the target."""
     test = one.node_id or one.key.test
     path, bracket, parameters = test.partition("[")
     head, *classes, name = path.split("::") if "::" in path else (path, path)
@@ -80,7 +80,7 @@ def _names(one: Result) -> tuple[str, str]:
 
 
 def _properties(one: Result, report: ReportContents) -> Iterator[tuple[str, object]]:
-    """Yield a result's properties, by the names that pytest's own JUnit files have, without their prefix."""
+    """Yield a result's properties, by their names in pytest's JUnit files, without the prefix."""
     key = one.key
     yield from {
         prop.TEST: key.test,

@@ -1,6 +1,6 @@
-"""A report in short as GitHub's Markdown, for a job's summary or a comment on a pull request.
+"""A short report as GitHub's Markdown, for a job's summary or a comment on a pull request.
 
-Texts from tests and targets stand in code spans, where they are no markup, link or mention.
+Texts from tests and targets are put into code spans, so that they cannot be markup, links or mentions.
 """
 
 from __future__ import annotations
@@ -10,49 +10,49 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.changes import judged
-from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
-from cortex_m_hil.campaigns.report.night import BUILTIN, FAILED, PASSED, Result
+from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, FAILED, PASSED, Result
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 
 LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB
-_PART: Final = LIMIT // 4  # bytes for each of table, failures and changes
-_LONGEST: Final = 400  # characters of a text from a test or a target
-_ROWS: Final = 10  # lines of a group of changes
+_PART: Final = LIMIT // 4  # bytes for each of table, failures and changes at most at most
+_LONGEST: Final = 400  # characters of a text from a test or a target at most at most
+_ROWS: Final = 10  # lines of a group of changes at most at most
 
 
 def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> str:
-    """Return a short report: the verdict, a table of targets, failures with what runs them again, and what changed.
+    """Return a short report: the verdict, a table of targets, failures with the commands to rerun them, and changes.
 
     Args:
-        report: what is told.
-        all_results: the command that shows results for which there is no room here.
-        all_changes: the command that shows changes for which there is no room here.
+        report: the contents of the report.
+        all_results: the command that shows results for which there is no room.
+        all_changes: the command that shows changes for which there is no room.
     """
     bad = [one for one in report.night.tests if one.verdict.is_bad]
-    blocks = [_head(report), *_fitting(_table(report), all_results)]
+    blocks = [_head(report), *_fitting(_table(report), "line", all_results)]
     if bad:
-        blocks += ["\n#### What failed\n", *_fitting((_failure(report, one) for one in bad), all_results)]
+        blocks += ["\n#### What failed\n", *_fitting((_failure(report, one) for one in bad), "failure", all_results)]
     if report.changes:
         since = f"What changed since nightly {report.against.name}" if report.against else "What is not as it has to be"
         blocks += [
             f"\n#### {since}\n",
-            *_fitting((_entry(one, all_changes) for one in groups(report.changes)), all_changes),
+            *_fitting((_entry(one, all_changes) for one in groups(report.changes)), "change", all_changes),
         ]
     elif report.against is not None and report.night.tests:
         blocks.append(f"\nNothing changed since nightly {report.against.name}.")
     return "\n".join(blocks) + "\n"
 
 
-def _fitting(blocks: Iterable[str], rest: str) -> Iterator[str]:
-    """Yield blocks while there is room, and then a line that says how many more there are."""
+def _fitting(blocks: Iterable[str], what: str, rest: str) -> Iterator[str]:
+    """Yield blocks while there is room, and then a line that says how many more `what` there are."""
     found, room = list(blocks), _PART
     for number, block in enumerate(found):
         room -= len(block.encode(errors="backslashreplace")) + 1
         if room < 0:
-            yield f"\nand {len(found) - number} more: {_code(rest)}"
+            yield f"\nand {counted(len(found) - number, f'more {what}')}: {_code(rest)}"
             return
         yield block
 
@@ -109,5 +109,5 @@ def _entry(group: ChangeGroup, rest: str) -> str:
         other = values(row.change) if group.what and values(row.change) != values(first.change) else ""
         lines.append(f"  - {' '.join(filter(None, (_code(other), _code(row.where))))}")
     if rows[_ROWS:]:
-        lines.append(f"  - and {len(rows) - _ROWS} more: {_code(rest)}")
+        lines.append(f"  - and {counted(len(rows) - _ROWS, 'more line')}: {_code(rest)}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The table of a nightly's models: the results of each on each target, and the owner of the first obstacle.
+"""The table of a nightly's models: each model's result on each target, with the component to blame for an error.
 
 Models are the tests that `models:` of nightly.yaml names.
 """
@@ -12,12 +12,12 @@ from typing import Final
 
 from cortex_m_hil import errors
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.night import PASSED, Night, Result, is_named
+from cortex_m_hil.campaigns.report.nightly_results import PASSED, Night, Result, is_named
 from cortex_m_hil.checks.comparison_result import FindingKind
 from cortex_m_hil.errors.text import percent
 
 _KERNEL: Final = "kernel"
-# Owners of LoweringErrors, by the words of the message that tell the stage in which it was raised.
+# Components responsible for a LoweringError, by words of the message that tell the stage of the lowering.
 _STAGES: Final = {
     "export": "exporter",
     "prepare_pt2e": "quantiser",
@@ -38,10 +38,10 @@ _NONE: Final = "–"
 
 
 def owner(error: str, message: str) -> str:
-    """Return the component that an error belongs to, by the name of the error's class and its message.
+    """Return the component that is responsible for an error, by the error's class name and message.
 
-    It is `exporter`, `quantiser`, `pass`, `kernel`, `memory` or `model`; "" for an infra error and for what is no error
-    of the harness.
+    It is `exporter`, `quantiser`, `pass`, `kernel`, `memory` or `model`; "" for an infra error, or an error that is not
+    the harness's.
     """
     kind = vars(errors).get(error)
     if kind is errors.ConfigError:
@@ -58,15 +58,15 @@ def owner(error: str, message: str) -> str:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model on a target, as text; what was not reached is `–`.
+    """A model on a target, as text; values that are missing because of an error are `–`.
 
     Attributes:
         operators: the share of operators on Cortex-M kernels.
         macs: the share of multiply-accumulates on Cortex-M kernels.
         quanta: the largest distance from the dialect.
-        sqnr: against the float module.
-        planned: bytes of tensors.
-        obstacle: the error that ended the test, with its owner; "" if it passed.
+        sqnr: the SQNR against the float module.
+        planned: the bytes of planned tensors.
+        obstacle: the error that ended the test, with the responsible component; "" if it passed.
     """
 
     result: Result
@@ -99,5 +99,5 @@ def _row(one: Result) -> ModelRow:
 
 
 def _obstacle(one: Result) -> str:
-    """Return the owner of a result's error and its headline, which begins with the error's name."""
+    """Return the component responsible for a result's error, and its headline, which begins with the error's name."""
     return ": ".join(filter(None, (owner(one.error, one.headline), one.headline or one.error)))

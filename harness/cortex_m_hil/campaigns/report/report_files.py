@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.junit_xml import junit
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.results_json import results_json
 from cortex_m_hil.host.files import write_atomically
@@ -22,6 +22,6 @@ def write_report(report: ReportContents, folder: Path) -> list[Path]:
     """
     for name, writer in _WRITERS.items():
         text = writer(report)
-        # A lone surrogate, which no target sends but an imported file may have, has no UTF-8.
+        # A lone surrogate, which an imported file may contain, cannot be encoded in UTF-8.
         write_atomically(folder / name, text.encode(errors="backslashreplace"), "another folder")
     return [folder / name for name in _WRITERS]

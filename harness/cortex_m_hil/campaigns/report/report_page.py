@@ -1,7 +1,7 @@
-"""The page index.html: one file without a server, with all that it needs. Its texts come from targets and programs.
+"""The page index.html: one self-contained file. Its texts come from targets and programs, and are not trusted.
 
-The template escapes what it is given. What the script shows is JSON, which it puts into the page as text alone; a
-policy in the page forbids any other script, and any request.
+The template escapes all values. The script gets JSON, and puts it into the page only as text; a policy in the page
+forbids any other script, and any request.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from itertools import groupby
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.report.cell_details import Cells
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.groups import ChangeGroup, groups, values
+from cortex_m_hil.campaigns.report.figure_totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.campaigns.report.model_table import models
-from cortex_m_hil.campaigns.report.night import BUILTIN, Key, Night, Result, TargetRuntime
+from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, Key, Night, Result, TargetRuntime
+from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
-from cortex_m_hil.campaigns.report.totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.flow.coverage.counts import total
 from cortex_m_hil.targets.runtimes import RUNTIMES
 
-LISTED: Final = 30  # tests of a group of changes; results.json has all
+LISTED: Final = 30  # tests of a group of changes that are listed at most; results.json has all
 _ESCAPED: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the matrix: a target, by a runtime.
+    """A column of the matrix: a target with a runtime.
 
     Attributes:
         ran: the targets that really ran.
@@ -103,7 +103,7 @@ def _policy(style: str, script: str) -> str:
 
 
 def _embedded(fields: Any) -> str:
-    """Return JSON that can neither end nor begin an element of HTML, wherever its texts come from."""
+    """Return JSON that cannot begin or end an element of HTML, whatever its texts are."""
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
 
 
@@ -111,7 +111,7 @@ def _number(value: int | None) -> str:
     return "–" if value is None else f"{value:,}".replace(",", "\u202f")
 
 
-# --- what changed --------------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------------
 
 
 def _kinds(report: ReportContents) -> list[tuple[ChangeKind, list[ChangeGroup]]]:

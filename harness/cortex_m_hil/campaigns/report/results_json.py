@@ -1,4 +1,4 @@
-"""The file results.json: all of a report for machines. `results.schema.json` beside this module is its schema.
+"""The file results.json: the whole report as JSON. Its schema is `results.schema.json` in this folder.
 
 The fields of a result are those of `night.Result`. Its `figures` and `about` are the properties that
 `pytest_plugin/records.py` records while a test runs, by the names of `campaigns/property_names.py`.
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.report.contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.night import Night
+from cortex_m_hil.campaigns.report.nightly_results import Night
+from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
 from cortex_m_hil.campaigns.report.summary_table import counts
 
 SCHEMA_VERSION: Final = 1  # higher when a field is removed, renamed or changes its meaning

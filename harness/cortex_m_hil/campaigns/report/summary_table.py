@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from cortex_m_hil.campaigns.report.night import Night
+from cortex_m_hil.campaigns.report.nightly_results import Night
 from cortex_m_hil.errors.text import align, counted
 from cortex_m_hil.runner.results import Verdict
 
@@ -20,15 +20,15 @@ COUNTED: Final[Mapping[Verdict, str]] = {
     Verdict.XFAIL: "xfailed",
     Verdict.SKIP: "skipped",
 }
-"""The word for each verdict where it is counted; counts are shown in this order."""
+"""The word for each verdict in counts; counts are shown in this order."""
 
 
 NO_RUNNER: Final = "no runner (own ELF or none)"
-"""The label of what ran on a target in a test that does not use this package's runner."""
+"""The label, in place of a target's, for tests that do not use this package's runner."""
 
 
 Place: TypeAlias = "tuple[str, str]"
-"""Where a test runs: the target that was asked for, and the runtime."""
+"""The place where a test runs: the requested target, and the runtime."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,18 @@ class TargetOutcome:
     """The outcome of one test on one target, by one runtime.
 
     Attributes:
-        requested: the target that was asked for.
-        ran: what really ran: `m4-fvp → m4-qemu`.
+        requested: the requested target.
+        ran: the target that really ran: `m4-fvp → m4-qemu`.
         error: the class of the error; "" where there is none.
-        headline: the first line of the error's message; "" where there is none.
-        seconds: those of setup, call and teardown.
-        earlier: what previous attempts of the same test ended with, where a plugin ran it again.
+        headline: the first line of the error's message; "" without an error.
+        seconds: the time of setup, call and teardown.
+        earlier: the outcomes of previous attempts of the same test, if a plugin repeated it.
         peaks: the figures whose largest values are shown, by name and unit.
         runner: whether the test uses this package's runner.
         runtime: `builtin` or `executorch`.
-        operator: the one that the error names; "" where there is none.
-        departs: the first operator that gave other values than on another runtime, and how many; "" where none did.
+        operator: the operator that the error names; "" where it names none.
+        departs: the first operator with other values than on another runtime, and how many values differ; "" if none
+            does.
         outputs: a digest of the outputs of each program.
     """
 
@@ -82,7 +83,7 @@ class TargetOutcome:
 
 
 def table(outcomes: Iterable[TargetOutcome]) -> list[str]:
-    """Return the lines of a table: a test a row, a target by a runtime a column, both in order of first appearance."""
+    """Return the lines of a table: a row for each test, a column for each place, in order of appearance."""
     cells: dict[str, dict[Place, str]] = {}
     every = list(outcomes)
     for outcome in every:
@@ -94,13 +95,16 @@ def table(outcomes: Iterable[TargetOutcome]) -> list[str]:
 
 
 def _columns(outcomes: Sequence[TargetOutcome]) -> dict[Place, str]:
-    """Return the heading of each place: what ran, and the runtime where that is not the same for all."""
+    """Return the heading of each place: the target that ran, and the runtime if there are several."""
     several = len({outcome.runtime for outcome in outcomes}) > 1
     return {one.place: f"{one.ran} · {one.runtime}" if several else one.ran for one in outcomes}
 
 
 def largest(outcomes: Iterable[TargetOutcome]) -> list[str]:
-    """Return the lines of a table: a figure of the runner a row, its largest value on each target; [] without any."""
+    """Return the lines of a table with a row for each figure, with its largest value on each target.
+
+    [] without figures.
+    """
     found: dict[str, dict[Place, int]] = {}
     measured = [outcome for outcome in outcomes if outcome.peaks]
     for outcome in measured:
@@ -113,7 +117,7 @@ def largest(outcomes: Iterable[TargetOutcome]) -> list[str]:
 
 
 def noteworthy(outcomes: Sequence[TargetOutcome]) -> list[TargetOutcome]:
-    """Return the outcomes, on all targets, of the tests that went wrong on one, or were run again."""
+    """Return the outcomes, on all targets, of tests that failed on any target, or were repeated."""
     tests = {outcome.test for outcome in outcomes if outcome.verdict.is_bad or outcome.earlier}
     return [outcome for outcome in outcomes if outcome.test in tests]
 
@@ -132,12 +136,12 @@ def totals(outcomes: Iterable[TargetOutcome], labels: Mapping[Place, str]) -> li
 
 
 def _label(runner: str, outcomes: Sequence[TargetOutcome]) -> str:
-    """Return what ran: `runner`, if a test uses it."""
+    """Return the label `runner` if a test uses the runner, else `NO_RUNNER`."""
     return runner if any(outcome.runner for outcome in outcomes) else f"{outcomes[0].ran} · {NO_RUNNER}"
 
 
 def runtime_differences(outcomes: Iterable[TargetOutcome]) -> list[str]:
-    """Return a line for each test that ended otherwise on one runtime than on another, or gave other values there."""
+    """Return a line for each test whose verdict or values on one runtime differ from another's."""
     by_test: dict[tuple[str, str], list[TargetOutcome]] = {}
     for outcome in outcomes:
         if outcome.verdict is not Verdict.SKIP:
@@ -146,7 +150,7 @@ def runtime_differences(outcomes: Iterable[TargetOutcome]) -> list[str]:
 
 
 def _difference(test: str, target: str, outcomes: Sequence[TargetOutcome]) -> str:
-    """Return how the outcomes of a test on a target differ by runtime; "" where they do not."""
+    """Return how the outcomes of a test on a target differ by runtime; "" if they do not."""
     departs = "; ".join(outcome.departs for outcome in outcomes if outcome.departs)
     if not departs and any(len(set(digests)) > 1 for digests in zip(*(one.outputs for one in outcomes), strict=False)):
         departs = f"other outputs: --keep-programs DIR, and hil compare-runtimes DIR/*.pte -t {target}"
@@ -157,13 +161,13 @@ def _difference(test: str, target: str, outcomes: Sequence[TargetOutcome]) -> st
 
 
 def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:
-    """Return the count of each verdict that there is: `3 passed`, `2 errors`."""
+    """Return the count of each verdict that occurs: `3 passed`, `2 errors`."""
     counts = [(one, word, verdicts[one]) for one, word in COUNTED.items() if verdicts.get(one)]
     return [counted(count, word) if one is Verdict.ERROR else f"{count} {word}" for one, word, count in counts]
 
 
 def counts(night: Night) -> dict[str, int]:
-    """Return how many tests of a nightly there are by the word for their verdict."""
+    """Return the number of a nightly's tests by the word for their verdict."""
     verdicts = night.verdicts
     return {word: verdicts[verdict] for verdict, word in COUNTED.items()}
 

@@ -1,4 +1,4 @@
-"""Figures from night to night, encoded in few bytes: most figures stay as they are for weeks."""
+"""Figures from night to night, encoded in few bytes, since most figures do not change for weeks."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.changes import is_exact
-from cortex_m_hil.campaigns.report.night import WORST, Key, Night, Result, combined, comparable_values
+from cortex_m_hil.campaigns.report.nightly_results import WORST, Key, Night, Result, combined, comparable_values
 from cortex_m_hil.targets.target import Clock
 
 Value: TypeAlias = "int | float | None"
 _TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # cycles and model ticks, which are no exact counts
-_DIGITS: Final = 4  # digits of measured figures
+_DIGITS: Final = 4  # digits of measured figures that are kept that are kept
 
 
 def encoded(values: Sequence[Value]) -> list[Value]:
-    """Encode values by their runs: `[1, 1, 1, 7]` as `[1, 3, 7, 1]`, each value followed by how often it comes."""
+    """Encode values by their runs: `[1, 1, 1, 7]` as `[1, 3, 7, 1]`, each value followed by its count."""
     return [part for value, run in groupby(values) for part in (value, sum(1 for _ in run))]
 
 
 def decoded(runs: Sequence[Value]) -> list[Value]:
-    """Decode what `encoded` returned."""
+    """Decode a result of `encoded`."""
     return [value for value, often in zip(runs[::2], runs[1::2], strict=True) for _ in range(int(often or 0))]
 
 
 def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
-    """Return by figure its encoded value in each night, oldest first.
+    """Return for each figure its encoded values, one for each night, oldest first.
 
-    A night has None where it has no value, or none of the last night's origin. What was measured counts, whatever the
-    verdict; each night's value is that of the programs which the last night with the figure ran.
+    The value is None in a night without the figure, or with another origin than the last night's. Figures are used
+    whatever the verdict is; each value is for the programs that the last night with the figure ran.
     """
     if len(nights) < 2 or key not in nights[-1].results:
         return {}

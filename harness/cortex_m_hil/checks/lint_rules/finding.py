@@ -1,4 +1,4 @@
-"""What each rule of lint is given, and what it yields: a subject, and findings about it."""
+"""The argument of every lint rule, `LintSubject`, and its results, `LintFinding`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from cortex_m_hil.checks import unsupported
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS, known_bug
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.values import Instruction
@@ -16,7 +16,7 @@ from cortex_m_hil.targets.target import Target
 
 
 class Rule(str, Enum):
-    """The subject of a finding."""
+    """The subject of a rule of lint, such as the layout or an operator's dtypes."""
 
     LAYOUT = "layout"
     ISA = "isa"
@@ -38,7 +38,7 @@ class Rule(str, Enum):
 
 
 NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.FALLBACK_NOTE, Rule.STATE_NOTE, Rule.BUILTIN_NOTE})
-"""Rules whose findings are notes: they stop nothing."""
+"""Rules whose findings are notes, which raise no error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ class LintFinding:
     """A reason why a program does not fit a target, or a note.
 
     Attributes:
-        rule: the subject.
-        message: in words.
-        operator: its name; "" where it is not about one.
-        instruction: its number; -1 where it is not about one.
-        value: its index; -1 where it is not about one.
-        cause: why it is so; "" where that is not known.
-        hint: the next step, in place of that of its rule; "" where that applies.
+        rule: the rule that the program breaks.
+        message: the finding in words.
+        operator: the name of the operator; "" where the finding is about none.
+        instruction: the number of the instruction; -1 where the finding is about none.
+        value: the index of the value; -1 where the finding is about none.
+        cause: the cause; "" where it is not known.
+        hint: the next step; "": the one in `HINTS` for the rule.
         details: further lines, each with its label.
-        bug: the number of the known bug of ExecuTorch that it comes from, which the message ends with; None where none
-            is known.
-        runtime: the runtime whose rule it breaks, if that is not the one that runs the program; else "".
+        bug: the number of the known bug of ExecuTorch that is the cause, also at the end of the message; None: no known
+            bug.
+        runtime: the runtime whose rule is broken, if it is not the runtime that runs the program; else "".
     """
 
     rule: Rule
@@ -76,21 +76,21 @@ class LintFinding:
 
     @property
     def cause_key(self) -> int | str:
-        """Return what names its cause, for those who accept it: the number of the known bug, else the operator."""
+        """Return the cause in the form in which users accept it: the number of the known bug, else the operator."""
         return self.bug if self.bug is not None else self.operator
 
 
 @dataclass(frozen=True)
 class LintSubject:
-    """A program, and what would run it.
+    """A program, with the target and runtime that would run it.
 
     Attributes:
         program: the program.
         target: the target.
-        operators: the runner's list; None if unknown.
-        scratch: from `lowering.scratch.scratch_needs` for the target's ISA class; empty where ExecuTorch is not
-            installed.
-        runtime: what will execute the program.
+        operators: the names of the runner's operators; None if unknown.
+        scratch: the result of `lowering.scratch.scratch_needs` for the target's ISA class; empty where ExecuTorch is
+            not installed.
+        runtime: the runtime that would execute the program.
     """
 
     program: Program
@@ -115,7 +115,7 @@ class LintSubject:
         details: tuple[tuple[str, str], ...] = (),
         bug: int | None = None,
     ) -> LintFinding:
-        """Return a finding about an instruction, whose message begins with where it is."""
+        """Return a finding about an instruction; its message begins with the instruction's place."""
         nodes, number = self.program.nodes, instruction.index
         node = nodes[number] if number < len(nodes) else ""
         where = f"instruction {number}" + (f", {node}" if node else "")
@@ -124,8 +124,13 @@ class LintSubject:
 
 
 def with_bug(message: str, bug: int | None) -> str:
-    """Return a message that ends with the known bug that it comes from, if one is known."""
+    """Return a message with the known bug that is its cause appended, if there is one."""
     return message if bug is None else f"{message} ({known_bug(bug)})"
+
+
+def and_others(findings: Sequence[LintFinding]) -> str:
+    """Return how many findings there are behind the first, for the end of its message; "" where there is one."""
+    return f" (and {counted(len(findings) - 1, 'more lint finding')})" if len(findings) > 1 else ""
 
 
 def bug_details(finding: LintFinding) -> list[tuple[str, str]]:
@@ -137,29 +142,3 @@ def bug_details(finding: LintFinding) -> list[tuple[str, str]]:
 
 
 LintRule = Callable[[LintSubject], Iterable[LintFinding]]
-UNLINTED: Final = "lint=False"
-"""The way a call leaves the lint out, for hints; a command with an option for it puts that in its place."""
-IN_FLOAT: Final = "quantize=False lowers the module in float; else change the module, so that another operator is there"
-_LOWER_ANEW: Final = f"lower the module for this target's ISA class; {UNLINTED} runs this program as it is"
-HINTS: Final = {
-    Rule.LAYOUT: _LOWER_ANEW,
-    Rule.ISA: _LOWER_ANEW,
-    Rule.DTYPE: IN_FLOAT,
-    Rule.DIM_ORDER: KNOWN_BUGS[36].hint,
-    Rule.ARGUMENTS: IN_FLOAT,
-    Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",
-    Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
-    Rule.SCRATCH: "lower the module for this target's ISA class",
-    Rule.OPERATOR: unsupported.ELSEWHERE,
-    Rule.DELEGATE: "lower the module without a partitioner for that delegate",
-    Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
-    Rule.PROGRAM_POOL: "a larger target; hil inspect size tells what its bytes are for",
-}
-"""The next step, by the rule of a finding."""
-
-
-def next_step(finding: LintFinding) -> str:
-    """Return the hint of a finding that stops something; "" for a note."""
-    if finding.is_note:
-        return ""
-    return finding.hint or (KNOWN_BUGS[finding.bug].hint if finding.bug is not None else HINTS[finding.rule])

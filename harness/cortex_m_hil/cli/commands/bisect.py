@@ -23,14 +23,14 @@ from cortex_m_hil.campaigns.bisection.bisect import (
     run_test,
 )
 from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_environment
-from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, RunVerdict, with_junit
+from cortex_m_hil.campaigns.bisection.run_verdicts import Rules, RunVerdict, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say, write_problem
 from cortex_m_hil.cli.app import Command, app, group
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
+from cortex_m_hil.cli.error_answers import UsageError, of_usage
 from cortex_m_hil.cli.exit_codes import NO, OK
-from cortex_m_hil.cli.exit_status import UsageError, of_usage
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.output import status, table
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
@@ -41,9 +41,9 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
 
 KIND: Final = "bisect"
-LOG_LIMIT: Final = 1 << 30  # bytes
-SHOWN: Final = 8  # operators of a test whose outputs changed
-SKIP, ABORT = 125, 128  # exit statuses for git bisect run: the commit is untestable; stop
+LOG_LIMIT: Final = 1 << 30  # bytes of the log file at most
+SHOWN: Final = 8  # operators of a test with changed outputs that are shown at most
+SKIP, ABORT = 125, 128  # exit statuses for git bisect run: the commit cannot be tested; stop the search
 
 bisect = group()
 app.add_typer(bisect, name="bisect")
@@ -76,7 +76,7 @@ _FIELDS: Final = json_fields(
 
 @dataclass(frozen=True)
 class TestOptions:
-    """The options that say how the test is called, and which of its outcomes count."""
+    """The options for the command of the test, and for the outcomes that are counted."""
 
     command: Annotated[
         list[str] | None, typer.Argument(metavar="-- COMMAND", help="The command that runs the test, such as pytest …")
@@ -97,7 +97,7 @@ class TestOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The options of a search: the source that is tested, and how it is searched."""
+    """The options of a search: the source to search in, and how."""
 
     source: Annotated[Path, typer.Option("--source", help="The repository's top folder")] = Path()
     python: Annotated[
@@ -247,10 +247,10 @@ def run(
 
 
 def _with_test(campaign: Campaign, test: TestOptions, build_timeout: float) -> BisectionPlan:
-    """Return the plan with its test; without a command it keeps the one that it has.
+    """Return the plan with its test, which is the previous one if no command is given.
 
     Raises:
-        ConfigError: no test is named, or another one than that of the runs there are.
+        ConfigError: no test is named, or another test than in earlier runs.
     """
     plan, command = BisectionPlan.of(campaign.plan), test.command
     if not (command or plan.command):
@@ -303,7 +303,7 @@ def _work(
 
 
 def _with_details(line: CommitLine, state: BisectionState, campaign: Campaign, folder: Path) -> CommitLine:
-    """Run culprit and parent once more, if the test is pytest, to record each operator's outputs.
+    """Run the culprit and its parent once more, if the test is run by pytest, to record each operator's outputs.
 
     Returns:
         The line with these details in its plan.
@@ -326,7 +326,7 @@ def _with_details(line: CommitLine, state: BisectionState, campaign: Campaign, f
 def _bundles(campaign: Campaign) -> Path:
     """Return the folder of the bundles of the culprit's failures, which are kept until the search is reset.
 
-    It is not where `hil` was called: that may be the source.
+    It is not in the current folder, which may be the repository that is searched.
     """
     return campaign.path.with_name(f"{campaign.path.name}-bundles")
 
@@ -436,7 +436,7 @@ def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> s
 
 
 def _asked(line: CommitLine, runs: Sequence[Run]) -> str:
-    """Return the question to a user who was wrong about the ends."""
+    """Return the question to a user whose old or new commit has an unexpected outcome."""
     plan, tested = line.plan, findings.evidence(line, runs)
     wrong = [
         one for one in tested if one.position in line.unasserted_ends and not (one.new if one.position else one.old)
@@ -487,7 +487,7 @@ def _more(change: findings.AffectedTest) -> str:
     lines = []
     if change.operators is not None:
         left = len(change.operators) - SHOWN
-        names = [*change.operators[:SHOWN], *([f"and {left} more"] if left > 0 else [])]
+        names = [*change.operators[:SHOWN], *([f"and {counted(left, 'more operator')}"] if left > 0 else [])]
         lines.append("outputs that changed: " + ("; ".join(names) or "none of any operator"))
     if change.bundle and Path(change.bundle).is_file():
         lines.append(f"again: hil replay {shlex.quote(change.bundle)}")
@@ -525,7 +525,10 @@ def _current(kept: Store) -> Campaign:
 
 
 class _Step(Command):
-    """The command for git bisect run, to which a status of 2 would say that the commit is bad: a wrong call ends it."""
+    """The command for git bisect run, which takes status 2 for a bad commit.
+
+    A wrong call returns 128, which stops it.
+    """
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -571,7 +574,7 @@ def step(test: TestOptions) -> None:
 
 
 def _of_current_folder(folder: Path) -> Provenance | None:
-    """Return the provenance of tests of the repository whose top is the current folder, as in git bisect; else None."""
+    """Return the provenance of tests if the current folder is the top of a repository, as in git bisect; else None."""
     try:
         repository = Repository(Path.cwd())
     except ConfigError:

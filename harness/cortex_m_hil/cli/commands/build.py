@@ -22,7 +22,7 @@ from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 
 LOG_LIMIT = 16 << 20  # bytes of a build's log
-SIZE_TIMEOUT = 20.0  # seconds
+SIZE_TIMEOUT = 20.0  # seconds for binutils' `size`
 
 
 @app.command(
@@ -57,7 +57,7 @@ def build(
         end(Answer(text, {"library": library}))
 
     def ask(resolved: Resolved) -> Answer:
-        with contextlib.suppress(ToolchainError):  # a runner is built even where nothing can run it
+        with contextlib.suppress(ToolchainError):  # a runner is built even if no launcher can run it
             flow.require(resolved)
         elf = build_runner(resolved.target, resolved.runtime)
         write_log(_log(elf))

@@ -89,9 +89,9 @@ class _Result:
 
 
 def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, found: ProgramInputs) -> _Result:
-    """Compare a program on two runtimes, and say what differs.
+    """Compare a program on two runtimes, and return the differences.
 
-    The result has an error if one of the two refuses the program, or fails it.
+    The result has an error if the program is refused or fails on one of the runtimes.
     """
     if found.saturated is not None:
         say(f"{program.name}: inputs: {found.source}")

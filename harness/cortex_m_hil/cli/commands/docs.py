@@ -14,6 +14,7 @@ from cortex_m_hil.cli.exit_codes import NO
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.cli.pages import Query, Section, every_section, excerpt, near, pages, search, sections, title
 from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.errors.text import counted
 
 _SHOWN: Final = 8  # sections that a search shows
 
@@ -85,7 +86,8 @@ def _search(asked: str, files: Mapping[str, Path]) -> Answer:
         return Answer(f"{told}\n\n{_table(files)}", _fields(files), NO)
     shown = [(section, excerpt(query, section)) for section in found[:_SHOWN]]
     text = "\n\n".join(f"{one.page}: {one.heading}\n  {line}\n  hil docs {one.name}" for one, line in shown)
-    more = f"\n\n… and {len(found) - _SHOWN} more; another word narrows them" if len(found) > _SHOWN else ""
+    left = len(found) - _SHOWN
+    more = f"\n\n… and {counted(left, 'more section')}; a further word narrows the search" if left > 0 else ""
     return Answer(text + more, _fields({one.page: files[one.page] for one, _ in shown}, shown))
 
 

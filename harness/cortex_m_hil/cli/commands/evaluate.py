@@ -51,12 +51,12 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
 
 KIND: Final = "evaluate"
-LARGEST: Final = 1e9  # scale that --scale takes
+LARGEST: Final = 1e9  # the largest value of --scale
 
 
 @dataclass(frozen=True)
 class ThresholdOptions:
-    """The options that say what a target has to meet."""
+    """The options for thresholds that a target has to meet."""
 
     min_top1: Annotated[
         float | None, typer.Option("--min-top1", callback=within(0, 1), help="Required share of right answers")
@@ -78,7 +78,7 @@ class ThresholdOptions:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """The options that say what the data are."""
+    """The options that describe the data."""
 
     data: Annotated[
         Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
@@ -96,7 +96,7 @@ class SampleOptions:
 
     @property
     def meaning(self) -> Raw:
-        """Return what the numbers of the data mean."""
+        """Return the dtype, scale and so on that give the data's numbers their meaning."""
         return Raw(self.raw, self.scale, self.zero_point, InputQuantizer(self.quantize))
 
 
@@ -193,7 +193,7 @@ def evaluate(
 
 
 def _announce(model: EvaluatedModel, layout: str, program: Program, samples: DataSet, raw: Raw) -> None:
-    """Print what is evaluated; of a module also what its quantisation left in float."""
+    """Print a description of the evaluation; for a module also the operators left in float."""
     if model.has_references:
         count_saturation(program, samples, raw.quantizer)
     say(_heading(model, samples, raw))
@@ -202,7 +202,7 @@ def _announce(model: EvaluatedModel, layout: str, program: Program, samples: Dat
 
 
 def _on_executorch(job: Job, known: Sequence[int | str]) -> str:
-    """Return the verdict on what ExecuTorch would make of a job's program, in a line; "" where it is right there."""
+    """Return a line if a job's program would fail on ExecuTorch; else ""."""
     try:
         if job.linted:
             judge_on_executorch(job.dut, job.program, known, known)
@@ -215,7 +215,7 @@ def _print_answers(
     reports: Sequence[EvaluationReport], resolved: Mapping[str, Resolved], asked_of: Mapping[str, Any],
     lint: Mapping[str, str],
 ) -> int:  # fmt: skip
-    """Tell the answer of each target and the summary, and return the exit status."""
+    """Print the answer for each target and the summary, and return the exit status."""
     answers = [_answer(one, resolved[one.target], asked_of, lint[one.target]) for one in reports]
     for one in answers:
         write_answer(one)
@@ -226,7 +226,7 @@ def _print_answers(
 def _jobs(
     resolved: Mapping[str, Resolved], on: TargetOptions, model: EvaluatedModel, data: DataSet, *, linted: bool
 ) -> dict[str, Job]:
-    """Lower the model for each target, and return what is to be run there, by the target's name."""
+    """Lower the model for each target, and return the jobs by the target's name."""
     with no_lint_named():
         return jobs_of(list(resolved), lambda name: on.open(resolved[name]), model, data, linted=linted)
 

@@ -12,7 +12,7 @@ import typer
 
 from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import app, group
-from cortex_m_hil.cli.exit_status import answer_each
+from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.cli.options import OptionalTarget
 from cortex_m_hil.cli.output import Progress, going_on
 from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError
@@ -62,7 +62,7 @@ class Sources:
     cmsis_nn: CmsisNn = None
 
     def require_one(self) -> None:
-        """Raise ConfigError where a checkout is named, and also what to fetch."""
+        """Raise ConfigError if both a checkout and a version to fetch are given."""
         if self.source is not None and (self.ref or self.repository != executorch_checkout.REPOSITORY):
             raise ConfigError(
                 "--source is a checkout that is there, --ref and --repository say what to fetch",
@@ -70,7 +70,7 @@ class Sources:
             )
 
     def checkout(self) -> Checkout:
-        """Return the checkouts to build, which are fetched where none is named."""
+        """Return the checkouts to build; they are fetched if none is named."""
         if self.source is not None:
             return Checkout(self.source, self.cmsis_nn)
         with going_on("the same command goes on where it ended"), Progress("ExecuTorch") as told:
@@ -142,7 +142,7 @@ def _cpus(known: Mapping[str, Target], cpus: Sequence[str], patterns: Sequence[s
     """Return the CPUs to build for: those named, those of the targets named, or those of all targets that run here.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such CPU.
     """
     named = [cpu_name(cpu) for cpu in cpus] + [known[name].cpu for name in select(patterns, known)]
     if not cpus and not patterns:
@@ -155,7 +155,7 @@ def _cpus(known: Mapping[str, Target], cpus: Sequence[str], patterns: Sequence[s
 
 
 def _running_here(known: Mapping[str, Target]) -> Iterator[Resolved]:
-    """Yield what the known targets that can run on this machine run as, with ExecuTorch."""
+    """Yield the known targets that can run on this machine, resolved for the runtime `executorch`."""
     for name in known:
         with contextlib.suppress(ToolchainError, PortNotFound):
             yield resolve(name, known, runtime="executorch")

@@ -11,12 +11,13 @@ import typer
 
 from cortex_m_hil.cli.answers import CALL, Answer, json_fields
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.exit_status import answer_each
+from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
 from cortex_m_hil.cli.output import TARGET_FIELDS
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.launching import Ended, Launch
 from cortex_m_hil.flow.launching import launch as launch_program
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.targets.resolve import Resolved
 
 
@@ -43,7 +44,7 @@ def launch(
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", callback=within(0.01, DAY), help="Seconds of the simulator's CPU time")
-    ] = 60.0,
+    ] = time_limits.LAUNCH,
     until: Annotated[
         str | None,
         typer.Option("--until", metavar="REGEX", help="Text that the program prints when it has done its work"),
@@ -75,7 +76,7 @@ def _fields_of(resolved: Resolved, ended: Ended) -> dict[str, Any]:
 
 
 def _show(text: str) -> None:
-    """Print what the program says on standard output, or with --json, which needs that, on standard error."""
+    """Print the program's output on standard output; with --json, whose answer goes there, on standard error."""
     print(text, end="", flush=True, file=sys.stderr if CALL.get().as_json else sys.stdout)
 
 

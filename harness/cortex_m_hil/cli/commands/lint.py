@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.lint_rules.finding import LintFinding, next_step
+from cortex_m_hil.checks.lint_rules.finding import LintFinding
+from cortex_m_hil.checks.lint_rules.hints import next_step
 from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import NO, OK
@@ -75,9 +76,9 @@ def _lint(pte: Path, program: Program, resolved: Resolved, accepted: Sequence[in
 
 
 def _operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
-    """Return the operators that the runner has, and why they could not be told ("": they could).
+    """Return the runner's operators and "", or None and the reason why they are not known.
 
-    Where the runner cannot be built or asked, the operators are None: the file alone can be linted still.
+    They are None if the runner cannot be built or asked; then the file is linted without them.
     """
     try:
         with log_of_errors():
@@ -110,7 +111,7 @@ def _finding(finding: LintFinding) -> str:
 
 
 def _planned(file: PteFile, memory: Memory) -> str:
-    """Return the planned bytes and those there are, of each bank where there are several."""
+    """Return a text with planned and available bytes, for each bank if there are several."""
     if len(memory.banks) == 1:
         return f"{file.bytes_in_banks(memory)[0]} of {memory.planned} planned bytes"
     taken = zip(file.bytes_in_banks(memory), memory.banks, strict=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
+from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
 from cortex_m_hil.cli.answers import Answer, Problem, json_fields, say, write_answer, write_log, write_problem
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
@@ -120,9 +120,9 @@ def _of_bundle(bundle: Bundle, resolved: Resolved, multiplier: float) -> Answer:
 
 
 def _require_fit(bundle: Bundle, dut: Dut) -> None:
-    """Raise LintError, or another verdict of the lint, where the program does not fit the target.
+    """Raise LintError, or another verdict of lint, where the program does not fit the target.
 
-    A program of another class gives other values on every kernel: that is no finding.
+    A program for another ISA class computes other values in every kernel, which must not be reported as faults.
     """
     if bundle.task.linted or dut.target.isa is not bundle.description.program.scratch_isa:
         flow.ProgramLint(dut, bundle.task.program).require()
@@ -138,11 +138,11 @@ def _answer(head: dict[str, Any], fields: dict[str, Any], lines: Sequence[str], 
 
 
 def _of_tests(what: str, options: Sequence[str]) -> int:
-    """Run the tests, report what was localised, and return the exit status.
+    """Run the tests, report the localisations, and return the exit status.
 
     Args:
         what: the file of tests, or a test's id.
-        options: of pytest.
+        options: options for pytest.
 
     Raises:
         ConfigError: pytest could not run the tests, or no program was compared with references.
@@ -163,7 +163,7 @@ def _of_tests(what: str, options: Sequence[str]) -> int:
 
 
 def _of_last_attempts(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the lines of the plugin's file without those of attempts of a test that were repeated."""
+    """Return the records in the plugin's file, for repeated tests only those of the last attempt."""
     found: list[dict[str, Any]] = []
     for one in map(json.loads, lines):
         if "begun" in one:

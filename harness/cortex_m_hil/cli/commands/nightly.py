@@ -29,9 +29,9 @@ from cortex_m_hil.campaigns.nightly.nightly import (
 )
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import judged
-from cortex_m_hil.campaigns.report.contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.figure_limits import FigureLimit, of_known_figure
-from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
+from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
+from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import StoredCampaign
@@ -64,7 +64,7 @@ from cortex_m_hil.targets.runtimes import AUTO, SEVERAL, select_runtimes
 from cortex_m_hil.targets.target import Strict
 
 FILE: Final = "nightly.yaml"
-SHOWN: Final = 4  # failures
+SHOWN: Final = 4  # failures that are shown at most
 PLUGIN: Final = "cortex_m_hil.pytest_plugin.nightly_plugin"
 _EXAMPLES: Final = "hil docs nightly has one"
 
@@ -185,16 +185,16 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
     end(_answer(found, record, before, apart, led.store_file))
 
 
-# --- what is asked -------------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------------
 
 
 def _settings(asked: Options) -> Settings:
-    """Return the settings of the options, and of the file for what is not given as an option.
+    """Return the settings from the options, and from the file where an option is not given.
 
     Tests or `--upstream` replace both suites of the file.
 
     Raises:
-        ConfigError: the file is wrong, a test is not there, or no test or target is named.
+        ConfigError: the file is wrong, a test does not exist, or no test or target is named.
     """
     found, path = Settings.model_validate({}), asked.file or Path(FILE)
     if asked.file is not None or path.exists():
@@ -218,7 +218,7 @@ def _settings(asked: Options) -> Settings:
 
 
 def _check_tests(found: Settings, path: Path, tree: Any) -> None:
-    """Raise ConfigError, with file and line, for tests of the file that are not there."""
+    """Raise ConfigError, with file and line, for tests in the file that do not exist."""
     named = [("tests", found.tests, [Path()])]
     if isinstance(found.upstream, list):
         named.append(("upstream", found.upstream, [Path(), find_suite("upstream").folder]))
@@ -239,10 +239,10 @@ def _checked_shard(text: str) -> str:
 
 
 def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dict[str, str]]:
-    """Return the targets that run here, and by name why others do not.
+    """Return the targets that can run here, and by name why others cannot.
 
     Raises:
-        ConfigError: none of them runs here.
+        ConfigError: no target can run here.
     """
     found: list[Resolved] = []
     left_out: dict[str, str] = {}
@@ -290,10 +290,10 @@ def _plan(settings: Settings, targets: Sequence[Resolved], asked: Options, left_
 def _counting(
     plan: NightlyPlan, targets: Sequence[Resolved]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:  # fmt: skip
-    """Return by runtime the targets that count coverage, and why others do not.
+    """Return by runtime the targets that can count coverage, and why others cannot.
 
     Raises:
-        HarnessError: none of them counts; it is the first one's error.
+        HarnessError: no target can count coverage; it is the error of the first target.
     """
     found: dict[str, list[str]] = {}
     errors: dict[str, HarnessError] = {}
@@ -319,14 +319,14 @@ def _folder_of_bundles(report: Path | None) -> Path:
 
 
 def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str], budget: Deadline) -> None:
-    """Run what is left of a nightly, within the budget.
+    """Run what remains of a nightly, within the budget.
 
     Args:
         campaign: the nightly.
-        plan: its plan.
-        jobs: workers of pytest-xdist; 0: none.
-        asked: options of pytest for the parts that do not count coverage.
-        budget: no run begins after it.
+        plan: the nightly's plan.
+        jobs: the number of pytest-xdist's workers; 0: no workers.
+        asked: pytest's options for the parts that do not count coverage.
+        budget: the deadline after which no run begins.
     """
     kept, record = campaign.kept, campaign.record
     with campaign.folder() as folder, Display(seconds=EVERY) as display:
@@ -350,7 +350,7 @@ def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str]
             with suppress(BudgetSpent):
                 campaign.work(Nightly(plan, kept, record, folder, command, told, budget), budget, display=False)
         except ConfigError:
-            if not campaign.runs:  # a nightly without a result, as after a wrong call, is not kept
+            if not campaign.runs:  # a nightly without a result, such as after a wrong call, is not kept
                 kept.forget(record)
             raise
 
@@ -386,9 +386,9 @@ def _answer(
     """Return the answer of the command.
 
     Args:
-        found: the results, and what changed.
+        found: the results and the changes.
         campaign: the nightly.
-        before: the nightly that it is compared with; None: there is none.
+        before: the earlier nightly for the comparison; None: there is none.
         apart: further fields.
         store_file: the file of --store.
     """
@@ -418,7 +418,7 @@ def _blocks(
         yield "\n".join(lines_of_changes(found.changes, _named(before), rest, so_far=left))
     bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
     rows = [cut(f"{_row(one)}: {one.headline}") for one in bad[:SHOWN]]
-    rest = f"and {len(bad) - SHOWN} more: hil results show {campaign.ordinal}{in_store(store_file)}"
+    rest = f"and {counted(len(bad) - SHOWN, 'more failure')}: hil results show {campaign.ordinal}{in_store(store_file)}"
     yield "\n".join([*rows, *([rest] if bad[SHOWN:] else [])])
     yield "\n".join(align(list(_totals(new)))) if new.tests else ""
     counted_lines = [[f"coverage {name}", f"lines {one}", f"branches {other}"] for name, (one, other) in _shares(new)]

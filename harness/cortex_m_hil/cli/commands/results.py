@@ -16,9 +16,9 @@ from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import KIND, nightly_plan
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.contents import utc_text
 from cortex_m_hil.campaigns.report.markdown import as_markdown
-from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
+from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result, as_text
+from cortex_m_hil.campaigns.report.report_contents import utc_text
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.summary_table import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
@@ -199,7 +199,7 @@ def compare(
 
 
 def _summary(kept: Store, before: StoredCampaign | None, campaign: StoredCampaign, store_file: Path | None) -> str:
-    """Return Markdown, without the newline that is written behind an answer."""
+    """Return the summary in Markdown, without a newline at its end."""
     found = report_of(kept, campaign, before, Path())
     shown = f"hil results show {campaign.ordinal}{in_store(store_file)}"
     return as_markdown(found, shown, all_changes(before, campaign, store_file)).rstrip("\n")
@@ -292,7 +292,7 @@ def export(
 
 
 def _csv(night: Night) -> str:
-    """Return a table: a row for each result, a column for each figure; a test of several programs has their sum."""
+    """Return the results as CSV: a row for each result, a column for each figure, summed over a test's programs."""
     figures = sorted({name for one in night.results.values() for name in one.figures if one.total(name) is not None})
     text = io.StringIO()
     writer = csv.writer(text)
@@ -305,7 +305,7 @@ def _csv(night: Night) -> str:
 
 
 def _cell(value: object) -> object:
-    """Return the value of a cell; text that a spreadsheet would take for a formula is quoted."""
+    """Return the value of a cell; text that a spreadsheet would interpret as a formula is quoted."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
@@ -389,7 +389,7 @@ def prune(
 
 
 def _by_folder(known: Sequence[StoredCampaign]) -> dict[str, list[StoredCampaign]]:
-    """Return the nightlies by the folder that they were begun in, oldest first."""
+    """Return the nightlies by the folder in which they were begun, oldest first."""
     found: dict[str, list[StoredCampaign]] = {}
     for one in known:
         found.setdefault(one.folder, []).append(one)

@@ -12,11 +12,11 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison_result import Comparison
-from cortex_m_hil.checks.expected import expecting, in_quanta
+from cortex_m_hil.checks.expected_outputs import expecting, in_quanta
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.exit_status import answer_each, answer_each_case
+from cortex_m_hil.cli.error_answers import answer_each, answer_each_case
 from cortex_m_hil.cli.options import (
     Known,
     NoLint,
@@ -176,10 +176,10 @@ def _tolerance(is_compared: bool, given: dict[str, Any]) -> Tolerance:
 
     Args:
         is_compared: whether outputs are compared.
-        given: the options by name, None where one is not given.
+        given: the options by name; None for options that are not given.
 
     Raises:
-        ConfigError: the numbers are no tolerance, or nothing is compared.
+        ConfigError: the numbers are no valid tolerance, or outputs are not compared.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     if chosen and not is_compared:
@@ -190,16 +190,16 @@ def _tolerance(is_compared: bool, given: dict[str, Any]) -> Tolerance:
 def _with_files(
     program: Program, pte: Path, inputs: Sequence[Path], expected: Sequence[Path], quantize: bool
 ) -> tuple[list[tuple[Program, str]], float | None]:
-    """Return the test cases of a bundled program; else the program with inputs, and what is expected, from files.
+    """Return the test cases of a bundled program, or the program with inputs and expected outputs from files.
 
-    Beside each stands text that says where its inputs are from; behind all the share of values that saturated.
+    Each comes with a text about where its inputs come from; the last result is the share of values that saturated.
 
     Args:
         program: the program.
-        pte: its file.
+        pte: the program's file.
         inputs: the files of --input.
         expected: the files of --expect.
-        quantize: quantise floats for inputs of integers.
+        quantize: whether to quantise floats for integer inputs.
 
     Raises:
         ConfigError: the files do not fit the program, or are given for a bundled one.
@@ -222,7 +222,7 @@ def _with_files(
 
 
 class _Duts:
-    """The open Dut, kept for further test cases on the same target."""
+    """Keeps the open Dut for further test cases on the same target."""
 
     def __init__(self, on: TargetOptions) -> None:
         self._on = on
@@ -248,7 +248,7 @@ class _Duts:
 
 @dataclass(frozen=True)
 class _Order:
-    """One program or test case that is run on each target."""
+    """A program or test case, and the options of its runs on all targets."""
 
     pte: Path
     program: Program
@@ -298,7 +298,7 @@ class _Order:
     def _run(self, dut: Dut) -> tuple[RunResult, Comparison | None]:
         """Run the program, and return the result, with the comparison if outputs are expected.
 
-        The outputs are written before they are compared, so that those that differ can be looked at.
+        The outputs are written to files before the comparison, so that wrong outputs can be looked at.
         """
         guards = WatchedMemory if self.redzones else None
         if self.program.reference is None:

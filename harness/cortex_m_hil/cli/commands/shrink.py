@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
+from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
 from cortex_m_hil.cli.answers import Answer, json_fields, write_answer, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import NO, OK
@@ -22,6 +22,7 @@ from cortex_m_hil.diagnose.localize import Cause
 from cortex_m_hil.diagnose.shrink import SO_FAR, Symptom
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.targets.connection import LinkClosed
@@ -69,7 +70,7 @@ def shrink_command(
     ] = Format.PYTEST,
     budget: Annotated[
         float, typer.Option(callback=within(1, DAY), help="Seconds of search for each failing test")
-    ] = 600.0,
+    ] = time_limits.SHRINKING,
 ) -> None:
     """Cut a failing module down to the part that is wrong.
 
@@ -94,10 +95,10 @@ def shrink_command(
 
 
 def _listen(process: Process) -> tuple[list[dict[str, Any]], str]:
-    """Return the plugin's messages, and the other output of pytest; progress goes to standard error at once.
+    """Return the plugin's messages, and the rest of pytest's output; progress is shown on standard error at once.
 
     Raises:
-        KeyboardInterrupt: the message names the tests that are written.
+        KeyboardInterrupt: the message names the test files written so far.
     """
     told, said, written = [], [], {}
     try:
@@ -133,9 +134,9 @@ def _answer_and_exit(told: Sequence[dict[str, Any]], test: str, again: str) -> N
     """Write the answers, and end the command.
 
     Args:
-        told: what the plugin told.
+        told: the plugin's messages.
         test: the test's id.
-        again: the command that runs the test once more, where it failed; "" where it passed.
+        again: the command that runs the test once more, if it failed; "" if it passed.
 
     Raises:
         ConfigError: a test failed, and nothing was shrunk.

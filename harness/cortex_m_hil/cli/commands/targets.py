@@ -68,7 +68,7 @@ def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
-    """Return the fields of a target; `runs_as` and `engine` are "" where it is not known what it runs as."""
+    """Return the fields of a target; `runs_as` and `engine` are "" where the target that would run is not known."""
     runs_as, engine, reasons, runnable = target, "", [], True
     runtime, runtime_reason, misfit = "", "", False
     try:

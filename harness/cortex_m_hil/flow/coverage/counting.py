@@ -1,4 +1,4 @@
-"""Reading the coverage of one target, from each boot to its end."""
+"""Reads the coverage counts of one target, during each boot and before it ends."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from cortex_m_hil.targets.cpu import HOST
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Target
 
-# Factor of a program's time limit: kernels that count are not optimised, and execute up to 12 times the instructions
-# (MLPerf Tiny's MobileNet, m4-qemu; m55-qemu 10, m0-qemu 6, native 3).
+# Factor on a program's time limit: kernels that count coverage are not optimised, and execute up to 12 times the
+# instructions (MLPerf Tiny's MobileNet, m4-qemu; m55-qemu 10, m0-qemu 6, native 3).
 SLOWER = 15.0
 ENDED = "the target ended, and what it executed since it was last read is lost"
 
 
 def check(resolved: Resolved) -> None:
-    """Check that the kernels of a target can be counted.
+    """Check that coverage can be counted on a target.
 
     Raises:
-        ConfigError: they cannot be counted on this target.
-        ToolchainError: there is no gcov, or no ExecuTorch that counts.
+        ConfigError: the target cannot count coverage.
+        ToolchainError: gcov is missing, or an ExecuTorch that counts coverage.
     """
     if not resolved.target.launcher.counts_coverage:
         raise ConfigError(
@@ -52,7 +52,7 @@ def _check_executorch(resolved: Resolved) -> None:
 
 @dataclass
 class _Boot:
-    """The last reading of one boot: data by object file, and gcov's counts of it. Counters are never reset."""
+    """The latest counts since one boot: data by object file, and gcov's counts. Counters are never reset."""
 
     counted: Mapping[str, bytes] = field(default_factory=dict)
     files: dict[str, Files] = field(default_factory=dict)
@@ -65,13 +65,13 @@ class Counting:
         self._target, self._runtime, self._elf = target, runtime, elf
         self._boot = _Boot()
         self._ended: list[_Boot] = []
-        self._executed: dict[str, set[int]] = {}  # since take_executed was called
+        self._executed: dict[str, set[int]] = {}  # lines executed since the last call of take_executed
         self._tests: dict[str, dict[str, int]] = {}
-        self._why = ""  # why a reading ended the session; "" if none did
+        self._why = ""  # why reading the counts broke the session; "" if it did not
         self._lost: list[LostCounts] = []
 
     def read(self, session: Session) -> None:
-        """Read the counts so far. Where that fails, the session is broken, which does not fail the test."""
+        """Read the counts so far. If that fails, the session is broken, but the test does not fail."""
         if session.broken:
             return
         try:
@@ -83,10 +83,10 @@ class Counting:
             self._take(counted)
         except HarnessError as error:
             problem = LostCounts(self._target.name, "", error.message)
-            self._lost += [problem] if problem not in self._lost else []  # each reading fails in the same way
+            self._lost += [problem] if problem not in self._lost else []  # every further reading fails in the same way
 
     def _take(self, counted: Mapping[str, bytes]) -> None:
-        """Run gcov on the data files that have changed since the last reading, and note the lines executed since."""
+        """Run gcov on the data files that have changed since the last reading, and note newly executed lines."""
         boot = self._boot
         changed = [name for name, content in counted.items() if boot.counted.get(name) != content]
         found = gcov.by_object(self._target, self._elf, counted, changed)
@@ -100,26 +100,26 @@ class Counting:
         boot.counted = counted
 
     def lines(self) -> dict[str, frozenset[int]]:
-        """Return all lines with code by source file, executed or not; known once this boot was read."""
+        """Return all lines with code by source file, executed or not; known once the counts of this boot were read."""
         return {name: frozenset(counts.lines) for name, counts in merged(self._boot.files).items()}
 
     def take_executed(self) -> Mapping[str, set[int]]:
-        """Return the lines by source file that readings found executed since the last call."""
+        """Return by source file the lines that were executed since the last call."""
         executed, self._executed = self._executed, {}
         return executed
 
     def end_test(self, name: str) -> None:
-        """Assign to a test what was executed since the last call."""
+        """Assign the lines executed since the last call to a test."""
         known = self._tests.setdefault(name, {})
         for file, lines in self.take_executed().items():
             known[file] = max(known.get(file, 0), len(lines))
 
     def end(self, session: Session, during: str) -> None:
-        """Read the counts before the session is closed, and note what is lost.
+        """Read the counts before the session is closed, and note counts that are lost.
 
         Args:
             session: the session that ends.
-            during: the test that was run.
+            during: the test that was running.
         """
         self.read(session)
         if session.broken:
@@ -129,7 +129,7 @@ class Counting:
         self._boot, self._why = _Boot(), ""
 
     def tell(self, coverage: Coverage) -> None:
-        """Add everything to a run's coverage, once the target is closed."""
+        """Add all counts to the coverage of a run, once the target is closed."""
         coverage.lost += self._lost
         for boot in self._ended:
             coverage.add_boot(self._target, self._runtime, merged(boot.files))

@@ -13,7 +13,7 @@ from cortex_m_hil.targets.target import Target
 
 @dataclass(frozen=True)
 class Share:
-    """The number of lines or branches that were executed, of all there are."""
+    """The number of lines or branches that were executed, and the number of all."""
 
     covered: int
     all: int
@@ -36,17 +36,17 @@ class Counts:
     """The counts of one file.
 
     Attributes:
-        lines: by line, how often it was executed.
-        branches: by line, how often each of its branches was taken, in gcov's order.
+        lines: for each line number how often the line was executed.
+        branches: for each line number how often each of its branches was taken, in gcov's order.
     """
 
     lines: dict[int, int] = field(default_factory=dict)
     branches: dict[int, list[int]] = field(default_factory=dict)
 
     def add_line(self, number: int, count: int, branches: Iterable[int]) -> None:
-        """Add the counts of a line; those of a line that is there already are summed.
+        """Add the counts of a line; counts of the same line are summed.
 
-        A line of a template or an inline function is there several times.
+        A line of a template or an inline function occurs several times.
         """
         self.lines[number] = self.lines.get(number, 0) + count
         taken = [sum(both) for both in zip_longest(self.branches.get(number, ()), branches, fillvalue=0)]
@@ -71,16 +71,16 @@ class Counts:
         return self._spans(number for number, count in self.lines.items() if count == 0)
 
     def uncovered_since(self, before: Counts) -> str:
-        """Return the lines that were executed before and are not now, as ranges; "" where the file has other lines now.
+        """Return as ranges the lines that were executed `before` and are not now.
 
-        The lines of a file that was edited in between cannot be matched.
+        "" if the file's lines are different now. The lines of a file that was edited since cannot be matched.
         """
         if self.lines.keys() != before.lines.keys():
             return ""
         return self._spans(number for number, count in self.lines.items() if count == 0 < before.lines[number])
 
     def executed_since(self, before: Counts) -> set[int]:
-        """Return the lines that were executed more often than before."""
+        """Return the lines that were executed more often than in `before`."""
         return {number for number, count in self.lines.items() if count > before.lines.get(number, 0)}
 
     def _spans(self, wanted: Iterable[int]) -> str:
@@ -122,16 +122,16 @@ def total(files: Mapping[str, Counts]) -> tuple[Share, Share]:
 
 @dataclass(frozen=True)
 class LostCounts:
-    """Counts that are missing: of what a target or a worker executed since it was last read.
+    """Counts that are missing: a target or worker ended, and what it executed since the last reading is not known.
 
     Attributes:
-        where: the target or the worker.
-        during: the test that was run; "" where it was none.
+        where: the target or the worker that ended.
+        during: the test that was running; "" if none was.
         why: the reason.
     """
 
     where: str
-    during: str  # the test that was run, "" where it was none
+    during: str  # the test that was running, "" if none was
     why: str
 
     def __str__(self) -> str:
@@ -141,8 +141,7 @@ class LostCounts:
 def class_of(target: Target, runtime: str) -> str:
     """Return the name of the ISA class that the target's counts belong to.
 
-    The host's counts are apart, as no Cortex-M executed them, and so are those of other kernels than this project's
-    own.
+    The host is a class of its own, since no Cortex-M executed the code. So is each ISA class with ExecuTorch's kernels.
     """
     if target.cpu == "host":
         return f"{target.isa.value} (host)"
@@ -159,10 +158,11 @@ class ClassCoverage:
     """The coverage of one ISA class.
 
     Attributes:
-        targets: the names of its targets.
-        boots: how many boots of these were read.
+        targets: the names of the targets of the class.
+        boots: the number of boots whose counts were read.
         files: the counts of each file.
-        tests: by `TEST@TARGET`, how many lines it executed of each file; files of which it executed none are left out.
+        tests: for each `TEST@TARGET`, how many lines of each file the test executed; files without executed lines are
+            left out.
     """
 
     targets: set[str] = field(default_factory=set)
@@ -181,9 +181,9 @@ class Coverage:
     """The coverage of a run.
 
     Attributes:
-        classes: by the name of the ISA class.
+        classes: the coverage by the name of the ISA class.
         lost: counts that are missing.
-        uncounted: tests that ran on a runner which does not count.
+        uncounted: tests that ran on a runner that does not count coverage.
     """
 
     classes: dict[str, ClassCoverage] = field(default_factory=dict)
@@ -191,13 +191,13 @@ class Coverage:
     uncounted: list[str] = field(default_factory=list)
 
     def of(self, target: Target, runtime: str) -> ClassCoverage:
-        """Return the coverage of the target's class, which is added if it is not there."""
+        """Return the coverage of the target's ISA class; add it if it is missing."""
         return self.classes.setdefault(class_of(target, runtime), ClassCoverage())
 
     def of_test(self, test: str, target: str, runtime: str) -> dict[str, tuple[int, int]]:
-        """Return how many lines of each file a test executed, and how many there are.
+        """Return for each file how many lines a test executed, and how many lines the file has.
 
-        Files of which it executed none are left out.
+        Files without executed lines are left out.
         """
         for name, one in self.classes.items():
             executed = one.tests.get(f"{test}@{target}")
@@ -206,7 +206,7 @@ class Coverage:
         return {}
 
     def add_boot(self, target: Target, runtime: str, files: Mapping[str, Counts]) -> None:
-        """Add what a target executed from one boot to its end."""
+        """Add the counts of a target from one boot to its end."""
         found = self.of(target, runtime)
         found.targets.add(target.name)
         found.boots += 1
@@ -224,7 +224,7 @@ class Coverage:
         self.uncounted += other.uncounted
 
     def fields(self) -> dict[str, Any]:
-        """Return it as values for JSON, which `from_fields` reads."""
+        """Return the coverage as values for JSON, which `from_fields` reads."""
         return {
             "classes": {name: _fields_of(one) for name, one in sorted(self.classes.items())},
             "lost": [vars(one) for one in self.lost],
@@ -236,7 +236,7 @@ class Coverage:
         """Return the coverage that `fields` described.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: the values make no sense.
+            AttributeError, KeyError, TypeError, ValueError: the values are malformed.
         """
         classes = {str(name): _class_of_fields(one) for name, one in fields["classes"].items()}
         return cls(
@@ -269,7 +269,7 @@ def _class_of_fields(one: Mapping[str, Any]) -> ClassCoverage:
 
 
 def _fields_of_file(counts: Counts) -> dict[str, Any]:
-    """Return the counts of a file as values for JSON, where line numbers are keys and hence text."""
+    """Return the counts of a file as values for JSON, where line numbers are keys, and therefore text."""
     return {
         "lines": {str(number): count for number, count in sorted(counts.lines.items())},
         "branches": {str(number): taken for number, taken in sorted(counts.branches.items())},

@@ -1,4 +1,4 @@
-"""Reading coverage by gcov's own report: the form of GCC's files changes from version to version."""
+"""Reads coverage from gcov's report, since the format of GCC's data files changes from version to version."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.cpu import HOST
 from cortex_m_hil.targets.target import Target
 
-SOURCES: Final = "firmware/"  # -ffile-prefix-map calls the source tree so
-# Folders of kernels' sources in gcov's notes, and what replaces them in reports: this project's own, and those of an
+SOURCES: Final = "firmware/"  # the name of the source tree in the notes, by -ffile-prefix-map
+# Folders of kernels' sources in gcov's notes, and their names in reports: this project's folder, and the folders of an
 # installed ExecuTorch, which firmware/cmake/counting_executorch.cmake names in this way.
 KERNELS: Final[Mapping[str, str]] = {
     f"{SOURCES}runtime/builtin/kernels/": "",
     "executorch/backends/cortex_m/": "cortex_m/",
     "CMSIS-NN/": "CMSIS-NN/",
 }
-SECONDS: Final = 120.0  # for gcov
+SECONDS: Final = 120.0  # time limit for gcov
 
 
 def tool(target: Target) -> Path:
@@ -33,12 +33,12 @@ def tool(target: Target) -> Path:
 
 
 def kernels(target: Target, elf: Elf, counted: Mapping[str, bytes]) -> Files:
-    """Return how often the kernels of a runner that counts have executed each line.
+    """Return how often the kernels of a runner that counts coverage have executed each line.
 
     Args:
         target: the target.
-        elf: its runner.
-        counted: the runner's data files by name, as `Session.coverage` gives them.
+        elf: the runner.
+        counted: the runner's data files by name, from `Session.coverage`.
 
     Raises:
         ToolchainError: gcov is missing, or does not understand the data.
@@ -53,7 +53,7 @@ def by_object(target: Target, elf: Elf, counted: Mapping[str, bytes], wanted: It
         target: the target.
         elf: its runner.
         counted: the runner's data files by name, as `Session.coverage` gives them.
-        wanted: the names of those that are read.
+        wanted: the names of the data files to read.
 
     Raises:
         ToolchainError: gcov is missing or does not understand the data, or the runner counts other files than were
@@ -77,9 +77,9 @@ def files(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> Files
     """Return the counts of all source files below some folders.
 
     Args:
-        gcov: the program.
-        data: `.gcda` files beside their notes.
-        folders: beginnings of source files' names, with what takes their place in the result.
+        gcov: the path of gcov.
+        data: `.gcda` files, in the same folder as their notes.
+        folders: beginnings of source files' names, with their replacements in the result.
     """
     return merged(_by_data(gcov, data, folders))
 
@@ -102,8 +102,8 @@ def _by_data(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> di
 def _reports(gcov: Path, data: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """Yield gcov's report of each data file; raise ToolchainError for any complaint, such as notes of another build.
 
-    gcov itself does not call that an error. It runs beside its data: in a checkout it would find the sources by their
-    names and complain where they are newer than the runner, which is compiled once for the same content.
+    gcov itself only warns of that. It is run in the folder of its data: in a checkout it would find the sources by
+    their names, and complain if they are newer than the runner, even if their content is the same.
     """
     paths = (str(path.absolute()) for path in data)
     command = [str(gcov), "--json-format", "--stdout", "--branch-probabilities", *paths]

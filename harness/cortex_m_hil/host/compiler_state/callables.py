@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 from typing import Any, Final
 
 _MEMBERS: Final = (staticmethod, classmethod, property, float)  # floats such as math.pi
-_INNER: Final = ("__func__", "fget", "func", "__wrapped__")  # where wrappers keep the wrapped function
+_INNER: Final = ("__func__", "fget", "func", "__wrapped__")  # attributes in which wrappers keep the wrapped function
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +22,8 @@ class _Namespace:
 
     Attributes:
         name: the full name of the module or class.
-        names: its namespace, which may change.
-        known: its functions, classes, properties and floats by name, as they were when they were recorded.
+        names: the namespace, which may change.
+        known: the functions, classes, properties and floats in it by name, at the time of the record.
     """
 
     name: str
@@ -35,7 +35,7 @@ class _Namespace:
 
 
 class Callables:
-    """The functions and classes of modules, as they were when `record` was called; later additions do not count."""
+    """The functions and classes of modules at the time of `record`; later additions are ignored."""
 
     def __init__(self, packages: tuple[str, ...]) -> None:
         self._prefixes = tuple(f"{package}." for package in packages)
@@ -45,7 +45,7 @@ class Callables:
         self._known: list[object] = []
 
     def record(self, names: Iterable[str]) -> None:
-        """Record the modules of these names, with the classes in them, unless they are recorded already."""
+        """Record modules by name, with the classes in them, unless they are recorded already."""
         for name in names:
             module = sys.modules.get(name)
             if self._is_of(name) and isinstance(module, ModuleType):
@@ -92,7 +92,7 @@ class Callables:
 
     def _read(self, namespace: _Namespace) -> None:
         first = next(iter(namespace.known))
-        # The first name is given twice: for a single name itemgetter returns no tuple.
+        # The first name is given twice, since itemgetter returns no tuple for a single name.
         self._readers.append((itemgetter(*namespace.known, first), namespace.names))
         self._known += [*namespace.known.values(), namespace.known[first]]
 
@@ -103,7 +103,7 @@ def _folders() -> tuple[str, ...]:
 
 
 def _is_in(value: Any, folders: tuple[str, ...]) -> bool:
-    """Tell whether a function, and all that it wraps, is code in one of the folders."""
+    """Tell whether a function, and every function that it wraps, is code in one of the folders."""
     inner = next((getattr(value, name) for name in _INNER if name in _attributes(value)), None)
     if inner is not None and not _is_in(inner, folders):
         return False

@@ -1,8 +1,8 @@
-"""Records of what loaded packages consist of (modules, classes, functions and data), to be compared later.
+"""Records the contents of loaded packages (modules, classes, functions and data), to detect changes later.
 
-Everything is compared by identity, in loops of the interpreter's own, so that a hundred thousand values take some ten
-milliseconds. If no container, function or object that was noted has changed, nothing else can be reached from the
-modules than before: nothing is walked again.
+All values are compared by identity, in loops that run in C, so that a hundred thousand values take some ten
+milliseconds. If no recorded container, function or object has changed, the same values as before can be reached from
+the modules, so nothing is walked again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleTy
 from typing import Any, Final
 
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None))
-_GROWTH: Final = 1.1  # growth at which all is recorded anew, since some of the recorded values are gone
+_GROWTH: Final = 1.1  # growth from which on all is recorded again, since some recorded values are gone
 _SKIPPED: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
-# What Python itself adds to modules and classes: registries of warnings, and caches of copy and inspect.
+# Additions to modules and classes by Python itself: registries of warnings, and caches of copy and inspect.
 _NOTES: Final = frozenset({"__annotations__", "__slotnames__", "__warningregistry__"})
 
 
 class RecordedGroup:
-    """Values of one kind, and the parts of each as they were recorded.
+    """Values of one kind, each with its parts at the time of the record.
 
     `read` returns the parts of a value; None: a value is itself the collection of its parts.
     """
@@ -65,7 +65,7 @@ class RecordedGroup:
         return self._parts[begin : begin + self._sizes[number]]
 
     def parts_of(self, number: int) -> list[object]:
-        """Return the parts of a value as they are now; none where they cannot be read."""
+        """Return the present parts of a value; none where they cannot be read."""
         value = self.values[number]
         try:
             return list(value if self._read is None else self._read(value))
@@ -77,7 +77,7 @@ class RecordedGroup:
 
 
 class Record:
-    """The modules of some packages as they were when `update` was called last."""
+    """The modules of some packages at the time of the last `update`."""
 
     def __init__(self, packages: tuple[str, ...]) -> None:
         self._prefixes = tuple(f"{package}." for package in packages)
@@ -85,20 +85,20 @@ class Record:
 
     def _begin(self) -> None:
         self.modules: dict[str, ModuleType] = {}
-        self._keys, self._values = RecordedGroup(), RecordedGroup()  # of mappings
-        self._items = RecordedGroup()  # of lists and sets
+        self._keys, self._values = RecordedGroup(), RecordedGroup()  # the keys and values of mappings
+        self._items = RecordedGroup()  # the items of lists and sets
         self._functions = RecordedGroup(operator.attrgetter("__code__", "__defaults__", "__kwdefaults__"))
         self._cells = RecordedGroup(
             operator.attrgetter("cell_contents", "cell_contents")
-        )  # one name twice: for a single name attrgetter returns no tuple
+        )  # one name is given twice, since attrgetter returns no tuple for a single name
         self._objects = RecordedGroup(operator.attrgetter("__class__", "__dict__"))
         self._groups = (self._keys, self._values, self._items, self._functions, self._cells, self._objects)
-        self._alive: dict[int, object] = {}  # what was met, by its identity
+        self._alive: dict[int, object] = {}  # the values that were reached, by identity
         self._alive_at_first = 0
         self._waiting: deque[tuple[str, Any]] = deque()
 
     def update(self) -> None:
-        """Record everything as it is now."""
+        """Record the present state of everything."""
         if len(self._alive) > _GROWTH * self._alive_at_first:
             self._begin()
         for number in self._changed_mappings():
@@ -120,12 +120,12 @@ class Record:
     def is_current(self) -> bool:
         """Tell whether nothing has changed since `update`.
 
-        Attributes that Python itself adds to modules and classes count as changes here, other than in `changes`.
+        Unlike in `changes`, attributes that Python itself adds to modules and classes are counted as changes.
         """
         return self._loaded() == self.modules and all(group.is_same() for group in self._groups)
 
     def changes(self) -> Iterator[str]:
-        """Yield the full names of what has changed since `update`, without attributes that Python itself adds."""
+        """Yield the full names of changes since `update`, except for attributes that Python itself adds."""
         loaded = self._loaded()
         yield from (name for name, module in self.modules.items() if loaded.get(name) is not module)
         yield from (name for name, module in loaded.items() if name not in self.modules and not _is_bare(module))
@@ -138,7 +138,7 @@ class Record:
         named = [name for name in list(sys.modules) if f"{name}.".startswith(self._prefixes)]
         return {name: sys.modules[name] for name in named if sys.modules[name] is not None}
 
-    # --- what belongs to a value ----------------------------------------------------------------------------------
+    # --- the parts of values ----------------------------------------------------------------------------------
 
     def _follow(self, name: str, value: Any) -> None:
         if id(value) not in self._alive and self._is_followed(type(value)):
@@ -179,7 +179,7 @@ class Record:
             self._follow(name, cell.cell_contents)
 
     def _class(self, value: Any) -> None:
-        """Follow the members and bases of a class of the packages; classes of others are not looked into."""
+        """Follow the members and bases of a class of the packages; classes of other packages are skipped."""
         if self._is_own(value):
             name = f"{value.__module__}.{value.__qualname__}"
             self._mapping(name, vars(value))
@@ -208,7 +208,7 @@ class Record:
         for value in list(values):
             self._follow(name, value)
 
-    # --- what has changed -----------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------
 
     def _changed_mappings(self) -> list[int]:
         return sorted({number for group in (self._keys, self._values) for number, _, _ in group.changed()})
@@ -226,12 +226,12 @@ class Record:
         for key, (label, value) in now.items():
             if before[key][1] is not value if key in before else not _is_note(name, label, value):
                 yield f"{name}.{label}"
-        if kept != list(before):  # one fewer, or another order
+        if kept != list(before):  # a value is missing, or the order differs
             gone = [str(label) for key, (label, _) in before.items() if key not in now]
             yield f"{name}.{gone[0]}" if gone else name
 
 
-# Values of these types cannot be changed themselves, but what they wrap can.
+# Values of these types cannot be changed themselves, but the values that they wrap can.
 _WRAPPERS: Final[dict[type, tuple[str, ...]]] = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
@@ -258,7 +258,7 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _is_note(name: str, key: object, value: object) -> bool:
-    """Tell whether Python itself makes this addition: one of `_NOTES`, or a submodule in its package."""
+    """Tell whether an addition was made by Python itself: one of `_NOTES`, or a submodule in its package."""
     return key in _NOTES or (isinstance(key, str) and value is not None and sys.modules.get(f"{name}.{key}") is value)
 
 

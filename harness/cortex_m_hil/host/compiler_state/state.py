@@ -1,10 +1,10 @@
-"""The state of the compiler in this process, from its import on.
+"""Watches the compiler (ExecuTorch and torchao) in this process for changes by the user, from its import on.
 
 An import hook records the contents of ExecuTorch and torchao right after their import, before user code can change
-them; of torch, NumPy and some modules of Python it records the functions and classes. A later difference is the user's,
-unless this package or the compiler made it within a block of `own_work`: lowering fills registries and caches of the
-compiler. After a change the compiler is not trusted any more in this process, even if the change is undone: any cache
-may hold what was computed meanwhile.
+them; of torch, NumPy and some modules of Python it records the functions and classes. A later difference is a change by
+the user, unless it was made within a block of `own_work`: lowering fills registries and caches of the compiler. After a
+change the compiler is not trusted any more in this process, even if the change is undone, since caches may hold results
+that were computed in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 from cortex_m_hil.host.compiler_state.callables import Callables
 from cortex_m_hil.host.compiler_state.record import Record
-from cortex_m_hil.host.imports import ContextLoader, find_next_spec
+from cortex_m_hil.host.import_hooks import ContextLoader, find_next_spec
 
 _COMPILER: Final = ("executorch", "torchao")
 _COMPUTING: Final = ("builtins", "cmath", "collections", "copy", "functools", "itertools", "math", "operator", "struct")
@@ -32,15 +32,15 @@ _NAMESPACES: Final = ("aten/", "prims/", "quantized_decomposed/", "torchao/", "d
 
 
 class CompilerState(importlib.abc.MetaPathFinder):
-    """A record of the compiler's state, which sees imports as a finder in `sys.meta_path`. Not thread-safe."""
+    """A record of the compiler's state; as a finder in `sys.meta_path` it notices imports. Not thread-safe."""
 
     def __init__(self) -> None:
         self._compiler = Record(_COMPILER)
         self._callables = Callables((*_COMPUTING, *_LIBRARIES))
         self._kernels = _kernels()
         self._imported: list[str] = []  # modules imported since changes were last accepted
-        self._worked = False  # whether this package or the compiler has worked since then
-        self._depth = 0  # of nested imports and blocks of work
+        self._worked = False  # whether this package or the compiler has run since then
+        self._depth = 0  # depth of nested imports and blocks of work
         self._problem = ""
 
     def install(self) -> None:
@@ -52,9 +52,9 @@ class CompilerState(importlib.abc.MetaPathFinder):
         sys.meta_path.insert(0, self)
 
     def problem(self) -> str:
-        """Return why the compiler may differ from its files, or compute with a changed torch; "" if it does not.
+        """Return why the compiler may differ from its files, or use a changed torch; "" if it is unchanged.
 
-        Costs some ten milliseconds where the compiler is loaded, half of that where torch is.
+        The check takes some ten milliseconds if the compiler is loaded, half of that if only torch is.
         """
         if not self._problem and not self._depth:
             changed = self._changed()
@@ -62,16 +62,16 @@ class CompilerState(importlib.abc.MetaPathFinder):
         return self._problem
 
     def work(self, no_key: str) -> AbstractContextManager[None]:
-        """Return the context for lowering or computing something: `own_work` if it has a cache key, else `shared_work`.
+        """Return the context for a computation: `own_work` if its result has a cache key, else `shared_work`.
 
         Args:
-            no_key: why it has no key; "": it has one.
+            no_key: why there is no key; "": there is one.
         """
         return self.shared_work(no_key) if no_key else self.own_work()
 
     @contextmanager
     def own_work(self) -> Iterator[None]:
-        """Accept all changes within the block, in which only this package and the compiler run."""
+        """Accept all changes made in the block, in which only this package and the compiler run."""
         self.problem()
         self._worked = True
         with self._nested():
@@ -79,10 +79,10 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
     @contextmanager
     def shared_work(self, why: str) -> Iterator[None]:
-        """Stop trusting the compiler if it changes within the block, in which code of the user's may run as well.
+        """Stop trusting the compiler if it changes in the block, in which the user's code may run too.
 
         Args:
-            why: why such code may run, for the message.
+            why: why the user's code may run, for the message.
         """
         self.problem()
         self._depth += 1
@@ -106,9 +106,9 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
     @contextmanager
     def _importing(self, name: str) -> Iterator[None]:
-        """Record the import of a module, within which the module and its own imports are executed.
+        """Record the import of a module; the block executes the module and its imports.
 
-        Warnings are ignored within: they do not concern the user, whose filters might turn one into an error.
+        Warnings in the block are ignored: they do not concern the user, whose filters might turn one into an error.
         """
         if name in self._compiler.modules and not self._problem:
             self._problem = f"{name} was imported again"

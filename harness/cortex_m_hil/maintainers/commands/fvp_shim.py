@@ -74,7 +74,7 @@ wanted:
 
 
 def _pytest_command(folder: Path, resolved: Resolved) -> str:
-    """Return the command that runs ExecuTorch's tests on a runner in the folder."""
+    """Return the command that runs ExecuTorch's tests with the runner in the folder."""
     where, suite = shlex.quote(str(folder.absolute())), shlex.quote(str(find_suite() / "ops"))
     return f"EXECUTORCH_ROOT={where} PATH={where}:$PATH pytest --cortex-m-target={resolved.target.cpu} {suite}"
 
@@ -106,7 +106,7 @@ def _check_runners(runners: Sequence[Resolved]) -> None:
 def _install_runner(folder: Path, resolved: Resolved) -> Path:
     """Build a target's runner, write it below the folder and return its path.
 
-    Its operators are those of ExecuTorch's own test runner, so that what is expected to fail there fails here.
+    It has the operators of ExecuTorch's own test runner, so that tests that are expected to fail there also fail here.
     """
     target = resolved.target
     assert isinstance(target.launcher, QemuLauncher)

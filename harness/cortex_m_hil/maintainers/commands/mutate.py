@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.campaigns.bisection.test_verdicts import first_error
+from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
@@ -126,7 +126,7 @@ def mutate(
     end(_answer(plan, MutationReport(tuple(counted_runs), frozenset(plan.operators)), left))
 
 
-# --- what is begun, and what goes on -------------------------------------------------------------------------
+# --- beginning and resuming a campaign -------------------------------------------------------------------------
 
 
 def _check(upstream: bool, redzones: bool) -> None:
@@ -140,7 +140,7 @@ def _check(upstream: bool, redzones: bool) -> None:
 def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the targets. Raise ConfigError for boards.
 
-    Each mutant would have to be flashed, and it has the build id of all others.
+    Each mutant would have to be flashed, and all mutants have the same build id.
     """
     choice = TargetOptions(runtime=runtime_of(folders), targets_file=file).choose(patterns)
     for name in choice.names:
@@ -150,15 +150,15 @@ def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str])
 
 
 def _campaign(kept: Store, wanted: MutationPlan | None, *, seeded: bool) -> Campaign:
-    """Return the campaign under way in this folder, or a new one.
+    """Return the unfinished campaign of this folder, or a new one.
 
     Args:
         kept: the store of campaigns.
-        wanted: what is asked for; None: whatever is under way.
-        seeded: whether the seed is asked for, too.
+        wanted: the requested plan; None: resume the unfinished campaign.
+        seeded: whether the seed was requested, too.
 
     Raises:
-        ConfigError: nothing was begun, or something else than what is wanted.
+        ConfigError: there is no unfinished campaign to resume, or it has another plan.
     """
     before = Campaign.last(kept, KIND)
     if wanted is None:
@@ -252,7 +252,7 @@ def _run_tests(plan: MutationPlan, ready: Path, folder: Path, jobs: int) -> None
 
 
 def _suites(plan: MutationPlan) -> Iterator[tuple[str, list[str], str]]:
-    """Yield for each suite of tests its name, the command that runs it here, and the one by which a user can run it."""
+    """Yield for each suite of tests its name, the command that runs it here, and the command for users to run it."""
     if plan.tests:
         yield "the tests", pytest_command(KEEPING, plan.tests), f"pytest {' '.join(plan.tests)}"
     if plan.upstream:

@@ -32,12 +32,12 @@ def upstream(
     The tests are ExecuTorch's own files, unchanged; their programs run on the targets.
     """
     known = load_user_targets(on.targets_file)
-    for name in select(target, known):  # an error that would make every test fail is shown here, in one line
+    for name in select(target, known):  # shown here in one line, as it would make every test fail
         resolve(name, known, runtime=on.runtime).target.launcher.require()
     command = upstream_command(backend_suite=backend_suite)
     command += on.for_pytest(target)
     raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
 
-# pytest's exit statuses: all passed, some failed, interrupted. Any other, as for a wrong option, says nothing.
+# pytest's exit statuses: all passed, some failed, interrupted. Any other, such as for a wrong option, is no result.
 _PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}

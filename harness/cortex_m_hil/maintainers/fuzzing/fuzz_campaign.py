@@ -1,4 +1,4 @@
-"""A campaign of mutated programs: their outcomes are counted, and those that show a bug are kept."""
+"""A campaign of mutated programs: their outcomes are counted, and mutants that show a bug are kept."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def campaign(
     """Judge mutants of several programs in turn, and return the tally.
 
     Args:
-        fuzzers: one for each program.
+        fuzzers: a fuzzer for each program.
         total: how many mutants are judged.
         seed: the seed of the mutants.
         tell: called after each mutant.
@@ -68,7 +68,10 @@ def campaign(
 
 
 def save(folder: Path, fuzzer: Fuzzer, judgement: MutantJudgement) -> Path:
-    """Write a mutant as a `.pte`, beside it a `.json` that tells how to make it again, and return the first's path."""
+    """Write a mutant as a `.pte`, and next to it a `.json` with the way to make it again.
+
+    Return the path of the `.pte`.
+    """
     mutant = judgement.mutant
     path = folder / f"{fuzzer.program.name}-{mutant.seed}-{mutant.number}.pte"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Judge of mutated programs: what host and target make of a `.pte` that `program_mutator` has changed.
+"""Judges mutated programs: runs a `.pte` that `program_mutator` has changed on host and target.
 
-A mutant is one of a sequence that follows from the program, a seed and a number alone, so every finding can be made
-again. `Fuzzer.judge` gives it to the host's parser and lint and to a live target, without asking whether it fits.
-Anything but a typed refusal, the seed program's outputs bit for bit, or other outputs (a Mismatch in a test) is a bug.
+A mutant is determined by the program, a seed and a number, so every finding is reproducible. `Fuzzer.judge` passes it
+to the host's parser and lint, and to a live target even if lint would refuse it. Anything but a typed refusal, the seed
+program's outputs bit for bit, or other outputs (a Mismatch in a test) is a bug.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cortex_m_hil.checks.input_checks import input_misfits
 from cortex_m_hil.errors import ConfigError, HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
-from cortex_m_hil.flow.state import write_state
+from cortex_m_hil.flow.program_state import write_state
 from cortex_m_hil.maintainers.fuzzing.program_mutator import MOST_ITEMS, Mutator, ProgramMutant
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.program import Program
@@ -30,8 +30,8 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import Loaded, MemoryRegion, Request
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 
-EXECUTION_SECONDS: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
-HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds
+EXECUTION_SECONDS: Final = 0.5  # seconds of the simulator's CPU time; the unchanged programs need a hundredth of it
+HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint, which normally need milliseconds
 
 
 # --- the judge -----------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class _Bug(Exception):
 class Fuzzer:
     """A judge of mutants of one program on one target.
 
-    A mutant that breaks the target costs a boot; it does not change the next one's verdict.
+    After a mutant that breaks the target, the target is booted again, so that the next verdict is not affected.
     """
 
     def __init__(self, dut: Dut, program: Program, inputs: Sequence[HostTensor] | None = None) -> None:
@@ -89,7 +89,7 @@ class Fuzzer:
         self.inputs = tuple(inputs) if inputs is not None else example_inputs(program)
         self.mutator = Mutator(program.pte)
         self.unsuited = ""
-        """Why the target refuses even the unchanged program, so that no mutant can pass; "" where it does not."""
+        """Why the target refuses even the unchanged program, so that no mutant can pass; "" if it accepts it."""
         self.expected = self._expect()
 
     def _expect(self) -> tuple[HostTensor, ...]:
@@ -124,7 +124,7 @@ class Fuzzer:
     def _on_host(self, data: bytes) -> tuple[Program | None, str]:
         """Return the parsed program, or None and the reason of the refusal. Raise _Bug for any other failure.
 
-        This does everything that `hil run` and a test do with a file before and after a run.
+        This calls all host code that `hil run` and a test call on a file before and after a run.
         """
         began = time.process_time()
         try:
@@ -193,7 +193,7 @@ class Fuzzer:
                     raise _Bug(f"host and target disagree: {region.name} {number} is {spec}, {seen}")
 
     def _blindly(self, session: Session, loaded: Loaded) -> tuple[FuzzOutcome, str]:
-        """Run a program that the host refuses, to see that the target survives it; outputs are only digested."""
+        """Run a program that the host refuses, to check that the target survives it; outputs are only digested."""
         session.fill_arenas(POISON)
         self._typed(lambda: session.execute(EXECUTION_SECONDS), FuzzOutcome.REFUSED)
         for number in range(min(loaded.outputs, MOST_ITEMS)):
@@ -203,7 +203,7 @@ class Fuzzer:
     def _compare(self, session: Session, file: PteFile) -> tuple[FuzzOutcome, str]:
         """Run with each of two poisons, and compare the outputs with the unchanged program's.
 
-        A pass is bit-equal from both: an output may not depend on what memory held.
+        The outputs of both runs must be bit-equal, since they may not depend on the previous content of memory.
         """
         for poison in (POISON, COUNTER_POISON):
             got = self._run(session, file, self.inputs, poison)

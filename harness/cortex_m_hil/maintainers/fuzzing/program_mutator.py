@@ -25,7 +25,10 @@ FIELD_SHARE: Final = 0.75  # share of mutants that edit fields; of the rest 2/3 
 
 
 class FieldEdit(str, Enum):
-    """The kind of a mutation, by what it edits. All but the last three edit fields of the file format."""
+    """The kind of a mutation, by the edited part of the file.
+
+    All kinds except the last three edit fields of the format.
+    """
 
     HEADER = "extended-header"
     OFFSET = "offset"
@@ -56,7 +59,7 @@ class ProgramMutant:
 
     Attributes:
         kind: the kind of the first edit.
-        edits: in words, each difference from the program that it was made of.
+        edits: each difference from the original program, in words.
         data: the bytes of the file.
     """
 
@@ -71,7 +74,7 @@ class ProgramMutant:
         return self.kind not in BLIND
 
 
-# --- the fields of a sound file ------------------------------------------------------------------------------
+# --- the fields of a valid file ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,10 @@ class Site:
     """A number in the file that can be edited.
 
     Attributes:
-        at: its position in bytes.
-        code: its format, as a struct code.
-        base: for an offset the position that it counts from, else -1.
-        target: for an offset the position where it leads, else -1.
+        at: the position of the number in bytes.
+        code: the format of the number, as a struct code.
+        base: for an offset the position that it is relative to, else -1.
+        target: for an offset the position that it points to, else -1.
     """
 
     kind: FieldEdit
@@ -99,7 +102,7 @@ class _Field:
 
     Attributes:
         form: a struct code, "[code]", "text", "Table", "[Table]" or "union".
-        kind: the kind of edits of its number, or of its items.
+        kind: the kind of edits of the field's number, or of the vector's items.
     """
 
     form: str
@@ -176,7 +179,7 @@ MOST_ITEMS: Final = 64  # sites per vector: inline constants are data, not field
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The positions of a KernelCall's parts: its type, its fields 0 and 1 (0 for an absent one); and its arguments."""
+    """The positions of a KernelCall's type, of its fields 0 and 1 (0 for an absent field), and of its arguments."""
 
     type_at: int
     first: int
@@ -212,14 +215,14 @@ class _Walk:
                 self.sites.append(Site(FieldEdit.HEADER, HEADER_AT + at, code, f"header.{name}"))
 
     def _offset(self, at: int, name: str, form: str, items: FieldEdit, kind: FieldEdit = FieldEdit.OFFSET) -> None:
-        """Add the offset at `at` as a site, and walk what it leads to.
+        """Add the offset at `at` as a site, and walk the object that it points to.
 
         Args:
             at: position of the offset.
             name: name of the field, for messages.
-            form: what it leads to, as in `_Field`.
-            items: the kind of a vector's items.
-            kind: the kind of the offset itself.
+            form: the form of that object, as in `_Field`.
+            items: the kind of edits of a vector's items.
+            kind: the kind of edits of the offset itself.
         """
         target = at + self._get(at, "I")
         self.sites.append(Site(kind, at, "I", name, at, target))
@@ -356,7 +359,7 @@ class Mutator:
         top = (1 << (bits - 1)) - 1
         values = [0, 1, -1, 2, top, top + 1, old + 1, old - 1, old * 2, old ^ 1 << chance.randrange(bits)]
         values += [chance.randrange(20), chance.getrandbits(bits), len(self.pte), chance.choice((4, 8, 16, 255))]
-        if site.base >= 0:  # an offset: to another table or vector, to itself, before or behind the file
+        if site.base >= 0:  # an offset: to another table or vector, to itself, outside of the file
             sign = -1 if site.kind is FieldEdit.VTABLE else 1
             redirected = [
                 sign * (place - site.base) for place in (other.target, other.target, other.at, self._end(chance))

@@ -1,8 +1,8 @@
-"""A shim for Arm's FVPs: their command line and behaviour, with QEMU behind. It is NOT Arm's model.
+"""A shim (stand-in) for Arm's FVPs: it has their command line and behaviour, but runs QEMU. It is NOT Arm's model.
 
-With it the FVP driver can be run where no FVP can be had. It is a program of its own, on the standard library alone: it
-imports nothing of the harness, and what it knows of the models (`models/`) was transcribed from public sources,
-independently of what the driver knows. docs/runtimes.md lists what it imitates, with the sources, and what is a guess.
+With it the FVP launcher can be run on machines without an FVP. It is a stand-alone program on the standard library: it
+imports nothing of the harness, and its data about the models (`models/`) was transcribed from public sources,
+independently of the launcher. docs/runtimes.md lists the imitated behaviour with its sources, and the guesses.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NoReturn
 
-COMMAND_LINE_LIMIT = 256  # characters; what is beyond is cut without a word (executorch #17759)
+COMMAND_LINE_LIMIT = 256  # characters; the rest is cut off silently (executorch #17759)
 FEATURES_FILE = ":semihosting-features"
 MAGIC, EXIT_EXTENDED = b"SHFB", 0x01
-REFUSED = 1  # exit status for a wrong command line; the real one is not documented
+REFUSED = 1  # exit status for a wrong command line; the real status is not documented
 LOCKUP = (b"qemu: fatal: Lockup", b"qemu-system-arm: Trying to execute code outside RAM or ROM")
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
-NOTE = ".shim.json"  # suffix of a note beside an ELF, which names the QEMU machine that it is for
+NOTE = ".shim.json"  # suffix of a file next to an ELF, which names the QEMU machine for the ELF
 DATA = Path(__file__).parent / "models"
 
 
@@ -42,9 +42,9 @@ class ShimmedModel:
         machine: the name of the machine in QEMU.
         cpu: the name of the core's instance in parameters.
         semihosting: the default of the parameter that enables semihosting, 0 or 1.
-        clock: in Hz.
-        lists: the files with its parameters, in `models/`.
-        remark: where QEMU's machine differs from the model.
+        clock: the clock in Hz.
+        lists: the files in `models/` with the model's parameters.
+        remark: the differences of QEMU's machine from the model.
         extra: further arguments of QEMU.
     """
 
@@ -82,7 +82,7 @@ MODELS: Mapping[str, ShimmedModel] = {
 
 
 class Refusal(Exception):
-    """A command line that is wrong, or that asks for what a shim cannot do."""
+    """A command line that is wrong, or that requests something that the shim cannot do."""
 
 
 # --- command line --------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def parameters(model: ShimmedModel) -> dict[str, Parameter]:
 
 
 def _settings(model: ShimmedModel, options: argparse.Namespace) -> dict[str, str]:
-    """Return the values of all parameters: defaults, overlaid by configuration files, overlaid by -C.
+    """Return the values of all parameters: defaults, overridden by configuration files, overridden by -C.
 
     Raises:
         Refusal: a parameter does not exist, is malformed, or cannot be set in the shim.
@@ -168,7 +168,7 @@ def _unquoted(value: str) -> str:
 
 
 def _to_output(name: str, value: str) -> bool:
-    """Tell whether a setting puts the first UART on the model's own output."""
+    """Tell whether a setting sends the first UART to the model's standard output."""
     return value == "-" and name.lower().endswith(".uart0.out_file")
 
 
@@ -184,9 +184,9 @@ def _config_lines(path: Path) -> Iterator[str]:
 
 
 def _for_application(model: ShimmedModel, images: Sequence[str]) -> ShimmedModel:
-    """Return another machine where a note beside the application asks for it, else the model's.
+    """Return the machine named in a note next to the application, if there is one, else the model's.
 
-    This deviates from every model of Arm's; it is there for `--runner`.
+    Arm's models have nothing like it; it is for `--runner`.
     """
     note = Path(f"{images[0]}{NOTE}") if images else None
     if note is None or not note.is_file():
@@ -201,7 +201,7 @@ def _truth(value: str) -> bool:
 
 
 def _images(model: ShimmedModel, texts: Sequence[str]) -> list[str]:
-    """Return paths without the instance that may stand before them: `cpu0=a.elf`, `cpu0*=a.elf`, `a.elf`."""
+    """Return paths without a prefix that names the instance: `cpu0=a.elf`, `cpu0*=a.elf`, `a.elf`."""
     return [re.sub(rf"^{re.escape(model.cpu)}\*?=", "", text) for text in texts]
 
 
@@ -226,7 +226,7 @@ def _qemu_version() -> str:
 def _command(model: ShimmedModel, options: argparse.Namespace, settings: Mapping[str, str]) -> list[str]:
     """Return the command line of QEMU. Raise Refusal where there is no application or it cannot be read.
 
-    It has no chardev: with one, reading the console would end at once instead of waiting (QEMU 7.2).
+    It has no chardev, because with a chardev reading the console ends at once instead of waiting (QEMU 7.2).
     """
     images = _images(model, [*options.application, *options.applications])
     if not images:
@@ -253,8 +253,8 @@ def _command(model: ShimmedModel, options: argparse.Namespace, settings: Mapping
 def _loses_status(images: Sequence[str], folder: Path) -> bool:
     """Tell whether the guest's exit status is lost, since its C library finds no features file and calls SYS_EXIT.
 
-    QEMU answers a guest's look for that file by itself, so what the guest would have made of a folder without one is
-    determined here. A guest that never looks calls SYS_EXIT_EXTENDED, which carries the status, in any case.
+    QEMU itself answers firmware that looks for this file, so the effect of a folder without it is determined here.
+    Firmware that never looks for it calls SYS_EXIT_EXTENDED, which passes the status on.
     """
     if not any(FEATURES_FILE.encode() in Path(path).read_bytes() for path in images):
         return False
@@ -273,9 +273,9 @@ class SimulationLimit:
     """A limit of a simulation.
 
     Attributes:
-        most: in seconds.
-        used: returns how many seconds of it are used; it is never faster than the wall clock.
-        reason: what is printed when the limit is reached.
+        most: the limit in seconds.
+        used: returns how many seconds are used; it never runs faster than the wall clock.
+        reason: the text that is printed when the limit is reached.
     """
 
     most: float
@@ -304,7 +304,7 @@ class Simulation:
         return time.monotonic() - self._began
 
     def cpu(self) -> float:
-        """Return the CPU seconds that the model has used. A locked-up core spins, so it goes on using time."""
+        """Return the CPU seconds that the model has used. A locked-up core spins, so its time goes on."""
         with contextlib.suppress(OSError, IndexError):
             fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
             self._cpu = max(self._cpu, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
@@ -325,7 +325,7 @@ class Simulation:
                     return self._status(status), ""
 
     def _status(self, status: int) -> int:
-        if status < 0:  # killed from outside: so would the model have been
+        if status < 0:  # killed from outside, as the model would have been
             os.kill(os.getpid(), -status)
         return status
 
@@ -347,7 +347,10 @@ class Simulation:
 
 
 def _possible_start(text: bytes) -> int:
-    """Return where an end of `text` begins that more bytes may turn into a lockup's message; its length if nowhere."""
+    """Return the position in `text` where a lockup's message may begin that is not complete yet.
+
+    Return the length of `text` if there is no such position.
+    """
     for at in range(max(0, len(text) - max(map(len, LOCKUP))), len(text)):
         if any(mark.startswith(text[at:]) for mark in LOCKUP):
             return at
@@ -355,7 +358,7 @@ def _possible_start(text: bytes) -> int:
 
 
 def _write(stream: int, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # nobody reads any more: no reason for the simulation to end
+    with contextlib.suppress(OSError):  # a closed output must not end the simulation
         while data:
             data = data[os.write(stream, data) :]
 
@@ -433,7 +436,7 @@ def install(folder: Path, names: Sequence[str] = tuple(MODELS)) -> list[Path]:
         if path.exists() and b"shim" not in path.read_bytes()[:1024]:
             raise FileExistsError(17, "not a shim, so it is not overwritten", str(path))
     for path in paths:
-        # -I: neither the folder it is called in nor the environment decides what Python runs.
+        # -I: the current folder and the environment must not affect what Python runs.
         call = shlex.join([sys.executable, "-I", os.path.abspath(__file__), path.name])
         path.write_text(f'#!/bin/sh\n# A shim (QEMU) for {path.name}; NOT Arm\'s model.\nexec {call} "$@"\n')
         path.chmod(0o755)
@@ -441,12 +444,12 @@ def install(folder: Path, names: Sequence[str] = tuple(MODELS)) -> list[Path]:
 
 
 def install_runner(root: Path, elf: Path, cpu: str, *, target: str, machine: str, arguments: Sequence[str]) -> Path:
-    """Copy a runner to where ExecuTorch's tests look for the one of `cpu` below $EXECUTORCH_ROOT, with a note for QEMU.
+    """Copy a runner to the place below $EXECUTORCH_ROOT where ExecuTorch's tests look for it, with a note for the shim.
 
     Source of the place: `_elf_path_candidates` in backends/arm/test/runner_utils.py and the tester's suffix.
 
     Args:
-        root: the folder that is to be $EXECUTORCH_ROOT.
+        root: the folder that will be $EXECUTORCH_ROOT.
         elf: the runner.
         cpu: the name of the CPU in ExecuTorch's tests.
         target: the target's name, for the shim's banner.

@@ -1,4 +1,4 @@
-"""A copy of an ExecuTorch source that is rebuilt again and again with a file changed, and a runner with it."""
+"""A copy of an ExecuTorch source that is rebuilt for each mutant with a changed file, together with a runner."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import Target
 
-_OLD: Final = 60 * 10**9  # ns
+_OLD: Final = 60 * 10**9  # ns by which times of files are set back by which times of files are set back
 
 
 class SourceTree:
-    """A copy of the ExecuTorch source that targets.yaml names, and the install that is built from it.
+    """A copy of the ExecuTorch source named in targets.yaml, and the installation that is built from it.
 
     It has the interface of `BuildTree`, for files below `source`. The user's `build` command runs for each change. The
-    user's own source and install stay as they are.
+    user's own source and installation are not changed.
     """
 
     def __init__(self, target: Target, folder: Path) -> None:
@@ -35,7 +35,7 @@ class SourceTree:
         install = executorch_install.build_settings(target)
         assert install.source is not None
         self._original = install.source
-        # Named alike: ExecuTorch finds its headers by the name of its folder.
+        # The copy has the same name, because ExecuTorch finds its headers by the name of its folder.
         self._copy = folder / "source" / self._original.resolve().name
         _copy(self._original, self._copy)
         self._prefix = folder / "prefix" / target.cpu
@@ -50,7 +50,7 @@ class SourceTree:
         self._changed: frozenset[str] = frozenset()
 
     def build(self, changed: Mapping[str, str]) -> Elf:
-        """Build a runner with changed files, whose texts are given by path below `source`.
+        """Build a runner with changed files; `changed` has their new contents by path below `source`.
 
         The ELF is valid until the next build.
         """
@@ -68,7 +68,7 @@ class SourceTree:
     def _make_changed_new(self) -> None:
         """Set the times of changed files in the install to now, so that the runner is linked again.
 
-        An install may cut times to whole seconds, which are older than the last link.
+        An installation may truncate times to whole seconds, which are then older than the last link.
         """
         before, self._installed = self._installed, dict(_contents(self._prefix))
         for path, content in self._installed.items():
@@ -86,7 +86,7 @@ def _contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
 def _make_old(folder: Path) -> None:
     """Set the times of all files back by a minute, so that `cmake --install` replaces each.
 
-    It takes two files whose times are within a second for the same.
+    cmake takes two files whose times differ by less than a second for the same.
     """
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
@@ -95,7 +95,7 @@ def _make_old(folder: Path) -> None:
 
 
 def _copy(source: Path, copy: Path) -> None:
-    """Copy a source without build folders and git's own folders. Links stay links."""
+    """Copy a source without build folders and git's own folders; symbolic links are copied as links."""
 
     def left_out(folder: str, names: list[str]) -> list[str]:
         built = [name for name in names if (Path(folder) / name / "CMakeCache.txt").is_file()]

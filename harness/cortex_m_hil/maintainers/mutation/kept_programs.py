@@ -1,4 +1,4 @@
-"""Kept programs of tests, which are judged again on other runners as in their tests, without pytest and torch."""
+"""Programs kept from a run of the tests, which are judged again on other runners, without pytest and torch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from cortex_m_hil.diagnose.bundle_description import PASSED
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
-from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import execute
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.runner.session.session import ResponseTimeout
 
-SLOWER: Final = 10.0  # times the seconds on the unmutated kernels, after which a run is taken for endless
-LEAST_SECONDS: Final = 1.0  # of a target's CPU time: a simulator may take as long to start
+SLOWER: Final = 10.0  # a run is taken for endless after so many times the seconds on the unmutated kernels
+LEAST_SECONDS: Final = 1.0  # of a target's CPU time, as a simulator may take so long to start
 
 
 @dataclass(frozen=True)
 class ReadyProgram:
-    """A kept program, which is one bundle file.
+    """A kept program: a bundle file.
 
     Attributes:
-        seconds: how long it took on the unmutated runner.
+        seconds: how long the program took on the unmutated runner.
     """
 
     path: Path
@@ -48,7 +49,7 @@ class ReadyProgram:
 
     @property
     def expected(self) -> str:
-        """Return the class of verdict that the test expected, `PASSED` for none."""
+        """Return the class of verdict that the test expected, `PASSED` if it expected none."""
         return self.bundle.description.verdict.type
 
     @cached_property
@@ -66,8 +67,8 @@ class Noticed:
     """A failure of a program by which its test would have noticed the mutant.
 
     Attributes:
-        type: the class of verdict, `PASSED` where another one was expected.
-        operator: the one that the verdict names, "" for none.
+        type: the class of verdict; `PASSED` if the program passed though a verdict was expected.
+        operator: the operator that the verdict names, "" if none.
     """
 
     program: ReadyProgram
@@ -95,10 +96,10 @@ def ordered(programs: Sequence[ReadyProgram], operators: frozenset[str]) -> list
 
 
 def judge_kept_program(dut: Dut, program: ReadyProgram) -> Noticed | None:
-    """Return what the program's test would have noticed on this target, None for nothing.
+    """Return the failure that the program's test would have noticed on this target, None without one.
 
     Raises:
-        InfraError: the program tells nothing; ResponseTimeout where it does not end.
+        InfraError: the target fails; ResponseTimeout: the program does not end.
     """
     dut.seconds, dut.what = program.limit, program.test
     try:
@@ -112,7 +113,7 @@ def judge_kept_program(dut: Dut, program: ReadyProgram) -> Noticed | None:
 def _run(dut: Dut, bundle: Bundle) -> None:
     """Run a bundle and compare its outputs, as `flow.verify` does. Raise verdicts.
 
-    There is no lint, which does not depend on kernels, and no second try for a program that hangs.
+    The program is not linted, since lint does not depend on kernels, and a program that hangs is not tried again.
     """
     task = bundle.task
     guard = WatchedMemory(task.program) if task.redzones else None
@@ -127,8 +128,7 @@ def _run(dut: Dut, bundle: Bundle) -> None:
 def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]) -> Noticed | None:
     """Return the failure of the first program that notices the mutant; None if all pass. Raise infra errors.
 
-    A program that does not end, or stops the target, is taken as the mutant's fault if the unmutated kernels still end
-    in that time.
+    If a program does not end, or stops the target, the mutant is the cause if the unmutated kernels still end in time.
     """
     for program in programs:
         try:
@@ -142,7 +142,7 @@ def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]
 
 
 def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
-    """Raise LaunchError if the unmutated runner does not pass either: then this machine is too busy, or broken."""
+    """Raise LaunchError if the unmutated runner does not pass either, because the machine is too busy or broken."""
     try:
         noticed = judge_kept_program(unmutated, program)
     except InfraError as error:
@@ -155,9 +155,12 @@ def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
 
 
 def timed(unmutated: Dut, programs: Sequence[ReadyProgram]) -> Iterator[tuple[ReadyProgram, float | None]]:
-    """Yield each program with its seconds on the unmutated runner; None where it does not end as in its test."""
+    """Yield each program with its seconds on the unmutated runner.
+
+    None if its verdict differs from that in its test.
+    """
     for one in programs:
-        program = ReadyProgram(one.path, LONGEST_EXECUTION)
+        program = ReadyProgram(one.path, time_limits.LONGEST_EXECUTION)
         began = time.monotonic()
         try:
             noticed = judge_kept_program(unmutated, program)

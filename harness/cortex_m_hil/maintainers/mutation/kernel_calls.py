@@ -1,4 +1,4 @@
-"""The operators to which a place in the kernels' sources belongs, found by names alone, which may give too many."""
+"""Finds the operators to which a place in the kernels' sources belongs; by names only, so it may find too many."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Definition:
 
     Attributes:
         first, last: lines, from 1.
-        names, calls: the names that occur in it, and those that it calls.
-        takes: the names in a function's parameters, types among them.
+        names, calls: the names that occur in the definition, and the names that it calls.
+        takes: the names, including types, in a function's parameters.
     """
 
     path: str
@@ -40,7 +40,7 @@ class _Definition:
 class KernelCalls:
     """The operators that reach each definition in the kernels' sources.
 
-    `sources` are the files' texts by path, `rows` is the text of operators.inc. Operators for tests are left out.
+    `sources` are the contents of files by path, `rows` is the text of operators.inc. Operators for tests are left out.
     """
 
     def __init__(self, sources: Mapping[str, str], rows: str) -> None:
@@ -61,7 +61,7 @@ class KernelCalls:
     def operators(self, mutant: SourceMutant) -> frozenset[str]:
         """Return the registered names of the operators that reach a mutant.
 
-        Outside of all definitions these are the operators of its whole file.
+        For a mutant outside of all definitions these are all operators of the file.
         """
         here = self._in(mutant.path)
         around = [one for one in here if one.first <= mutant.line <= one.last] or here
@@ -79,9 +79,9 @@ class KernelCalls:
                 waiting += self._used_by(one)
 
     def _used_by(self, user: _Definition) -> Iterator[_Definition]:
-        """Yield the definitions that one uses, by their names.
+        """Yield the definitions that a definition uses, found by their names.
 
-        A kernel is used by no other definition. A function of another file is only seen if a header declares it.
+        A kernel is used by no other definition. A function of another file is found only if a header declares it.
         """
         own = self._own[user.path] - self._kernels
         for one in self._definitions:
@@ -94,9 +94,9 @@ class KernelCalls:
                 yield one
 
     def _may_be_given(self, user: _Definition, function: _Definition) -> bool:
-        """Tell whether a user of a name may mean this overload.
+        """Tell whether a definition that uses a name may mean this overload.
 
-        Of overloads in one file these are the ones that take types of that file which the user names, if there are any.
+        Of overloads in one file, it means those with parameter types of that file that it names, if there are any.
         """
         types = self._types[function.path]
         overloads = [one for one in self._functions[function.path] if one.name == function.name]
@@ -125,7 +125,7 @@ def _name(node: Node) -> str:
 
 
 def _all_nodes(node: Node) -> Iterator[Node]:
-    """Yield a node and all that are below it, in the order of the source."""
+    """Yield a node and all its descendants, in the order of the source."""
     yield node
     for child in node.children:
         yield from _all_nodes(child)
@@ -151,7 +151,7 @@ def _declared(node: Node) -> Iterator[str]:
 
 
 def _takes(function: Node) -> Iterator[str]:
-    """Yield the names in a function's parameters, types among them."""
+    """Yield the names, including types, in a function's parameters."""
     declarator = function.child_by_field_name("declarator")
     while declarator is not None and declarator.type != "function_declarator":
         declarator = declarator.child_by_field_name("declarator")

@@ -1,4 +1,4 @@
-"""Sources of kernels, builtin or of an ExecuTorch, with all of their mutants and the operators that these belong to."""
+"""The sources of kernels, builtin or of an ExecuTorch, with all their mutants and the operators of each mutant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host import trees
+from cortex_m_hil.host import file_trees
 from cortex_m_hil.maintainers.mutation.kernel_calls import KernelCalls
 from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant, mutants_of
 
@@ -25,8 +25,8 @@ class Kernels:
     """The sources of kernels.
 
     Attributes:
-        sources: the texts of files by path below `top`.
-        rows: the table of operators, as in operators.inc.
+        sources: the contents of files by path below `top`.
+        rows: the table of operators, in the form of operators.inc.
         top: the name of the folder in messages and diffs.
     """
 
@@ -37,7 +37,7 @@ class Kernels:
     @classmethod
     def of(cls, firmware: Path) -> Kernels:
         folder = firmware / FOLDER / "kernels"
-        tests = {"testing.cpp", "testing_blocks.cpp"}  # kernels that runners of tests have
+        tests = {"testing.cpp", "testing_blocks.cpp"}  # kernels that only runners for tests have
         files = sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".h") and path.name not in tests)
         sources = {path.relative_to(firmware).as_posix(): path.read_text() for path in files}
         return cls(sources, (firmware / FOLDER / "operators.inc").read_text())
@@ -48,7 +48,7 @@ class Kernels:
         found: dict[str, str] = {}
         rows = ""
         for folder in folders:
-            for path in trees.files(source / folder):
+            for path in file_trees.files(source / folder):
                 name = path.relative_to(source).as_posix()
                 if path.suffix in (".c", ".cpp", ".h"):
                     found[name] = path.read_text(errors="replace")
@@ -66,7 +66,7 @@ class Kernels:
 
     @cached_property
     def mutants(self) -> tuple[SourceMutant, ...]:
-        """Return the mutants that some operator reaches, in the order of the files."""
+        """Return the mutants in code that any operator uses, in the order of the files."""
         found = (one for path, text in self.sources.items() for one in mutants_of(path, text))
         return tuple(one for one in found if self.operators(one))
 
@@ -75,7 +75,7 @@ class Kernels:
         return {one.name: one for one in self.mutants}
 
     def mutants_of(self, operators: Collection[str]) -> list[SourceMutant]:
-        """Return the mutants that one of these operators reaches."""
+        """Return the mutants in code that any of these operators uses."""
         return [one for one in self.mutants if not self.operators(one).isdisjoint(operators)]
 
     @property
@@ -86,7 +86,7 @@ class Kernels:
         return self._calls.operators(mutant)
 
     def changed(self, mutant: SourceMutant) -> dict[str, str]:
-        """Return the mutated file's text by its path, as `BuildTree.build` takes it."""
+        """Return the mutated file's content by path, for `BuildTree.build`."""
         return {mutant.path: mutant.applied(self.sources[mutant.path])}
 
     def diff(self, mutant: SourceMutant) -> str:

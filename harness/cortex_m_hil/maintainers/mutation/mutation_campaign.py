@@ -19,20 +19,20 @@ from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant, drawn
 
 @dataclass(frozen=True)
 class MutationPlan(store.Plan):
-    """The request that a campaign of mutants carries out, and what the tests' run has shown.
+    """The settings of a campaign of mutants, and the results of the tests' run on unmutated kernels.
 
     Attributes:
-        tests: the arguments for pytest; none where ExecuTorch's suite alone judges.
+        tests: the arguments for pytest; empty where only ExecuTorch's suite judges.
         count: how many mutants are drawn, 0 for all.
-        kernels: a digest of the sources that the mutants are made of.
-        folders: the folders of ExecuTorch's source that are mutated; empty: the builtin kernels are.
+        kernels: a digest of the sources that are mutated.
+        folders: the folders of ExecuTorch's source to mutate; empty: the builtin kernels are mutated.
         upstream: whether ExecuTorch's own suite judges as well.
         redzones: whether memory plans have red zones.
         once: whether a mutant is judged on one target only, the first whose runner it changes.
-        localize: whether the operator at fault is looked for in each mutant that is killed.
-        seconds: of each program on each target, without a mutant; empty until the tests have run.
-        left_out: how many programs of each target do not end there as in their tests.
-        operators: the operators of the programs: mutants are drawn from code that any of these reaches.
+        localize: whether the faulty operator is localised in each killed mutant.
+        seconds: by target and program, the seconds on unmutated kernels; empty until the tests have run.
+        left_out: by target, how many programs are left out, because their verdicts differ from those in their tests.
+        operators: the operators of the programs; mutants are drawn from code that any of these uses.
     """
 
     tests: tuple[str, ...]
@@ -51,17 +51,17 @@ class MutationPlan(store.Plan):
     operators: tuple[str, ...] = ()
 
     def kernels_now(self) -> Kernels:
-        """Return the kernels that the mutants are made of, as they are now."""
+        """Return the present sources of the kernels to mutate."""
         settings = self.settings(Path())
         return mutation_worker.kernels_of(self.folders, [settings.resolve(name) for name in self.targets])
 
     @property
     def asked(self) -> str:
-        """Return the tests as they are named on a command line."""
+        """Return the tests in the form of command-line arguments."""
         return " ".join([*self.tests, *(["--upstream"] if self.upstream else [])])
 
     def asks_like(self, other: MutationPlan) -> bool:
-        """Tell whether two plans ask for the same, apart from the seed and from what the tests' run has shown."""
+        """Tell whether two plans have the same settings, apart from the seed and the results of the tests' run."""
         names = "tests", "upstream", "targets", "count", "kernels", "targets_file", "folders", "redzones", "localize"
         return all(getattr(self, name) == getattr(other, name) for name in (*names, "once"))
 
@@ -88,14 +88,14 @@ class MutationWorkers(worker_processes.Workers):
     def unmutated(self, target: str) -> tuple[dict[str, float | None], list[str]]:
         """Return the seconds of each program without a mutant, and all operators of the programs.
 
-        Seconds are None where the program does not end as in its test.
+        Seconds are None if the program's verdict differs from that in its test.
         """
         answer = self.ask({"target": target})
         return answer["seconds"], answer["operators"]
 
 
 class Mutation(Planner):
-    """The runs of a plan, of which several are carried out at a time."""
+    """The runs of a plan, several of which may run in parallel."""
 
     infra = (MutantOutcome.INFRA.value,)
 

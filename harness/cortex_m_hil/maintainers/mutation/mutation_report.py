@@ -1,4 +1,4 @@
-"""The report of a campaign of mutants: how many were noticed, by operator, and all that were not."""
+"""The report of a campaign of mutants: how many were noticed, by operator, and all survivors."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, MutantOutcome
 
-SHOWN: Final = 3  # operators named for a place
+SHOWN: Final = 3  # operators named for a place at most at most
 
 
-# With --once, the run whose outcome comes first here counts, of a mutant's runs on several targets.
+# With --once a mutant may have runs on several targets; the run whose outcome comes first in this order is used.
 _DECIDE: Final = (*JUDGED, MutantOutcome.INFRA, MutantOutcome.NOT_BUILT, MutantOutcome.UNCHANGED)
 
 
 def one_of_each(runs: Iterable[Run]) -> list[Run]:
-    """Return one run for each mutant: the one that judged it, if there is one."""
+    """Return one run for each mutant: the run that judged it, if there is one."""
     found: dict[str, Run] = {}
     for run in runs:
         mutant = run.key.rpartition(" ")[0]
@@ -30,7 +31,7 @@ class KillRate:
     """The number of killed mutants among those that were judged.
 
     Attributes:
-        of: an operator, or a kind of change.
+        of: the operator, or the kind of change.
         isa: the ISA class of the target.
     """
 
@@ -65,7 +66,7 @@ class MutationReport:
 
     @property
     def judged(self) -> list[Run]:
-        """Return the runs that count: the mutant was killed or survived."""
+        """Return the runs that judged their mutant: it was killed or survived."""
         return [run for run in self.runs if MutantOutcome(run.verdict) in JUDGED]
 
     @property
@@ -73,7 +74,7 @@ class MutationReport:
         return self.of(MutantOutcome.SURVIVED)
 
     def rates_by_operator(self) -> list[KillRate]:
-        """Return the rates by operator; a mutant in code that several operators share counts for each of them."""
+        """Return the rates by operator; a mutant in code that several operators share is counted for each of them."""
         return list(self._rates(lambda run: self.operators.intersection(run.figures["operators"])))
 
     def rates_by_kind(self) -> list[KillRate]:
@@ -83,7 +84,7 @@ class MutationReport:
         return list(self._rates(lambda run: ["refuses arguments" if run.figures["refuses"] else "computes"]))
 
     def total(self) -> list[KillRate]:
-        """Return the rate of each target over all its mutants."""
+        """Return the rate of each target over all mutants."""
         return list(self._rates(lambda run: ["all"]))
 
     def _rates(self, groups: Callable[[Run], Iterable[str]]) -> Iterator[KillRate]:
@@ -96,9 +97,9 @@ class MutationReport:
             yield KillRate(group, target, isa, killed, len(runs))
 
     def localized(self) -> tuple[int, int] | None:
-        """Return the number of killed mutants for which the right operator was named, and of those that were localized.
+        """Return how many killed mutants were localised to the right operator, and how many were localised.
 
-        None where none was localized.
+        None if no mutant was localised.
         """
         looked = [run.figures["localized"] for run in self.of(MutantOutcome.KILLED) if "localized" in run.figures]
         return (sum(looked), len(looked)) if looked else None
@@ -140,7 +141,7 @@ def place(run: Run) -> str:
 
 def _shown(operators: Sequence[str]) -> str:
     left = len(operators) - SHOWN
-    return ", ".join(operators[:SHOWN]) + (f" and {left} more" if left > 0 else "")
+    return ", ".join(operators[:SHOWN]) + (f" and {counted(left, 'more operator')}" if left > 0 else "")
 
 
 def survivors(runs: Sequence[Run]) -> Iterator[str]:

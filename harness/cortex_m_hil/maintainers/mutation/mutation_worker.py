@@ -56,10 +56,10 @@ def runtime_of(folders: Sequence[str]) -> str:
 
 
 def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
-    """Return the builtin kernels, or with `folders` those of the source that these targets are built from.
+    """Return the builtin kernels, or with `folders` the kernels in the ExecuTorch source of these targets.
 
     Raises:
-        ConfigError: a target has no source, or they have several.
+        ConfigError: a target has no source, or the targets have different sources.
     """
     if not folders:
         return Kernels.of(package_data("firmware"))
@@ -77,8 +77,8 @@ class MutationWorkerSettings(Plan):
 
     Attributes:
         ready: a folder of kept programs, with a subfolder for each target.
-        localize: whether the operator at fault is looked for.
-        folders: the folders of ExecuTorch's source that are mutated; empty: the builtin kernels are.
+        localize: whether the faulty operator is localised.
+        folders: the folders of ExecuTorch's source to mutate; empty: the builtin kernels are mutated.
     """
 
     ready: str
@@ -116,7 +116,7 @@ class MutatedTarget:
         self.unmutated = Dut(resolved, replace(elf, path=copy))
 
     def time(self) -> dict[str, float | None]:
-        """Return the seconds of each program without a mutant; None where it does not end as in its test."""
+        """Return the seconds of each program without a mutant; None if its verdict differs from that in its test."""
         return {program.name: seconds for program, seconds in timed(self.unmutated, self._programs)}
 
     def operators(self) -> list[str]:
@@ -126,7 +126,7 @@ class MutatedTarget:
     def judge(self, mutant: SourceMutant, seconds: Mapping[str, float], *, localized: bool) -> Run:
         """Judge a mutant with the programs that have `seconds`, and return the run.
 
-        `localized`: whether the operator at fault is looked for.
+        `localized`: whether the faulty operator is localised.
         """
         began, operators = time.monotonic(), self._kernels.operators(mutant)
         programs = [ReadyProgram(one.path, seconds[one.name]) for one in self._programs if one.name in seconds]
@@ -163,9 +163,9 @@ class MutatedTarget:
         return MutantOutcome.INFRA, problem, {}
 
     def _localized(self, dut: Dut, noticed: Noticed, mutant: SourceMutant) -> dict[str, Any]:
-        """Return the operators that are named as the cause, and whether they are operators of the mutant.
+        """Return the operators that are named as the cause, and whether the mutant belongs to any of them.
 
-        For wrong outputs they are those that `localize` finds at fault, else the one that the verdict names.
+        For wrong outputs these are the faulty operators found by `localize`, else the operator in the verdict.
         """
         named = sorted(set(_named(dut, noticed)))
         return {"named": named, "localized": bool(named) and set(named) <= self._kernels.operators(mutant)}
@@ -183,7 +183,7 @@ def _named(dut: Dut, noticed: Noticed) -> Iterator[str]:
 
 
 class _Server:
-    """The part of a worker that answers requests; it builds each target's runner when that is first asked for."""
+    """The part of a worker that answers requests; it builds each target's runner on first use."""
 
     def __init__(self, settings: MutationWorkerSettings, stack: ExitStack) -> None:
         self._settings, self._stack = settings, stack

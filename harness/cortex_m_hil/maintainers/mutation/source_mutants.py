@@ -1,7 +1,7 @@
-"""Mutants of C++ kernels: one small change each, such as `<` to `<=`, of code that a compiler sees.
+"""Mutants of C++ kernels: each has one small change, such as `<` to `<=`, in code.
 
-A mutant has as many lines as its original, and as far as there is room for it the same columns: a change of code that
-is not compiled for a target then gives the same ELF, whatever places the compiler writes into it.
+A mutant has as many lines as the original and, if there is room, the same columns. So a change of code that is not
+compiled for a target gives the same ELF, even though the compiler writes source positions into it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REPLACED: Final = {
     **{"*": "+", "*=": "+=", "%": "*", "%=": "*=", "^": "&", "^=": "&="},
 }
 _WITH_OPERATOR: Final = ("binary_expression", "assignment_expression", "update_expression")
-# Nodes that are not mutated: no code, or checked by the compiler. No test can see that an array became larger.
+# Nodes that are not mutated: no code, or checked by the compiler. No test can notice that an array became larger.
 _LEFT_OUT: Final = frozenset({
     "array_declarator", "attribute_declaration", "attribute_specifier", "comment", "ERROR", "preproc_call",
     "preproc_def", "preproc_function_def", "preproc_include", "raw_string_literal", "static_assert_declaration",
@@ -60,8 +60,8 @@ class SourceMutant:
 
     Attributes:
         line, column: the place of the change, from 1.
-        function: the function that it lies in, "" for none.
-        refuses: whether it is in code that refuses arguments, which only a program that is to be refused can show.
+        function: the function that contains it, "" if none.
+        refuses: whether it is in code that refuses arguments, which only a program that should be refused can test.
         start, end, text: the bytes of the original that are replaced, and their replacement, which has as many lines.
     """
 
@@ -79,7 +79,7 @@ class SourceMutant:
 
     @property
     def name(self) -> str:
-        """Return a name unlike that of any other mutant of the same sources: `kernels/linear.cpp:88:20 arithmetic`."""
+        """Return a name that is unique among the mutants of the same sources: `kernels/linear.cpp:88:20 arithmetic`."""
         return f"{self.path}:{self.line}:{self.column} {self.kind.value}"
 
     @property
@@ -105,13 +105,13 @@ def _short(text: str) -> str:
 
 
 def mutants_of(path: str, source: str) -> list[SourceMutant]:
-    """Return all mutants of a file, in its order. Code that cannot be parsed has none."""
+    """Return all mutants of a file, in the order of the file. Code that cannot be parsed has none."""
     data = source.encode()
     return list(_SourceWalk(path, data).mutants(Parser(CPP).parse(data).root_node, ""))
 
 
 def drawn(mutants: Sequence[SourceMutant], count: int, seed: int) -> list[SourceMutant]:
-    """Return `count` of the mutants (0: all) in an order of the seed; a smaller count gives the first of a larger."""
+    """Return `count` of the mutants (0: all) in an order that the seed determines; a smaller count gives a prefix."""
     shuffled = list(mutants)
     random.Random(seed).shuffle(shuffled)
     return shuffled[:count] if count else shuffled
@@ -205,8 +205,7 @@ class _SourceWalk:
     def _fitted(self, node: Node, text: str) -> tuple[int, str]:
         """Return the end of the bytes that a text replaces, and the text, fitted to the room of the original.
 
-        A shorter text is filled up with spaces; a longer one takes the room of spaces behind the original, if there are
-        any.
+        A shorter text is padded with spaces; a longer text replaces spaces after the original, if there are any.
         """
         end, size = node.end_byte, len(text.encode())
         if size <= end - node.start_byte:

@@ -1,6 +1,6 @@
-"""Lines of ExecuTorch's Cortex-M compiler that a lowering executes, and decisions of its checks and passes.
+"""Records the lines of ExecuTorch's Cortex-M compiler that a lowering executes, and the decisions of its checks.
 
-Only the quantiser and the passes of `executorch.backends.cortex_m` are traced, and only while they are at work.
+Only the quantiser and the passes of `executorch.backends.cortex_m` are traced, and only while they run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STAGES: Final = ("prepare_pt2e", "Cortex-M passes")
 
 @dataclass(frozen=True)
 class Lowered:
-    """The program of a lowering for each ISA class, or the error where there is none.
+    """The program of a lowering for each ISA class, or the error if there is no program.
 
     Attributes:
         reached: lines, as `file.py:12`, and decisions, as `CortexMDivCheck.check_pattern: False`.
@@ -43,9 +43,9 @@ class Lowered:
 
 
 def lower_and_trace(exported: Exported, isas: Sequence[Isa], options: LoweringOptions) -> Lowered:
-    """Lower for each ISA class, and return the programs with what the lowering reached in the compiler.
+    """Lower for each ISA class, and return the programs with the lines and decisions that were reached.
 
-    What it reached is cached with the programs, so it is the same where these come from a cache.
+    The reached lines are cached with the programs, so they are the same if these come from a cache.
     """
     key = key_of("reach", exported.program, exported.inputs, exported.layout, options.quantize,
                  options.redzones, tuple(options.samples(exported.inputs)), [isa.value for isa in isas])  # fmt: skip
@@ -80,7 +80,7 @@ def _traced(exported: Exported, isas: Sequence[Isa], options: LoweringOptions) -
 def _tracing(reached: set[str], stage: str) -> Iterator[None]:
     """Add the lines and decisions of the block to `reached` where the stage is one of the quantiser or the passes.
 
-    Other stages run untraced, since `sys.settrace` doubles the time of what it watches.
+    Other stages are not traced, since `sys.settrace` doubles their time.
     """
     if not stage.startswith(_STAGES):
         yield

@@ -36,11 +36,11 @@ from cortex_m_hil.targets.runtimes import select_runtimes
 from cortex_m_hil.targets.target import HardwareLauncher
 
 KIND: Final = "fuzz models"
-SHRINKING: Final = 120.0  # seconds for each defect
+SHRINKING: Final = 120.0  # seconds for shrinking each defect
 
 
 def network_plan(target: str, runtime: str, count: int, seed: int, file: Path | None) -> NetworkPlan:
-    """Return the plan that the command's options ask for.
+    """Return the plan for the command's options.
 
     Raises:
         ConfigError: a target or runtime does not exist, or a target is a board.
@@ -57,7 +57,7 @@ def network_plan(target: str, runtime: str, count: int, seed: int, file: Path | 
 
 
 def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
-    """Return the campaign under way in this folder, or a new one. Raise ConfigError where another one is under way."""
+    """Return the unfinished campaign of this folder, or a new one. Raise ConfigError if another plan is unfinished."""
     before = Campaign.last(kept, KIND)
     if before is None or before.has_ended:
         return Campaign.begin(kept, KIND, plan.as_fields())
@@ -75,7 +75,7 @@ def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
 
 
 def run(campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
-    """Judge programs until there are enough or the budget is spent, shrink the failing ones, and return the answer."""
+    """Judge programs until `count` is reached or the budget is spent; shrink failing ones, and return the answer."""
     plan = NetworkPlan.of(campaign.plan)
     say(f"{', '.join(plan.targets)} on {' and '.join(plan.runtimes)}: begins with building and booting the runners")
     with campaign.folder() as folder:
@@ -110,7 +110,7 @@ def _row_of_shrunk(run: Run) -> str:
 
 
 def _row(run: Run, plan: NetworkPlan, judged: int) -> str:
-    """Return the line of a run that has ended; `judged` counts the programs so far, this one included."""
+    """Return the line about a run that has ended; `judged` is the number of programs so far, including this one."""
     total = f"/{plan.count}" if plan.count else ""
     kinds = " ".join(step["kind"] for step in run.figures["recipe"]["steps"])
     why = next(chain([run.error] if run.error else [], _why(run.figures)), "")
@@ -126,7 +126,7 @@ def _why(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"not on {places}: {reason}" if figures["passed"] else reason
 
 
-# --- what was found ------------------------------------------------------------------------------------------
+# --- findings ------------------------------------------------------------------------------------------
 
 
 def campaign_answer(
@@ -135,7 +135,7 @@ def campaign_answer(
     """Return the answer of a campaign.
 
     Args:
-        plan: what was asked.
+        plan: the campaign's plan.
         runs: all runs so far, of programs and of shrinking.
         left: how many programs are still to be judged.
         possible: the lines that can be reached, by file.
@@ -179,9 +179,9 @@ def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:
 
 
 def _reasons(programs: Mapping[int, Run], name: str) -> dict[str, int]:
-    """Count the programs by reason, most frequent first; a program counts once for each of its reasons.
+    """Count the programs by reason, most frequent first; a program is counted once for each of its reasons.
 
-    Reasons that differ only in ISA class, tensors and numbers count as one, and the first text is shown.
+    Reasons that differ only in ISA class, tensors and numbers are counted as one, with the text of the first.
     """
     first: dict[str, str] = {}
     counts = Counter[str]()

@@ -1,8 +1,8 @@
 """Random small networks over all operators that ExecuTorch lowers for Cortex-M, as recipes.
 
-A recipe follows from the seed, its number and what was learnt from earlier rounds of programs. Each attribute is drawn
-by `Choices.pick`, which prefers what was drawn less often so far; a part of the programs repeats, with changes, the
-choices of one that made the compiler execute a line that none had executed before.
+A recipe is determined by the seed, its number and the results of earlier rounds of programs. Each attribute is drawn by
+`Choices.pick`, which prefers options that were drawn less often so far; a part of the programs repeats, with changes,
+the choices of a program that made the compiler execute a new line.
 
 Networks that executorch 1.5.1 is known to lower wrongly (bugs 12 to 20 in docs/known_bugs.md) are left out: a clamp in
 front of an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input;
@@ -26,10 +26,10 @@ from typing import Any, Final, TypeVar
 from cortex_m_hil.maintainers.networks import recipe as values
 from cortex_m_hil.maintainers.networks.recipe import Recipe, RecipeStep, Shape, broadcast, image_size
 
-ROUND: Final = 25  # programs in a round, after which the generator learns
-REPEATED: Final = 0.25  # share of the programs that repeat the choices of one that reached something new
-KEPT: Final = 0.85  # share of its choices that are repeated
-MOST_ELEMENTS: Final = 6000  # elements of a value
+ROUND: Final = 25  # programs in a round, after which the generator uses their results
+REPEATED: Final = 0.25  # share of the programs that repeat the choices of a program that reached something new
+KEPT: Final = 0.85  # share of that program's choices that are repeated
+MOST_ELEMENTS: Final = 6000  # elements of a value at most at most
 SEEDS: Final = 1 << 32
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def generator_digest() -> str:
 
 
 class Choices:
-    """A source of random choices that records what was drawn."""
+    """A source of random choices that records the drawn options."""
 
     def __init__(self, chance: random.Random, counts: Counter[Choice], repeated: Sequence[Choice] = ()) -> None:
         """Start with a random generator and the choices so far.
@@ -58,7 +58,7 @@ class Choices:
         self._counts, self._repeated = counts, list(repeated)
 
     def pick(self, asked: str, options: Sequence[T], often: Sequence[float] = ()) -> T:
-        """Draw one of several options: in the long run each equally often, or by the weights `often`.
+        """Draw one of several options: in the long run all equally often, or in proportion to the weights `often`.
 
         `asked` is the question under which the choice is counted and recorded.
         """
@@ -77,7 +77,7 @@ class Choices:
         return options[at]
 
     def _from_repeated(self, asked: str, names: Sequence[str]) -> int | None:
-        """Return the index of the option that the repeated program chose here; None where its choice is not kept."""
+        """Return the index of the option that the repeated program chose here; None if that choice is not repeated."""
         for place, (what, chosen) in enumerate(self._repeated):
             if what == asked:
                 del self._repeated[: place + 1]
@@ -101,14 +101,14 @@ class Generator:
     discoveries: list[tuple[Choice, ...]] = field(default_factory=list)
 
     def learn(self, recipes: Sequence[Recipe], reached: Sequence[frozenset[str]]) -> None:
-        """Record what the programs of a round reached, and the choices of those that reached something new."""
+        """Record the lines that a round's programs reached, and the choices of programs that reached new lines."""
         for recipe, found in zip(recipes, reached, strict=True):
             if found - self.reached:
                 self.discoveries.append(recipe.choices)
                 self.reached |= found
 
     def draw(self, number: int) -> Recipe:
-        """Draw the next program, which has this number."""
+        """Draw the program with this number, which must be the next one."""
         chance = random.Random(f"{self.seed} {number}")
         repeats = bool(self.discoveries) and chance.random() < REPEATED
         repeated = chance.choice(self.discoveries) if repeats else ()
@@ -121,9 +121,9 @@ class DrawnValue:
     """The known properties of a value in a program that is being drawn.
 
     Attributes:
-        origin: the kind of the step that gave it, or "input".
-        clamp: the activation of that step, "" for none.
-        is_bool: whether its elements are booleans, which no further step takes.
+        origin: the kind of the step that computed it, or "input".
+        clamp: the activation of that step, "" if none.
+        is_bool: whether its elements are booleans, which no further step accepts.
     """
 
     shape: Shape
@@ -175,7 +175,7 @@ class Drawing:
         )  # fmt: skip
 
     def _relation(self) -> str:
-        """Draw one of the relations that can be checked of this program."""
+        """Draw one of the relations that can be checked for this program."""
         steps = [step for step, _ in self.made]
         possible = ["", "layout"] if any(len(shape) == 4 for shape in self.inputs) else [""]
         if steps[-1].kind in ("conv", "linear") and steps[-1].how.get("groups", 1) == 1:
@@ -273,7 +273,7 @@ class Drawing:
             self._step(kinds, floats=True)
 
     def _portable(self) -> None:
-        """Draw operators that the lowering leaves to ATen, on floats."""
+        """Draw operators that the lowering leaves as ATen operators, on floats."""
         self.at = self._input(tuple(self.pick("input width", WIDTHS[1:6]) for _ in range(self.pick("rank", (2, 3)))))
         for _ in range(self.pick("steps", (1, 2, 3, 4), (1, 2, 2, 1))):
             rank = len(self.value.shape)
@@ -281,7 +281,7 @@ class Drawing:
             self._step(kinds, floats=True)
 
     def _portable_images(self) -> None:
-        """Draw operators that the lowering leaves to ATen, on images of floats."""
+        """Draw operators that the lowering leaves as ATen operators, on images of floats."""
         size = self.pick("input height", (4, 5, 8, 9)), self.pick("input width", (4, 5, 7, 8))
         self.at = self._input((self.pick("input batch", (1, 2)), self.pick("input channels", (1, 2, 4, 6)), *size))
         for _ in range(self.pick("steps", (1, 2, 3))):
@@ -645,7 +645,7 @@ class Drawing:
     def _channel_norm(self) -> None:
         """Add a batch norm, or on an input possibly an instance or group norm.
 
-        The latter two compute mean and variance of what they are given, inexactly where the numbers are nearly equal
+        Instance and group norm compute mean and variance of their input, inexactly where the numbers are nearly equal
         (known bug 29 in docs/known_bugs.md).
         """
         channels = self.value.shape[1]
@@ -688,7 +688,7 @@ class Drawing:
     def _norm(self) -> None:
         """Add a layer norm, unless it would be over too few elements.
 
-        Where these are all nearly equal, ExecuTorch's variance has no correct digits left (known bug 29 of
+        If few elements are all nearly equal, ExecuTorch's variance has no correct digits left (known bug 29 of
         docs/known_bugs.md).
         """
         if self.value.shape[-1] < FEWEST_NORMALISED:

@@ -28,9 +28,9 @@ class KernelLines:
         self._counting = self._dut.counting = Counting(resolved.target, self._dut.elf, resolved.runtime)
 
     def executed(self, program: Program) -> frozenset[str]:
-        """Run a program and return the lines that it executes, as `DSP convolution.cpp:12`. Raise what `flow.run` does.
+        """Run a program and return the lines that it executes, as `DSP convolution.cpp:12`.
 
-        The lines depend on the program alone.
+        Raises the errors of `flow.run`. The lines depend on the program alone.
         """
         self._read()
         self._counting.take_executed()

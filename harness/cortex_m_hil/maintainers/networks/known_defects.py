@@ -37,7 +37,7 @@ KNOWN: Final = (
 
 
 def known_bug_of(kind: str, operator: str, runtime: str, isa: Isa) -> str:
-    """Return what the known bug that explains a failure does, with its number; "" for a new bug."""
+    """Return a text on the known bug that explains a failure, with its number; "" for a new bug."""
     for bug in KNOWN:
         if (bug.operator, bug.runtime, bug.isa) == (operator, runtime, isa) and kind in bug.kinds:
             return f"{bug.meaning} ({known_bug(bug.number)})"

@@ -22,13 +22,13 @@ from cortex_m_hil.maintainers.networks.recipe import Recipe
 
 @dataclass(frozen=True)
 class NetworkPlan(store.Plan):
-    """The request that a campaign of generated programs carries out.
+    """The settings of a campaign of generated programs.
 
     Attributes:
-        count: how many programs are drawn; 0: as many as there is time for.
+        count: the number of programs; 0: as many as the time allows.
         seed: the seed from which the programs are drawn.
-        generator: `generator.generator_digest` of the generator that draws them: with another one the same seed and
-            number give another program.
+        generator: the digest of the generator (`generator.generator_digest`), since another generator draws other
+            programs from the same seed.
     """
 
     targets: tuple[str, ...]
@@ -40,7 +40,7 @@ class NetworkPlan(store.Plan):
 
     @property
     def asked(self) -> str:
-        """Return the command that asks for this plan, without `--seconds`."""
+        """Return the command for this plan, without `--seconds`."""
         file = f" --targets-file {self.targets_file}" if self.targets_file else ""
         runtimes = "".join(f" --runtime {name}" for name in self.runtimes)
         count = f" --count {self.count}" if self.count else ""
@@ -60,10 +60,10 @@ class NetworkWorkers(worker_processes.Workers):
 
 
 class Programs(Planner):
-    """The programs of a campaign, of which several are judged at a time.
+    """The programs of a campaign, several of which may be judged in parallel.
 
-    Each program follows from the seed, its number and the programs of the rounds before: it is the same with any number
-    of workers. A round begins when the one before has ended.
+    Each program is determined by the seed, its number and the programs of earlier rounds, so it is the same with any
+    number of workers. A round begins when the last one has ended.
     """
 
     infra = (NetworkOutcome.INFRA.value,)
@@ -75,7 +75,7 @@ class Programs(Planner):
         self._stopped = False
 
     def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
-        """Return the key of the next program; None where there is none, or where it must wait for a round to end."""
+        """Return the key of the next program; None if there is none, or if the round must end first."""
         programs = by_number(runs)
         number = next(one for one in range(len(programs) + len(under_way) + 1)
                       if one not in programs and str(one) not in under_way)  # fmt: skip
@@ -102,8 +102,7 @@ class Programs(Planner):
     def carry_out(self, key: str) -> Run:
         """Judge the program with this key and return its run.
 
-        A program that ends its worker, such as one that makes torch crash, gives an infra run; the other programs go
-        on.
+        A program that crashes its worker, for example by a crash of torch, gives an infra error; other programs go on.
         """
         recipe = self._drawn[int(key)]
         try:
@@ -134,10 +133,10 @@ class Defect:
     """All failures of one kind in one operator.
 
     Attributes:
-        known: the bug of docs/known_bugs.md that explains it, "" for something new.
-        programs: how many programs fail so.
-        first: the number of the first of these.
-        example: the fields of a failure of the first one.
+        known: the bug of docs/known_bugs.md that explains it, "" for a new bug.
+        programs: how many programs fail in this way.
+        first: the number of the first of these programs.
+        example: the fields of a failure of the first program.
     """
 
     kind: str

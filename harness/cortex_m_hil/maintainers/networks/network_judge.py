@@ -45,20 +45,20 @@ if TYPE_CHECKING:
     from cortex_m_hil.maintainers.networks.compiler_lines import Lowered
 
 REFUSALS: Final = (LintError, UnsupportedOperator, OutOfTargetMemory)
-"""Verdicts that are given without running the program, for what is known not to work: counted, and no failures."""
+"""Verdicts without a run, for programs that are known not to work: they are counted, but are no failures."""
 
-NO_SQNR: Final = -1000.0  # dB: a coarse quantisation is no defect of a runtime
+NO_SQNR: Final = -1000.0  # dB, always met: a coarse quantisation is no defect of a runtime
 QUANTISED: Final = Tolerance(eager_sqnr=NO_SQNR)
 FLOAT: Final = Tolerance(atol=1e-4, rtol=1e-4, eager_sqnr=NO_SQNR)
-REASON: Final = 200  # characters of the reason why a program is refused
+REASON: Final = 200  # characters of the reason for a refusal at most
 _TENSOR: Final = r"\w+ is \w+\[[\d, ]*\](?: dim order \[[\d, ]*\])?"
 _TENSORS: Final = re.compile(rf": {_TENSOR}(?:, {_TENSOR})*(?:,[^()]*…)?(?= \()")  # tensors in a lint message
-LARGE: Final = 1 << 16  # from here on an integer argument is taken for a multiplier, not a size
+LARGE: Final = 1 << 16  # an integer argument from this value on is taken for a multiplier, not a size
 
 
 @dataclass(frozen=True)
 class Checks:
-    """The options with which a program is lowered, and the checks of it.
+    """The options with which a program is lowered, and the checks to make.
 
     Attributes:
         layout: the layout that it is lowered for.
@@ -88,7 +88,7 @@ class Disagreement:
     Attributes:
         kind: the class of the verdict with the kind of its first finding (`Mismatch quanta`), `targets differ`,
             `runtimes differ`, or `relation batch`.
-        operator: the one at fault, "" where none is known.
+        operator: the faulty operator, "" where none is known.
         places: the targets with their runtimes, as `m4-qemu builtin`.
         known: the bug of docs/known_bugs.md that explains it, in words and with its number; "" for a new one.
     """
@@ -105,11 +105,11 @@ class NetworkJudgement:
     """The results of one program. A place is a target with a runtime, as `m4-qemu builtin`.
 
     Attributes:
-        passed: places where it ran and was right.
-        refused: why it was not run, by place.
-        would_fail: by place on builtin, where it was right, why it would fail on ExecuTorch.
-        departed: deviations from fake-quant that rounding does not explain, by place. They are no verdict: what eight
-            disturbed runs explain is an estimate, and a steep table or a division makes more of one quantum.
+        passed: places where the program ran and was right.
+        refused: by place, why the program was not run.
+        would_fail: by place with runtime builtin, where it was right, why it would fail on ExecuTorch.
+        departed: by place, deviations from fake-quant that rounding does not explain. They are no failures: the bound
+            by disturbed runs is an estimate, and a steep table or a division amplifies a quantum.
         relation: the result of the relation by place: `holds`, `fails`, or why it was not checked.
         operators: the programs' operators by ISA class.
         reached: lines and decisions of the compiler (`compiler_lines`), and lines of kernels (`kernel_lines`).
@@ -134,7 +134,7 @@ class NetworkAttempt:
     """The result of one run of a program, or the verdict that it ended with.
 
     Attributes:
-        error: of a run that was right the verdict on what ExecuTorch would make of it, if it is a bad one.
+        error: for a run that was right, the verdict that it would fail on ExecuTorch, if it would.
         kind: the kind of the first finding of the comparison, "" for none.
         departed: a deviation from fake-quant that is no verdict, as in `NetworkJudgement`.
     """
@@ -169,9 +169,9 @@ class ModelJudge:
         """Store the Duts to judge on.
 
         Args:
-            duts: those of the first one's runtime are compared with each other, those of other runtimes with the first
-                runtime's on the same target.
-            kernels: by name of their target, runners that count which lines of the kernels a program executes.
+            duts: the Duts. Those with the first one's runtime are compared with each other, others with the first
+                runtime on the same target.
+            kernels: by target, runners that count the lines of the kernels that a program executes.
         """
         self.duts, self._kernels = tuple(duts), kernels or {}
         self.isas = tuple(dict.fromkeys(dut.target.isa for dut in duts))
@@ -205,7 +205,7 @@ class ModelJudge:
     def _programs(
         self, exported: Exported, lowered: Lowered, checks: Checks, judged: NetworkJudgement
     ) -> Iterator[tuple[Dut, Program]]:
-        """Yield the program for each Dut, planned for its banks; put down why there is none."""
+        """Yield the program for each Dut, planned for its banks; record the reason if there is none."""
         for dut in self.duts:
             error: HarnessError | None = lowered.refused.get(dut.target.isa)
             if error is None:
@@ -275,7 +275,7 @@ def reason(error: HarnessError) -> str:
 
 
 def kind_of_reason(why: str) -> str:
-    """Return a reason without ISA class, tensors and numbers: it is then the same for all programs refused for it."""
+    """Return a reason without ISA class, tensors and numbers, which is the same for all programs refused for it."""
     why = re.sub(f" for ({'|'.join(isa.value for isa in Isa)}):", ":", why)
     why = _TENSORS.sub("", why)
     why = re.sub(r"(?<=_default)_\d+", "", why)
@@ -292,7 +292,7 @@ def _failure(dut: Dut, program: Program, tried: NetworkAttempt) -> Disagreement:
 
 
 def _told(failure: Disagreement, dut: Dut) -> Disagreement:
-    """Return the failure with the known bug that explains it, if one does."""
+    """Return the failure with the known bug that explains it added, if there is one."""
     known = known_bug_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
     return replace(failure, known=known)
 
@@ -303,7 +303,7 @@ def _told(failure: Disagreement, dut: Dut) -> Disagreement:
 def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Dut, Program]) -> Iterator[Disagreement]:
     """Yield failures where outputs of targets or runtimes differ although each is right by the dialect.
 
-    That is possible where the dialect may be one quantum off.
+    This is possible where the tolerance allows one quantum from the dialect.
     """
     if not ran:
         return
@@ -328,9 +328,9 @@ def _equal(one: RunResult, other: RunResult) -> bool:
 
 
 def _is_exact(program: Program) -> bool:
-    """Tell whether a program computes with floats only to quantise and dequantise.
+    """Tell whether a program uses floats only to quantise and dequantise.
 
-    Other kernels of floats may differ between runtimes, which add in different orders.
+    Other float kernels may differ between runtimes, which add numbers in different orders.
     """
     file = program.file
     for instruction in file.instructions:
@@ -352,13 +352,13 @@ class Relation:
         self._exported: Any = None
 
     def told(self, dut: Dut, program: Program) -> str:
-        """Return `holds`, `fails: …`, or why nothing was compared. Raise verdicts of the changed program."""
+        """Return `holds`, `fails: …`, or why the relation was not checked. Raise verdicts of the changed program."""
         return {
             "batch": self._batch, "permutation": self._permutation, "padding": self._padding, "layout": self._layout,
         }[self._checks.relation](dut, program)  # fmt: skip
 
     def at_fault(self, dut: Dut) -> str:
-        """Return the operator of the changed program that is wrong by the dialect, "" where none is."""
+        """Return the operator of the changed program that differs from the dialect, "" if none does."""
         if self._exported is None:
             return ""
         program = self._lowered_for(dut)
@@ -417,7 +417,7 @@ class Relation:
         if self._exported is None:
             try:
                 self._exported = lowering.export(part.module(), part.arguments(), layout)
-            except ConfigError:  # the changed module does not run: it has a shape written into it
+            except ConfigError:  # the changed module does not run, since it contains a fixed shape
                 return None
         return self._lowered_for(dut)
 

@@ -28,7 +28,7 @@ class NetworkOutcome(str, Enum):
     """The outcome of a program: the worst of its outcomes on all targets and runtimes."""
 
     PASSED = "passed"
-    REFUSED = "refused"  # by all targets and runtimes
+    REFUSED = "refused"  # refused by all targets and runtimes
     FAILED = "failed"
     INFRA = "infra"  # infra errors prevented the judgement
 
@@ -60,7 +60,7 @@ def packed(reached: Iterable[str]) -> dict[str, Any]:
 
 
 def unpacked(reached: Mapping[str, Any]) -> frozenset[str]:
-    """Return the lines and decisions from which `packed` made these fields."""
+    """Return the lines and decisions that `packed` has packed."""
     masks = {name: int(mask, 16) for name, mask in reached["lines"].items()}
     lines = (f"{name}:{at}" for name, mask in masks.items() for at in range(mask.bit_length()) if mask >> at & 1)
     return frozenset([*lines, *reached["decisions"]])
@@ -89,7 +89,7 @@ class _Server:
                 break
             except InfraError as error:
                 problem = f"{type(error).__name__}: {error.message}"
-            except Exception as error:  # such as one of a reference: the next program can still be judged
+            except Exception as error:  # such as an error in a reference: the next program can still be judged
                 problem = f"{type(error).__name__}: {error}".splitlines()[0]
         figures = {"recipe": asdict(recipe), "classes": recipe.classes, **fields_of(judged)}
         outcome = NetworkOutcome.INFRA if problem else _outcome(judged)

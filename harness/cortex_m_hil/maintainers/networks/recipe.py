@@ -17,8 +17,8 @@ class RecipeStep:
 
     Attributes:
         kind: the operator, as in `recipe_part`.
-        of: the numbers of its operands.
-        how: its attributes, such as the stride.
+        of: the numbers of the operands.
+        how: the operator's attributes, such as the stride.
     """
 
     kind: str
@@ -31,12 +31,12 @@ class Recipe(Plan):
     """All the data that determine a generated program.
 
     Attributes:
-        number: its place in the sequence of its campaign.
-        seed: the seed of the numbers in its inputs and weights.
-        inputs: the shapes of its inputs.
+        number: the program's number in its campaign.
+        seed: the seed of the numbers in inputs and weights.
+        inputs: the shapes of the inputs.
         values: the distribution of the inputs' numbers.
         weights: the distribution of the layers' weights.
-        relation: the relation that is checked of it besides its outputs; "" for none.
+        relation: the relation that is checked in addition to the outputs; "" if none.
         choices: the draws in order, each as the question and the chosen option.
     """
 
@@ -61,7 +61,7 @@ class Recipe(Plan):
 def image_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1, *, ceil: bool = False) -> int:
     """Return the output size of a convolution or a pool in one dimension; 0 where no window fits.
 
-    Where the size is rounded up (`ceil`), a window may not begin in the padding behind the image (torch's
+    Where the size is rounded up (`ceil`), a window may not begin in the padding after the image (torch's
     `pooling_output_shape`).
     """
     room = size + 2 * padding - dilation * (kernel - 1) - 1

@@ -27,7 +27,7 @@ def other_inputs(part: ModulePart) -> tuple[Any, ...]:
 
 
 def last_layer(part: ModulePart) -> ModuleStep | None:
-    """Return the convolution or linear layer whose result is the output, apart from clamps between; None for none."""
+    """Return the convolution or linear layer whose result, or its clamped result, is the output; None without one."""
     steps = {step.name: step for step in part.steps}
     name = part.outputs[0]
     while name in steps and steps[name].target in _CLAMPS:
@@ -55,7 +55,7 @@ def channel_dim(part: ModulePart) -> int:
 
 
 def with_padding_apart(part: ModulePart) -> ModulePart | None:
-    """Return the part with its first convolution's zero padding as a separate operator; None where it has none."""
+    """Return the part with its first convolution's zero padding as a separate operator; None without such padding."""
     first = part.steps[0]
     if first.target is not aten.conv2d.default or first.args[0].name not in part.inputs or len(first.args) < 5:
         return None
@@ -70,7 +70,7 @@ def with_padding_apart(part: ModulePart) -> ModulePart | None:
 def with_batch(part: ModulePart, inputs: tuple[Any, ...]) -> tuple[ModulePart, tuple[Any, ...]] | None:
     """Return the part for a batch of two, and the batch to run: its own inputs with `inputs`.
 
-    It is calibrated with its own inputs twice. None where an input already has a batch or no dimension for it.
+    It is calibrated with a batch of its own inputs twice. None if an input already has a batch, or no batch dimension.
     """
     if any(value.dim() < 2 or value.shape[0] != 1 for value in part.inputs.values()):
         return None
@@ -224,7 +224,7 @@ _OF_SMALL: Final = frozenset({"exp", "pow", "sin", "cos"})
 
 
 def _function(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
-    """Add a function of one value; where it could overflow or has a pole, a safe function of that value feeds it."""
+    """Add a function of one value; if it could overflow or has a pole, a safe function of the value is its input."""
     name = how["function"]
     if name in _OF_POSITIVE:
         x = _positive(b, how, x)
@@ -243,7 +243,7 @@ def _reduce(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
 
 
 def _move(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
-    """Add an operator that puts the elements of x, or some of them, in other places."""
+    """Add an operator that moves all or some of the elements of x."""
     dim, shape = how["dim"], b.shape(x)
     rank, size = len(shape), shape[dim]
 
@@ -307,7 +307,7 @@ def _write(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
 def _choose(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
     """Add a choice between x and y by their comparison.
 
-    It is continuous where they are equal, so that rounding makes no difference there.
+    The result is continuous where x and y are equal, so rounding makes no difference there.
     """
     return b.call(aten.where.self, b.call(getattr(aten, how["function"]).Tensor, x, y), x, y)
 

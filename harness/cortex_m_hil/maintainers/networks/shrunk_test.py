@@ -1,4 +1,4 @@
-"""Shrinking of a failing generated program, and writing what is left as a test."""
+"""Shrinks a failing generated program, and writes the rest as a test."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def write_shrunk(
     Args:
         duts: the Duts of the failure's places.
         recipe: the program.
-        failure: what must still be seen of a smaller part.
+        failure: the failure that a smaller part must still have.
         out: the folder of the tests.
-        budget: seconds.
-        asked: the command that made the program.
+        budget: seconds for shrinking.
+        asked: the command that generated the program.
 
     Returns:
-        The paths (`fails`, `passes`, the latter None where nothing was seen to pass), and the size of what is left.
+        The paths (`fails`, and `passes` or None if no part passed), and the size of the failing part.
     """
     from cortex_m_hil.lowering.submodules import write_test
     from cortex_m_hil.maintainers.networks.recipe_part import part_of
@@ -54,7 +54,7 @@ def write_shrunk(
 
 
 def _only(recipe: Recipe, failure: Disagreement) -> Checks:
-    """Return the checks of a recipe, without its relation where something else failed."""
+    """Return the checks of a recipe, without its relation if something else failed."""
     layout: Any = recipe.layout
     relation = recipe.relation if failure.kind.startswith("relation") else ""
     return Checks(layout, recipe.quantize, recipe.redzones, relation)
@@ -77,7 +77,7 @@ def _run(failure: Disagreement, checks: Checks, path: Path) -> str:
 
 
 def _test(duts: Sequence[Dut], checks: Checks, failure: Disagreement) -> tuple[list[str], str]:
-    """Return imports and body of the test: `hil.check` where one target alone is wrong, else `require_agreement`."""
+    """Return imports and body of the test: `hil.check` if only one target is wrong, else `require_agreement`."""
     if len(duts) == 1 and not checks.relation:
         return own_check(checks.tolerance, checks.options)
     places = [(dut.resolved.name, dut.resolved.runtime) for dut in duts]

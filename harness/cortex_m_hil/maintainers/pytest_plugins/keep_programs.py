@@ -1,4 +1,4 @@
-"""A pytest plugin for `hil dev mutate` that keeps every program the tests run as a bundle, with how it is judged."""
+"""A pytest plugin for `hil dev mutate` that keeps every program of the tests as a bundle, with the way it is judged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _kept(item: pytest.Item, ended: Attempt) -> None:
-    """Write a test's program as a bundle: one file for all tests that run the same on the same target.
+    """Write a test's program as a bundle: one file for all tests that run the same program on the same target.
 
     Each target has a folder; the file's name is a digest of its content.
     """

@@ -1,8 +1,8 @@
 """A pytest plugin that runs ExecuTorch's own suites on this project's targets: `hil dev upstream`.
 
-Every implementation test runs once per target, lowered for its configuration, and keeps its own comparison and its own
-expected failures. The programs that it would have given to an FVP go through `flow`, which lints and runs them and
-compares their integers with the dialect. Tests that are not of the suite stay as they are.
+Every implementation test runs once per target, lowered for the target's configuration, and keeps its own comparison and
+expected failures. `flow` lints and runs the programs that the test would have passed to an FVP, and compares their
+integers with the dialect. Other tests are not changed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, TEST_ID, Hil
 from cortex_m_hil.pytest_plugin.summary import RERUN
 from cortex_m_hil.runner.build import portable_operators
 
-NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # by module: why it was not run, and how many tests it has
-_FIXTURE: Final = "cortex_m_target"  # upstream's fixture: the configuration that a test of ops/ is lowered for
+NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # by module: why it was not run, number of its tests
+_FIXTURE: Final = "cortex_m_target"  # ExecuTorch's fixture: the configuration that a test of ops/ is lowered for
 _EXTRA: Final = "executorch-cortex-m-hil[upstream]"
 _OF_EXTRA: Final = ("torchvision",)
 _WORKER_OUTPUT: Final = "hil_not_run"
 
 
-# --- what is collected ---------------------------------------------------------------------------------------
+# --- collection ---------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,12 +54,12 @@ def _suite(options: argparse.Namespace) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Add the suite to the arguments unless files are named, which may be named from the suite's folder.
+    """Add the suite to the arguments unless files are named, which may be relative to the suite's folder.
 
     The suite's conftest has options and a seed, so it must be known this early.
 
     Raises:
-        UsageError: TEST_SEED is set to another seed, or a named file is not there but can be meant otherwise.
+        UsageError: TEST_SEED is set to another seed, or a named file is missing and there is a hint about it.
     """
     seed = str(early_config.known_args_namespace.hil_seed)
     if os.environ.setdefault("TEST_SEED", seed) != seed:
@@ -82,7 +82,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 def _explain(file: str, folder: Path, options: argparse.Namespace) -> None:
-    """Raise UsageError where a missing file can be meant otherwise; pytest itself reports any other."""
+    """Raise UsageError for a missing file about which there is a hint; pytest itself reports any other."""
     is_backend = options.hil_backend_suite
     with contextlib.suppress(HarnessError):  # the suite is not installed
         if ((suite.find_suite if is_backend else suite.find_backend_suite)() / file).exists():
@@ -100,22 +100,22 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if getattr(config.option, _FIXTURE, None):
         raise pytest.UsageError("--cortex-m-target has no meaning here: --target names what the suite is run on")
-    # For upstream's header; the tests are parametrised below.
+    # For ExecuTorch's header; the tests are parametrised below.
     setattr(config.option, _FIXTURE, [resolved.display_name for resolved in config.stash[RESOLVED]])
 
 
 @functools.cache
 def _excluded() -> tuple[str, ...]:
-    """Return the operators that upstream's test runner lacks (its backends/cortex_m/test/build_test_runner.sh)."""
+    """Return the operators that ExecuTorch's own test runner lacks (backends/cortex_m/test/build_test_runner.sh)."""
     return portable_operators()
 
 
 def _excluded_from(item: pytest.Item) -> tuple[str, ...]:
     """Return the operators that a test's runner is treated as lacking.
 
-    Upstream's strict xfails rely on what its runner lacks: a runtime that has it would pass broadcasting divisions, and
-    softmax over another dimension. Upstream runs the other tests of the backend suite with other runners, which have
-    these operators.
+    ExecuTorch's strict xfails rely on operators that its runner lacks: with them, broadcasting divisions and softmax
+    over another dimension would pass. ExecuTorch runs the other tests of the backend suite with other runners, which
+    have these operators.
     """
     expected_to_pass = item.get_closest_marker("xfail") is None
     return () if item.config.option.hil_backend_suite and expected_to_pass else _excluded()
@@ -127,7 +127,7 @@ def _selected(module: Path) -> frozenset[str]:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Ignore a module none of whose tests runs on a target: it is not even imported."""
+    """Ignore a module without tests that run on a target, so that it is not even imported."""
     if collection_path.suffix == ".py" and not _selected(collection_path):
         return True
     return None
@@ -161,20 +161,20 @@ def _missing_package(failure: pytest.ExceptionInfo[BaseException] | None) -> str
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Select the implementation tests, and sort all targets of a test together: they share most of the lowering."""
+    """Select the implementation tests, and group all targets of a test, which share most of the lowering."""
     chosen = [item for item in items if getattr(item, "originalname", item.name) in _selected(item.path)]
     others = [item for item in items if item not in set(chosen)]
     if others:
         config.hook.pytest_deselected(items=others)
     items[:] = chosen
-    yield  # meanwhile the package's plugin stores each item's name without its target
+    yield  # during this the package's plugin stores each item's name without its target
     order = {name: place for place, name in enumerate(dict.fromkeys(item.stash[TEST_ID] for item in items))}
     items.sort(key=lambda item: order[item.stash[TEST_ID]])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
-    """Keep upstream from parametrising `cortex_m_target` by an option of its own; here it follows from the target."""
+    """Keep ExecuTorch from parametrising `cortex_m_target` by its own option; here it depends on the target."""
     hidden = _FIXTURE in metafunc.fixturenames
     if hidden:
         metafunc.fixturenames.remove(_FIXTURE)
@@ -183,12 +183,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
         metafunc.fixturenames.append(_FIXTURE)
 
 
-# --- what is run ---------------------------------------------------------------------------------------------
+# --- runs ---------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """Raise InfraError for errors in the block that are not the harness's own: an expected failure would hide them."""
+    """Raise InfraError for other errors than the harness's in the block, which an expected failure would hide."""
     try:
         yield
     except UnsupportedOperator as error:
@@ -205,8 +205,7 @@ def _own_errors() -> Iterator[None]:
 class _OwnPlans(Hil):
     """The fixture `hil` for the suite's programs, which keep their own memory plans with `--redzones`.
 
-    The bytes that these plans leave free or dead are watched. The test itself expects what ExecuTorch makes of a
-    program.
+    The bytes that these plans leave unused or dead are watched. Whether ExecuTorch would fail is left to the test.
     """
 
     def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:
@@ -240,7 +239,7 @@ EXECUTOR: pytest.StashKey[_Executor] = pytest.StashKey()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Copy the test's parameters for each target: they hold modules and inputs, which some tests change in place."""
+    """Copy the test's parameters for each target, since some tests change modules and inputs in them."""
     with _own_errors():
         callspec = getattr(item, "callspec", None)
         if callspec is not None:
@@ -252,7 +251,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.fixture(autouse=True)
 def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
-    """Make every test of the run one on a target."""
+    """Make every test of the run a test on a target."""
     executor = request.node.stash[EXECUTOR] = _Executor(
         _OwnPlans(hil_dut, request.node, request.config.getoption("hil_redzones")), _excluded_from(request.node)
     )
@@ -281,7 +280,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         if caught is None:
             raise
     if caught is not None:
-        raise caught  # here, or what was raised from it would be its context
+        raise caught  # raised here, so that it is no context of errors above
     if not pyfuncitem.stash[EXECUTOR].runs:
         what = f"{pyfuncitem.stash[TEST_ID]} passed and ran no program: nothing was learnt about the target"
         raise InfraError(what, hint="a test of the host alone: leave it out with pytest's --deselect")
@@ -291,8 +290,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 def _caught(item: pytest.Function) -> BaseException | None:
     """Return the error behind a failed test of the backend suite, None where its runner skips the test.
 
-    The suite's runner catches every error, and raises one that says nothing. An InfraError, where the harness itself
-    failed, is returned for a skipped test too.
+    The suite's runner catches every error, and raises an error without its message. An InfraError, where the harness
+    itself failed, is returned for a skipped test too.
     """
     runner: Any = item.funcargs.get("test_runner")
     if runner is None or not runner._results:
@@ -302,7 +301,7 @@ def _caught(item: pytest.Function) -> BaseException | None:
     return error if last.result.is_backend_failure() or isinstance(error, InfraError) else None
 
 
-# --- what is told --------------------------------------------------------------------------------------------
+# --- reports --------------------------------------------------------------------------------------------
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -313,7 +312,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over the modules that an xdist worker did not run: every worker collects, so each reports the same."""
+    """Collect the modules that an xdist worker did not run; every worker collects all tests, so all report the same."""
     node.config.stash[NOT_RUN].update(getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {}))
 
 
@@ -330,7 +329,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _watched(stats: Mapping[str, Sequence[Any]]) -> str:
-    """Return the summary line on red zones in all programs; the last report of a test has what it recorded."""
+    """Return the summary line on red zones in all programs; a test's last report has its recorded properties."""
     reports = (one for reports in stats.values() for one in reports if getattr(one, "when", "") == "teardown")
     sizes = [
         value for one in reports for name, value in prop.recorded(one.user_properties) if name == prop.WATCHED_BYTES

@@ -1,5 +1,6 @@
-"""A tiny program per ISA class with its right answer, which tells a bad program from a bad board; torch is not needed.
+"""A tiny program for each ISA class with its right outputs, to check a board before blaming a user's program.
 
+It needs no torch.
 `lowering/known_answer_generator.py` made the files: a quantised linear layer whose bias dominates.
 """
 
@@ -23,7 +24,7 @@ DATA: Final = "known_answer.json"
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswer:
-    """A `.pte`, its inputs, and the outputs every sound runtime gives, bit for bit."""
+    """A `.pte`, its inputs, and the outputs that every correct runtime computes, bit for bit."""
 
     program: bytes
     inputs: tuple[HostTensor, ...]

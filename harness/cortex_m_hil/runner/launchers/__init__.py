@@ -1,4 +1,4 @@
-"""Starts targets, and explains afterwards why they ended, each by its own launcher."""
+"""Functions that start a target by its launcher, and explain afterwards why it ended."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["assertion", "connect", "engine", "explain_end", "require", "start"]
 def require(target: Target) -> None:
     """Check that a target can run on this machine.
 
-    Raises ToolchainError or PortNotFound where it cannot; ConfigError, with the target's line in its file, where a
-    setting is wrong.
+    Raises ToolchainError or PortNotFound where it cannot run; ConfigError, with the file and line of the target's
+    entry, where a setting is wrong.
     """
     try:
         target.launcher.require()
@@ -28,26 +28,27 @@ def require(target: Target) -> None:
 def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> RunningProcess:
     """Start a process that runs `elf` on `target`, with its files in `directory`.
 
-    Without `arguments` the runner serves on its standard input and output; with them (argv[0] included) it runs once.
+    Without `arguments` the runner serves on its standard input and output; with arguments (argv[0] included) it runs
+    once.
     """
     return target.launcher.start(target, elf, directory, arguments)
 
 
 def connect(target: Target, elf: Elf, directory: Path, tools: BoardTools | None = None) -> Connection:
-    """Start a runner that serves, and connect to it: a process of its own, or a board with its `tools`.
+    """Start a runner that serves requests, in a process or on a board with its `tools`, and connect to it.
 
-    `directory` is for its files.
+    `directory` is for the runner's files.
     """
     return target.launcher.connect(target, elf, directory, tools)
 
 
 def engine(target: Target) -> str:
-    """Return what executes the target's instructions, with its version: `QEMU 7.2.22`."""
+    """Return the simulator or board that executes the target's instructions, with its version: `QEMU 7.2.22`."""
     return target.launcher.engine(target.board.name)
 
 
 def explain_end(target: Target, process: Connection, status: int | None, log: str) -> HarnessError:
-    """Return the error that explains why a runner that should still be there is gone.
+    """Return the error that explains why a runner ended that should still be running.
 
     `status` is that of `Process.wait`, `log` is everything that the runner printed.
     """

@@ -2,7 +2,7 @@
 
 Everything here comes from public sources (CMSIS_6 CoreValidation's model_config.txt, Zephyr's boards/arm/mps2 and mps3,
 the AVH fvp_config files, ExecuTorch's backends/arm) and has not been executed on Arm's binaries; so every parameter is
-checked against those that the model itself lists.
+checked against the model's own list of parameters.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from cortex_m_hil.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
-from cortex_m_hil.host import toolchain
-from cortex_m_hil.runner.launchers.process import WALL_PER_CPU_SECOND
+from cortex_m_hil.host import time_limits, toolchain
 from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.target import Clock, Strict
 
-COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
+COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line; a model cuts off the rest (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first
 LIMIT_MARGIN = 60  # seconds by which a model's own time limit is longer than the harness's
 TIME_LIMIT = 3600  # seconds of host time; the model ends by itself if this process cannot end it
@@ -38,11 +37,11 @@ _OLD_CORES = {"M0": "m0", "M0plus": "m0plus", "M3": "m3", "M4": "m4", "M7": "m7"
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """The parameters in which a family of models differs from others.
+    """The names of parameters that differ between families of models.
 
     Attributes:
         cpu: the instance name of the core.
-        quiet: parameters, with values, that turn off terminals and windows.
+        quiet: parameters and values that turn off terminals and windows.
         uart: the instance name of the first UART.
     """
 
@@ -52,7 +51,7 @@ class ModelFamily:
 
 
 def model_family(model: str) -> ModelFamily:
-    """Return the family of a model, by the name of its executable. Raises ConfigError for an unknown one."""
+    """Return the family of a model, by the name of its executable. Raises ConfigError for an unknown name."""
     if mps2 := re.fullmatch(r"(?:FVP|VHT)_MPS2_Cortex-(M\w+)", model):
         core = _OLD_CORES.get(mps2[1])
         cpu = f"armcortex{core}ct" if core else "cpu0"
@@ -75,7 +74,7 @@ def executable(model: str) -> Path:
     path = shutil.which(model)
     if path is None:
         raise ToolchainError(f"{model} is not on PATH", hint="install Arm's FVP")
-    return Path(path).absolute()  # as toolchain.locate: a model is started in its run's folder
+    return Path(path).absolute()  # absolute, because a model is started in the folder of its run
 
 
 class _Settings(Strict):
@@ -110,7 +109,10 @@ class FvpLauncher(Simulator):
         executable(self.model)
 
     def engine(self, board: str = "") -> str:
-        """Return `FVP_MPS2_Cortex-M4 11.27.42` for a Fast Model; for anything else the version text that it prints."""
+        """Return `FVP_MPS2_Cortex-M4 11.27.42` for a Fast Model.
+
+        For any other program the version text that it prints.
+        """
         text = self.version_text()
         if fast_model := re.search(r"Fast Models \[(\d+\.\d+\.\d+)", text):
             return f"{self.model} {fast_model[1]}"
@@ -134,17 +136,17 @@ class FvpLauncher(Simulator):
         self, elf: Path, directory: Path, arguments: Sequence[str], *, time_limit: int = TIME_LIMIT,
         uart: bool = False,
     ) -> list[str]:  # fmt: skip
-        """Return the command line, and put the features file into `directory`.
+        """Return the command line, and write the file of semihosting features into `directory`.
 
         Args:
             elf: the program.
             directory: the semihosting folder.
-            arguments: the program's command line; empty: none.
+            arguments: the program's command line; it may be empty.
             time_limit: seconds of host time after which the model ends by itself.
-            uart: whether the output of the first UART is on standard output.
+            uart: whether the first UART is written to standard output.
 
         Raises:
-            ConfigError: the model has no such parameter, or the command line is too long for it.
+            ConfigError: the model lacks a parameter, or the command line is too long for semihosting.
             ToolchainError: the model is not on PATH.
         """
         path = executable(self.model)
@@ -159,9 +161,9 @@ class FvpLauncher(Simulator):
     def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
         """Return the command line for a user's program; the model's own time limit is longer than the harness's.
 
-        A model that ends by its own limit, which is wall time, exits with status 0 and would look like a success.
+        A model that reaches its own limit, which is wall time, exits with status 0 and would look like a success.
         """
-        limit = math.ceil(seconds * WALL_PER_CPU_SECOND) + LIMIT_MARGIN
+        limit = math.ceil(seconds * time_limits.WALL_PER_CPU_SECOND) + LIMIT_MARGIN
         return self.command(elf, directory, arguments, time_limit=limit, uart=True)
 
 

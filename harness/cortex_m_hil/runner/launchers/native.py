@@ -18,7 +18,8 @@ from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.target import Strict, Target
 
 _REPORT = re.compile(r"(?:ERROR: AddressSanitizer|runtime error|ERROR: LeakSanitizer): .*")
-# Signals that a process causes itself: in a simulator its own bug, in the native runner one of the firmware.
+# Signals that a process causes itself. In a simulator they are a bug of the simulator, in the native runner a bug of
+# the firmware.
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)
 
 
@@ -38,7 +39,7 @@ class NativeLauncher(Simulator):
         return "native"
 
     def require(self) -> None:
-        """Accept any machine: the host is always there."""
+        """Accept any machine: the host needs no simulator."""
 
     def engine(self, board: str) -> str:
         return f"host {platform.machine()}"
@@ -56,7 +57,7 @@ class NativeLauncher(Simulator):
     def sandbox(self, elf: Path, directory: Path) -> Sandbox:
         """Return a sandbox with the executable, the files of /proc/self for sanitizers, and the wheel's libraries.
 
-        Those libraries look at the CPU, so its description in /proc and /sys is readable as well.
+        The wheel's libraries look up the CPU's features, so its description in /proc and /sys is readable as well.
         """
         cpu = (Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu"))
         return program_sandbox(elf, directory, Path("/proc/self"), *cpu, toolchain.executorch_package())
@@ -76,9 +77,9 @@ def sanitizer_environment() -> dict[str, str]:
 
 
 def sanitizer_report(log: str) -> str | None:
-    """Return the headline of a sanitizer's report, with its first frame in the project's sources, if there is one.
+    """Return the headline of a sanitizer's report, with the first stack frame in the project's sources, if any.
 
-    None where the log has no report.
+    Returns None where the log has no report.
     """
     found = _REPORT.search(log)
     if found is None:

@@ -1,4 +1,4 @@
-"""A simulator as a child process: its pipes as a link, its CPU time, and its reliable termination."""
+"""A simulator as a child process: communication by its pipes, its CPU time, and its reliable termination."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from typing import IO
 import psutil
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host import subprocesses, time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.sandbox import Sandbox, SyscallObserver
 from cortex_m_hil.targets.connection import LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
-# Bytes of standard output not yet read that are kept, the newest. No answer is as long; more is a flood, of which the
-# framing drops all bytes that are no frame.
+# The newest unread bytes of standard output that are kept. No answer is as long; more is a flood, in which the framing
+# drops all bytes that are no frame.
 RECEIVED_LIMIT = 4 << 20
-# A guest asleep in WFI uses no CPU time, so wall time must bound a wait as well.
-WALL_PER_CPU_SECOND = 6.0
 
 
 def _cpu_times_below(pid: int) -> Iterator[float]:
-    """Yield the CPU seconds of each process that descends from this one.
+    """Yield the CPU seconds of each descendant of a process.
 
-    It reads the kernel's own list of children (CONFIG_PROC_CHILDREN; without it there are none): psutil looks at every
-    process of the machine, which takes 5 ms, and a round trip to a simulator takes 0.06 ms.
+    The kernel's own list of children is read (CONFIG_PROC_CHILDREN; without it nothing is yielded). psutil looks at
+    every process of the machine, which takes 5 ms, while a round trip to a simulator takes 0.06 ms.
     """
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -44,7 +42,7 @@ def _cpu_times_below(pid: int) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class CpuDeadline:
-    """A limit on the engine's CPU time, so that a busy host does not turn a pass into a hang."""
+    """A limit on a simulator's CPU time, so that a busy host does not turn a pass into a hang."""
 
     process: Process
     cpu_limit: float  # seconds of CPU time since the process began
@@ -56,9 +54,9 @@ class CpuDeadline:
 
     @property
     def next_poll(self) -> Deadline:
-        """Return the earliest moment at which the budget can be used up.
+        """Return the earliest moment at which the CPU time can be used up.
 
-        A simulator has one vCPU thread, which uses at most one CPU second in a second.
+        A simulator has one vCPU thread, which uses at most one second of CPU time in a second.
         """
         left = max(0.05, self.cpu_limit - self.process.cpu_seconds())
         return Deadline.after(min(left, self.wall.remaining))
@@ -67,7 +65,7 @@ class CpuDeadline:
 class Process:
     """A running child process. Its standard input and output are the link; its standard error is the log.
 
-    In a `sandbox` it sees no files but the sandbox's; a guest that asks for others is ended.
+    In a `sandbox` the process can access only the sandbox's files; firmware that asks for others is ended.
     """
 
     lossless = True
@@ -86,11 +84,11 @@ class Process:
 
         Args:
             command: the command line.
-            cwd: its working folder; None: the current one.
-            env: its environment variables; None: those of this process.
-            grace: seconds between SIGTERM and SIGKILL at its end; 0: it is killed at once.
-            sandbox: the files that it may use; None: all that the user may.
-            joined: whether its standard error is part of the link as well, in the order in which it arrives.
+            cwd: the child's working folder; None: the current folder.
+            env: the child's environment variables; None: those of this process.
+            grace: seconds between SIGTERM and SIGKILL on `close`; 0: SIGKILL at once.
+            sandbox: the files that the child may use; None: all files that the user may use.
+            joined: whether standard error is part of the link as well, in the order in which it arrives.
         """
         self.command = tuple(command)
         self.log = bytearray()
@@ -115,7 +113,7 @@ class Process:
             command = sandbox.command(self.command) if sandbox else self.command
             return subprocesses.start(command, cwd=cwd, env=env, grace=grace)
         assert sandbox is not None
-        with self._observer.theirs as theirs:  # inherited by the child, and closed here once it is started
+        with self._observer.theirs as theirs:  # inherited by the child; closed here once the child is started
             command = sandbox.command(self.command, theirs.fileno())
             return subprocesses.start(command, cwd=cwd, env=env, grace=grace, pass_fds=(theirs.fileno(),))
 
@@ -131,25 +129,24 @@ class Process:
 
     @property
     def refused(self) -> str:
-        """Return the access to this machine for which the program was ended; "" if there was none."""
+        """Return the forbidden file or system call for which the sandbox ended the program; "" if it did not."""
         return self._observer.refused if self._observer else ""
 
     def cpu_seconds(self) -> float:
-        """Return the user and system time of the program and all that it started; once it is gone, the last value.
+        """Return the user and system time of the program and its descendants; after its end, the last value.
 
-        A model behind a wrapper script, or behind a shim, uses none in the program itself. The supervisor's own time is
-        not counted.
+        A model that a wrapper script or a shim starts is a descendant. The supervisor's own time is not counted.
         """
         self._cpu = max(self._cpu, sum(_cpu_times_below(self.pid)))
         return self._cpu
 
     def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
         """Return a budget of `seconds` of CPU time from now; `nbytes` do not matter, as a pipe takes no time."""
-        wall = Deadline.after(seconds * WALL_PER_CPU_SECOND)
+        wall = Deadline.after(seconds * time_limits.WALL_PER_CPU_SECOND)
         return CpuDeadline(self, self.cpu_seconds() + seconds, wall)
 
     def write(self, data: bytes, deadline: Deadline) -> None:
-        """Send all of `data`, and read meanwhile: a full pipe in each direction must not block both ends."""
+        """Send all of `data`, and read meanwhile: full pipes in both directions must not block both ends."""
         view = memoryview(data)
         self._selector.register(self._in, selectors.EVENT_WRITE)
         try:
@@ -208,7 +205,7 @@ class Process:
         return writable
 
     def _take(self, pipe: IO[bytes]) -> bytes:
-        """Return what is in a pipe; at its end, stop watching it."""
+        """Return the bytes that are in a pipe; if it is at its end, stop watching it."""
         try:
             data = os.read(pipe.fileno(), 1 << 16)
         except BlockingIOError:
@@ -220,7 +217,7 @@ class Process:
     def wait(self, seconds: float) -> int | None:
         """Return the exit status, or the negative signal, if the child ends within `seconds`, else None.
 
-        Once it has ended its log is complete.
+        After the child's end its log is complete.
         """
         deadline = Deadline.after(seconds)
         while any(stream in self._selector.get_map() for stream in (self._out, self._err)):
@@ -231,7 +228,7 @@ class Process:
         return self._child.wait(deadline.remaining)
 
     def close(self) -> None:
-        """Terminate the child and all that it started; a second call does nothing."""
+        """Terminate the child and its descendants; a second call does nothing."""
         self._child.end()
         self._selector.close()
         self._close_observer()

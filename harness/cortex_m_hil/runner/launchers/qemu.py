@@ -25,11 +25,12 @@ from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.cpu import cpu_name, cpus
 from cortex_m_hil.targets.target import Clock, Strict, Target
 
-# QEMU's own filter of system calls: SYS_SYSTEM, and any other attempt to start a program, ends it with SIGSYS.
+# QEMU's own filter of system calls: firmware's SYS_SYSTEM, or any other attempt to start a program, ends QEMU with
+# SIGSYS.
 QUIET = ("-display", "none", "-monitor", "none")
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
-# Virtual time is the number of instructions, 128 ns each: two ticks or more of every board's timer, by which the runner
-# counts them (firmware/platform/ticks_cortex_m.cpp). A core asleep waits for the host's clock.
+# Virtual time is the number of instructions, 128 ns each: at least two ticks of every board's timer, by which the
+# runner counts instructions (firmware/platform/ticks_cortex_m.cpp). A sleeping core waits for the host's clock.
 ICOUNT = ("-icount", "shift=7")
 COMPILE_TIMEOUT = 60.0  # seconds
 LIST_TIMEOUT = 20.0  # seconds, for `-machine help`
@@ -49,8 +50,8 @@ class QemuLauncher(Simulator):
     Attributes:
         machine: QEMU's name of the machine.
         args: further arguments; an `-icount` among them replaces ICOUNT.
-        core: the machine's CPU, where that is not the target's but executes its instructions; "": the target's.
-        link: how the firmware talks to the host; runners do by semihosting.
+        core: the machine's CPU, if it is another CPU that executes the target's instructions too; "": the target's CPU.
+        link: how the firmware communicates with the host; runners use semihosting.
     """
 
     settings: ClassVar[type[Strict]] = _Settings
@@ -86,7 +87,7 @@ class QemuLauncher(Simulator):
 
     @property
     def clock(self) -> Clock:
-        """Return INSTRUCTIONS; HOST where QEMU chooses the shift (`shift=auto`) and so follows the host's time."""
+        """Return INSTRUCTIONS; HOST where `-icount shift=auto` makes QEMU follow the host's time."""
         settings = (_icount(self.args) or ICOUNT[1]).split(",")
         exact = any(re.fullmatch(r"(shift=)?\d+", setting) for setting in settings)
         return Clock.INSTRUCTIONS if exact else Clock.HOST
@@ -119,8 +120,8 @@ class QemuLauncher(Simulator):
     def _line(self, elf: Path, arguments: Sequence[str], serial: str) -> list[str]:
         """Return the command line; `serial` is the backend of the first UART.
 
-        Semihosting has no chardev: with one, SYS_READ gives end of file at once instead of waiting (QEMU 7.2,
-        measured).
+        Semihosting is given no chardev, because with a chardev SYS_READ reports the end of file at once instead of
+        waiting (QEMU 7.2, measured).
         """
         semihosting = "enable=on,target=native"
         for argument in arguments:
@@ -135,17 +136,17 @@ class QemuLauncher(Simulator):
         return _memory(str(toolchain.find(self.program).path), self.machine, self.args)
 
     def _network(self) -> tuple[str, str]:
-        """Return options for a network that does nothing.
+        """Return options for a network without IPv6 and without any connection.
 
-        IPv6 has a timer, at whose end QEMU opens /etc/resolv.conf, which is refused; by a virtual clock that is soon.
-        The machines that have a network interface complain if it has no network.
+        With IPv6 a timer, which expires soon by the virtual clock, makes QEMU open /etc/resolv.conf, which the sandbox
+        refuses. Machines with a network interface complain if it is connected to no network.
         """
         return ("-nic", "user,ipv6=off" if self.machine.startswith("mps") else "none")
 
     def sandbox(self, elf: Path, directory: Path) -> Sandbox:
         """Return a sandbox in which QEMU can read the ELF and change its own folder.
 
-        The guest's file accesses are observed, as QEMU's virtual processors have threads of their own.
+        Accesses to files by semihosting are observed: QEMU makes them in the threads of its virtual processors.
         """
         return program_sandbox(toolchain.find(self.program).path, directory, elf, observed=True)
 
@@ -188,7 +189,7 @@ def _icount(args: Sequence[str]) -> str:
 
 @functools.cache
 def _machines(path: str) -> list[str]:
-    """Return the machines that a QEMU lists, a name and a description on each line; none where it lists none."""
+    """Return the lines of QEMU's list of machines, each with a name and a description."""
     with contextlib.suppress(ToolchainError):
         said = toolchain.run_tool([path, "-machine", "help"], LIST_TIMEOUT).out
         if said.startswith("Supported machines are:"):
@@ -198,9 +199,10 @@ def _machines(path: str) -> list[str]:
 
 @functools.cache
 def _memory(path: str, machine: str, args: tuple[str, ...]) -> tuple[range, ...]:
-    """Return the memory that the machine's core sees, by QEMU's `info mtree -f` (7.2); adjoining regions are joined.
+    """Return the memory that the machine's core can access, from QEMU's `info mtree -f` (7.2).
 
-    A region behind a memory protection controller (`tz-mpc`) is memory, too. Empty where QEMU does not tell.
+    Adjoining regions are joined. A region behind a memory protection controller (`tz-mpc`) counts as memory. Empty
+    where QEMU does not tell.
     """
     orders = [
         {"execute": "qmp_capabilities"},

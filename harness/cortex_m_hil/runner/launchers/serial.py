@@ -1,4 +1,4 @@
-"""The launcher of boards on a serial port: flashed if they run something else, reset, identified by their handshake."""
+"""The launcher of boards on a serial port: it flashes a board that runs something else, resets and identifies it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Annotated, ClassVar, NoReturn
 from pydantic import Field
 
 from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, PortNotFound
-from cortex_m_hil.host import toolchain
+from cortex_m_hil.host import time_limits, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol, uart
 from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Request
 from cortex_m_hil.runner.links.uart import BITS, LABGRID, VIRTUAL, Uart, vanished
+from cortex_m_hil.targets.board_tool_commands import RawProcedure, parse_procedure
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
-from cortex_m_hil.targets.target import DEFAULT_LEASE_WAIT, HardwareLauncher, Port, Strict, Target
-from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure, parse_procedure
+from cortex_m_hil.targets.target import HardwareLauncher, Port, Strict, Target
 
-PROBE_TIMEOUT = 1.0  # seconds for a board that may or may not run a runner
-BOOT_TIMEOUT = 10.0  # seconds for one that has just been flashed or reset
-PORT_TIMEOUT = 10.0  # seconds for a port to come back: flashing may make a USB adapter vanish for a while
+PROBE_TIMEOUT = 1.0  # seconds to wait for an answer of a board that may run no runner
+BOOT_TIMEOUT = 10.0  # seconds to wait for a board that has just been flashed or reset
+PORT_TIMEOUT = 10.0  # seconds to wait for a port to come back: flashing may make a USB adapter vanish for a while
 RETRY_INTERVAL = 0.1  # seconds between two attempts to reach a board
-WIRE_MARGIN = 6.0  # times the duration at the line rate that a transfer may take
-SHOWN = 60  # received bytes outside of frames that a message shows
+WIRE_MARGIN = 6.0  # a transfer may take so many times its duration at the line rate
+SHOWN = 60  # bytes outside of frames that a message shows at most
 
 
 class _RawPort(Strict):
@@ -44,7 +44,7 @@ class _Settings(Strict):
     flash: str | list[str] | RawProcedure | None = None
     reset: str | list[str] | RawProcedure | None = None
     power: str | list[str] | RawProcedure | None = None
-    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = DEFAULT_LEASE_WAIT
+    wait: Annotated[float, Field(ge=0, le=time_limits.LONGEST_WAIT)] = time_limits.LEASE_WAIT
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class SerialLauncher(HardwareLauncher):
     def require(self) -> None:
         """Check that at least one of the ports is there. Raises PortNotFound.
 
-        Ports on a network are not checked: they fail only when they are opened.
+        Ports on a network are not checked; an error is raised when they are opened.
         """
         problem: PortNotFound | None = None
         for port in self.ports:
@@ -122,15 +122,16 @@ def _ports(settings: _Settings, where: str) -> tuple[Port, ...]:
 
 
 class SerialBoard:
-    """A runner behind a serial port. The link is lossy: a request without a response is sent again."""
+    """A runner on a board at a serial port. The link may lose bytes, so a request without a response is sent again."""
 
     lossless = False
 
     def __init__(self, target: Target, launcher: SerialLauncher, elf: Elf, directory: Path, tools: BoardTools) -> None:
         """Bring the board up so that it runs `elf`, freshly started.
 
-        A board that runs it already is reset; any other is flashed, and so is one whose last flash is incomplete. If
-        the target has no tool for that, the board is left as it is, and the handshake decides.
+        A board that runs `elf` already is only reset. A board that runs something else, or whose last flash is
+        incomplete, is flashed. If the target has no tool for this, the board is left as it is, and the handshake
+        decides.
 
         Args:
             target: the target, with the port of the leased board.
@@ -140,9 +141,10 @@ class SerialBoard:
             tools: the tools of the leased board.
 
         Raises:
-            LaunchError, BoardBusy: the port does not open, a tool fails, or the board does not answer.
+            LaunchError: the port does not open, a tool fails, or the board does not answer.
+            BoardBusy: another process uses the port.
             FlashError: the flash tool fails.
-            IdentityError: the board answers with another build id after it was flashed.
+            IdentityError: after flashing, the board still answers with another build id.
         """
         self.target = target
         self.log = bytearray()
@@ -193,7 +195,7 @@ class SerialBoard:
             raise LinkClosed
         return self._uart
 
-    # --- bringing up --------------------------------------------------------------------------
+    # --- bringing up a board --------------------------------------------------------------------------
 
     def _bring_up(self) -> None:
         running = None if self._tools.flash_incomplete else self._running(PROBE_TIMEOUT)
@@ -202,9 +204,9 @@ class SerialBoard:
         ):
             self._flash_runner()
             return
-        if self._tools.can_reset:  # also a board that does not answer: the runner on it may hang
+        if self._tools.can_reset:  # a board that does not answer is reset too: its runner may hang
             self._reset()
-            # A board that answered before will answer again; a simulated one on a busy host may take long.
+            # A board that answered before will answer again; a simulated board on a busy host may take long.
             if not self._elf.has_id(self._running(PROBE_TIMEOUT if running is None else BOOT_TIMEOUT)):
                 self._flash_runner()
 
@@ -225,13 +227,16 @@ class SerialBoard:
         self._reopening(self._tools.reset)
 
     def _reopening(self, use: Callable[[], str]) -> None:
-        """Close the port for the block, since the tools of some boards use it themselves; then open it again."""
+        """Close the port during the block, since some boards' tools use it themselves, and open it again afterwards."""
         self.close()
         self.log += use().encode()
         self._uart = _reopen(self._launcher)
 
     def store(self, data: bytes) -> None:
-        """Flash a program beside the runner, which restarts. Raises ConfigError where no tool can do that."""
+        """Flash a program next to the runner, which restarts.
+
+        Raises ConfigError where the target has no tool for it.
+        """
         if not self._tools.can_flash:
             raise ConfigError(
                 "the program has to lie in flash, and the target names no flash tool",
@@ -257,10 +262,10 @@ class SerialBoard:
     # --- identification -----------------------------------------------------------------------
 
     def _running(self, seconds: float) -> str | None:
-        """Return the build id of the runner that answers, None if none does within `seconds`, "" for an unknown runner.
+        """Return the build id of the runner that answers, None if no answer comes in time, "" for an unknown runner.
 
-        Each HELLO has the same seq: on a slow line, or a busy host, the answer to one may come after the next was sent.
-        Attempts are counted, not seconds: on a busy host this process may not run for a while.
+        Each HELLO has the same seq: on a slow line, or a busy host, the answer to a HELLO may come after the next HELLO
+        was sent. Attempts are counted, not seconds: on a busy host this process may not run for a while.
         """
         decoder = Decoder()
         self._stray.clear()
@@ -279,7 +284,7 @@ class SerialBoard:
     def _answer(self, decoder: Decoder, seq: int, deadline: Deadline) -> str:
         """Return the build id in the response to a HELLO with this `seq`, "" for another version of the protocol.
 
-        Raises TimeoutError if there is none by the deadline, even if the board sends other bytes without end.
+        Raises TimeoutError without a response by the deadline, even if the board sends other bytes without end.
         """
         while True:
             frames = list(decoder.feed(self.read(deadline)))
@@ -293,7 +298,7 @@ class SerialBoard:
     def _heard(self) -> str:
         if not self._stray:
             return "it is silent"
-        return f"what it says is no frame of ours: {bytes(self._stray)!r}"
+        return f"it sends bytes that are no frame of the protocol: {bytes(self._stray)!r}"
 
     def _advice(self) -> str:
         return f"is {self._launcher.baud} its baud rate, and {self._launcher.port} its port?"
@@ -317,7 +322,7 @@ def _reopen(launcher: SerialLauncher) -> Uart:
         except LaunchError:
             if deadline.expired:
                 raise
-            time.sleep(RETRY_INTERVAL)  # there is nothing to wait on before there is a port
+            time.sleep(RETRY_INTERVAL)  # polled, because a port that does not exist yet cannot be waited on
 
 
 def wrap(data: bytes, address: int) -> bytes:

@@ -17,7 +17,7 @@ from cortex_m_hil.runner.links.protocol import EXIT_ASSERT, EXIT_FAULT
 from cortex_m_hil.targets.connection import Connection, Elf, RunningProcess
 from cortex_m_hil.targets.target import Launcher, Target
 
-# Hints for the author of a board's firmware, and for a user who launches an ELF.
+# Hints for the author of a board's firmware, and for a user who runs an ELF by `hil launch`.
 _OF_RUNNER = "look for semihosting calls in the board's sources, and at qemu: args in targets.yaml"
 _OF_PROGRAM = "--folder DIR is what it may read and write, by names relative to it"
 ERROR = "[error] "  # the prefix of the runner's errors in a session's log
@@ -29,27 +29,27 @@ class _Where(TypedDict):
 
 
 class Simulator(Launcher):
-    """A launcher that starts a program. A subclass defines `program`, the `command` line and `engine`."""
+    """A launcher that starts a simulator's program. A subclass defines `program`, the `command` line and `engine`."""
 
     @property
     @abstractmethod
     def program(self) -> str:
-        """Return the executable, as it is named on PATH."""
+        """Return the name of the simulator's executable on PATH."""
 
     @abstractmethod
     def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
         """Return the command line, to be run in the folder `directory`; `arguments` are those of `start`."""
 
     def sandbox(self, elf: Path, directory: Path) -> Sandbox | None:
-        """Return the sandbox that limits its files; None: it may use all that the user may."""
+        """Return the sandbox that limits the simulator's files; None: it may use all files that the user may use."""
         return None
 
     def environment(self) -> Mapping[str, str] | None:
-        """Return its environment variables; None: those of this process."""
+        """Return the simulator's environment variables; None: those of this process."""
         return None
 
     def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
-        """Return the error that explains its end, if the output of this simulator tells the cause, else None."""
+        """Return the error that explains the simulator's end, if its output tells the cause, else None."""
         return None
 
     def require(self) -> None:
@@ -63,7 +63,7 @@ class Simulator(Launcher):
         return self.start(target, elf, directory)
 
     def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
-        """Return the command line for a program that is no runner: its first UART is a console as well."""
+        """Return the command line for a program that is no runner: the first UART is a console as well."""
         return self.command(elf, directory, arguments)
 
     def launch(
@@ -98,9 +98,9 @@ class Simulator(Launcher):
     def _explain(
         self, target: Target, process: RunningProcess, status: int | None, log: str, advice: str
     ) -> HarnessError | None:
-        """Return the error that explains an end for runners and other programs alike, else None.
+        """Return the error for an end that has the same cause in runners and other programs, else None.
 
-        `advice` is the hint for a program whose access to this machine was refused.
+        `advice` is the hint for a program that the sandbox ended.
         """
         where: _Where = {"target": target.name, "log": log}
         if process.refused:
@@ -128,7 +128,7 @@ def _forbidden(what: str, advice: str, where: _Where) -> ForbiddenAccess:
 
 
 def assertion(log: str) -> str:
-    """Return a description of the failed assertion: the last error in the runner's log, if it could report one."""
+    """Return a description of the failed assertion: the last error in the runner's log, if there is one."""
     errors = [line.removeprefix(ERROR) for line in log.splitlines() if line.startswith(ERROR)]
     return f"a failed assertion in it: {errors[-1]}" if errors else "a failed assertion in it"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 VERSION = 3
 _HEADER = struct.Struct("<BBH")
 _CRC = struct.Struct("<I")
-# More bytes without a boundary are no frame of the protocol: the runner's largest is a few KiB.
+# More bytes than these without a boundary are no frame: the largest frame of a runner has a few KiB.
 MAX_ENCODED = 1 << 17
 
 
@@ -55,7 +55,7 @@ def cobs_decode(data: bytes) -> bytes:
 
 
 def encode(frame: ProtocolFrame) -> bytes:
-    """Return a frame's bytes on the wire, with the boundaries."""
+    """Return a frame's bytes on the wire, with the zero bytes around them."""
     body = _HEADER.pack(frame.version, frame.type, frame.seq) + frame.payload
     return b"\0" + cobs_encode(body + _CRC.pack(zlib.crc32(body))) + b"\0"
 
@@ -114,7 +114,7 @@ class Decoder:
         return pieces
 
     def flush(self) -> bytes:
-        """Return the newest bytes that were no frame, for the log, and discard them with an incomplete frame."""
+        """Return the newest bytes that were no frame, for the log; discard these and an incomplete frame."""
         self._keep(self._pending)
         self._pending.clear()
         return b"".join(self.take_stray())

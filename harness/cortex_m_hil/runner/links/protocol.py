@@ -1,9 +1,9 @@
-"""Parses what a runner sends into checked values, and defines the numbers of `firmware/target_library/protocol.h`.
+"""Parses a runner's messages into checked values, and defines the numbers of `firmware/target_library/protocol.h`.
 
 Specification: docs/protocol.md.
 
 Each function takes a response or an event off a `PayloadReader` and returns a frozen value. A violation of the
-specification raises a ProtocolError that names the message, the field and the value. No code behind this module checks
+specification raises a ProtocolError that names the message, the field and the value. Callers need not check the values
 again.
 """
 
@@ -25,11 +25,11 @@ from cortex_m_hil.runner.results import INSTRUCTIONS, STATISTICS, Arena, Identit
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.memory import ALIGNMENT, MAX_BANKS, Memory
 
-RESPONSE = 0x80  # in the type of a frame
+RESPONSE = 0x80  # the bit of a frame's type that marks a response
 EXIT_FAULT = 70  # the runner's exit status after a FAULT event
-EXIT_ASSERT = 71  # after a failed assertion in the runner
+EXIT_ASSERT = 71  # the runner's exit status after a failed assertion
 MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payload
-MAX_NAME = 255  # bytes of a name
+MAX_NAME = 255  # bytes of a name at most
 MAX_OPERATORS = 8192
 MAX_CHANNELS = 1024
 MAX_TICKS = (1 << 63) - 1
@@ -108,7 +108,7 @@ class ResponseStatus(IntEnum):
 
 MAY_LACK = sum(1 << one for one in Request if one is not Request.HELLO)  # bits of HELLO's `without`
 
-# A status about the program can only answer a request that looks at the program.
+# Statuses about the program are allowed only in responses to requests that look at the program.
 _SAYS_OF_PROGRAM = frozenset(
     {ResponseStatus.PROGRAM_REJECTED, ResponseStatus.UNSUPPORTED_OPERATOR, ResponseStatus.UNSUPPORTED_DELEGATE,
      ResponseStatus.OUT_OF_MEMORY, ResponseStatus.KERNEL_FAILED, ResponseStatus.BAD_DIGEST}
@@ -118,7 +118,7 @@ _LOOKS_AT_PROGRAM = frozenset({Request.LOAD, Request.EXECUTE, Request.STEP})
 
 @dataclass(frozen=True)
 class FailureBody:
-    """The body of a response whose status is not OK. `instruction` is -1 where it concerns no instruction."""
+    """The body of a response whose status is not OK. `instruction` is -1 where the failure concerns no instruction."""
 
     status: ResponseStatus
     instruction: int
@@ -135,7 +135,7 @@ class FailureBody:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The counts of a loaded program's values and instructions, and where its planned buffers lie, for each bank."""
+    """The counts of a loaded program's values and instructions, and the place of its planned buffers in each bank."""
 
     inputs: int
     outputs: int
@@ -158,7 +158,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class OperatorNames:
-    """Some of the runner's operators, and the number of all (`total`)."""
+    """A part of the names of the runner's operators, and the number of all operators (`total`)."""
 
     total: int
     names: tuple[str, ...]
@@ -250,7 +250,7 @@ class PayloadReader:
         shown = repr(value)
         shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
         return ProtocolError(
-            f"{self.what}: {field} is {shown}, expected {expected}", hint="a defect of the runner, or no runner of ours"
+            f"{self.what}: {field} is {shown}, expected {expected}", hint="a defect of the runner, or other firmware"
         )
 
     @property
@@ -272,14 +272,14 @@ class PayloadReader:
         return value
 
     def expect(self, field: str, code: str, expected: int, why: str) -> int:
-        """Take an integer that must be `expected`; `why` tells in the ProtocolError how the host knows it."""
+        """Take an integer that must be `expected`; `why` is the reason for it in a ProtocolError."""
         value = self.number(field, code)
         if value != expected:
             raise self.wrong(field, value, f"{expected}: {why}")
         return value
 
     def text(self, field: str) -> str:
-        """Take a text for people: any bytes are made printable, and several lines become one."""
+        """Take a text for people: any bytes are made printable, and several lines are joined."""
         said = self.take(self.number(f"{field}'s length", "H"), field).decode(errors="replace")
         return printable(", ".join(filter(None, said.split("\n"))))
 
@@ -315,7 +315,7 @@ def _limits(least: int | None, most: int | None) -> str:
 
 
 def name(text: str) -> bytes:
-    """Return a name as it is sent."""
+    """Return the bytes of a name as the protocol sends it."""
     raw = text.encode()
     return struct.pack("<H", len(raw)) + raw
 
@@ -329,7 +329,10 @@ def status(reader: PayloadReader) -> ResponseStatus:
 
 
 def failure(reader: PayloadReader, status: ResponseStatus, request: Request, instructions: int) -> FailureBody:
-    """Parse a response with a bad status; `instructions` is the number of those of the program that LOAD was for."""
+    """Parse a response with a bad status.
+
+    `instructions` is the number of instructions of the program in the last LOAD.
+    """
     instruction = reader.number("instruction", "i", -1, instructions - 1)
     requested, available = reader.number("requested", "Q"), reader.number("available", "Q")
     found = FailureBody(status, instruction, requested, available, reader.text("operator"), reader.text("message"))
@@ -340,7 +343,7 @@ def failure(reader: PayloadReader, status: ResponseStatus, request: Request, ins
 
 
 def hello(reader: PayloadReader) -> Identity:
-    """Parse the response to HELLO, without the operators, which are the response to OPERATORS."""
+    """Parse the response to HELLO. The operators' names are asked for by OPERATORS."""
     identity = Identity(
         build_id=reader.name("build_id"),
         config=reader.name("config"),
@@ -369,7 +372,7 @@ def hello(reader: PayloadReader) -> Identity:
 
 
 def check_pools(identity: Identity, memory: Memory) -> None:
-    """Check that a runner's pools and banks have the sizes of its board's, and raise ProtocolError if not.
+    """Check that a runner's pools and banks have the sizes in `board.yaml`, and raise ProtocolError if not.
 
     A bank in shared memory begins at a multiple of 16, and so may be up to 15 bytes larger.
     """
@@ -391,7 +394,7 @@ def check_pools(identity: Identity, memory: Memory) -> None:
 
 
 def build_id(payload: bytes) -> str:
-    """Parse only the build id in a response to HELLO; return "" if there is none: something else has answered."""
+    """Parse only the build id in a response to HELLO; return "" if it has none, since something else has answered."""
     reader = PayloadReader("HELLO", payload)
     try:
         return reader.name("build_id") if status(reader) is ResponseStatus.OK else ""
@@ -400,7 +403,7 @@ def build_id(payload: bytes) -> str:
 
 
 def operators(reader: PayloadReader, first: int) -> OperatorNames:
-    """Parse the names of the runner's operators from number `first` on: at least one, while there are more."""
+    """Parse some names of the runner's operators from number `first` on; at least one unless all were read."""
     total = reader.number("total", "I", first, MAX_OPERATORS)
     names: list[str] = []
     while reader.left:
@@ -447,17 +450,17 @@ def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memor
     Args:
         reader: the response.
         size: bytes of the program.
-        file: the program as the host parsed it, which the response must agree with; None if it did not parse it.
-        memory: the board's.
-        rooms: bytes of each bank.
+        file: the program as the host parsed it, which the response must agree with; None if the host did not parse it.
+        memory: the board's memory.
+        rooms: the bytes of each bank.
     """
-    if file is None:  # each thing in a program takes at least one byte of it
+    if file is None:  # each value and instruction takes at least one byte of a program
         return Loaded(
             reader.number("inputs", "H", most=size), reader.number("outputs", "H", most=size),
             reader.number("values", "I", most=size), reader.number("instructions", "I", most=size),
             tuple(_arena(reader, memory, n, None, most) for n, most in enumerate(rooms)),
         )  # fmt: skip
-    why = "so says the program"
+    why = "as in the program"
     return Loaded(
         reader.expect("inputs", "H", len(file.inputs), why), reader.expect("outputs", "H", len(file.outputs), why),
         reader.expect("values", "I", len(file.values), why),
@@ -470,14 +473,14 @@ def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memor
 
 
 def _arena(reader: PayloadReader, memory: Memory, number: int, expected: int | None, room: int) -> Arena:
-    """Parse address and bytes of what a program has in a bank; it must lie in the bank's region."""
+    """Parse address and size of a program's buffers in a bank, which must lie in the bank's region."""
     region = memory.region(memory.banks[number].region)
     address = reader.number(f"address in bank {number}", "Q")
     field = f"planned bytes in bank {number}"
     if expected is None:
         nbytes = reader.number(field, "I", most=room)
     else:
-        nbytes = reader.expect(field, "I", expected, "so says the program")
+        nbytes = reader.expect(field, "I", expected, "as in the program")
     if not region.contains(address, nbytes):
         raise reader.wrong(f"address in bank {number}", hex(address), f"one in {region.name}, which the board has")
     return Arena(region.name, address, nbytes)
@@ -498,7 +501,7 @@ def value_spec(reader: PayloadReader) -> TensorSpec | None:
     elif kind > 1:
         spec = TensorSpec.scalar(_SCALARS[kind - 2])
     has = spec.nbytes if spec is not None else 0
-    if nbytes not in (has, 0):  # 0: it has no memory
+    if nbytes not in (has, 0):  # 0: the value has no memory
         raise reader.wrong("nbytes", nbytes, f"{has} for {spec}")
     return spec
 
@@ -520,19 +523,19 @@ def _tensor(reader: PayloadReader, dtype: int, rank: int) -> TensorSpec:
 def output_spec(reader: PayloadReader, value: Value | None) -> TensorSpec:
     """Parse the description of an output, which must agree with the program.
 
-    `value` is the output in the program as the host parsed it; None if it did not parse it.
+    `value` is the output in the program as the host parsed it; None if the host did not parse it.
     """
     spec = value_spec(reader)
     if spec is None:
         raise reader.wrong("kind", "none", "an output that holds data")
     if value is not None and spec != value.spec_of(spec.shape):
         bound = "at most " if value.is_dynamic else ""
-        raise reader.wrong("output", str(spec), f"{bound}{value.spec}: so says the program")
+        raise reader.wrong("output", str(spec), f"{bound}{value.spec}: as in the program")
     return spec
 
 
 def coverage(reader: PayloadReader) -> dict[str, bytes]:
-    """Parse the contents of the region COVERAGE; return those of gcov's .gcda files by their names."""
+    """Parse the contents of the region COVERAGE; return the contents of gcov's .gcda files by their names."""
     found: dict[str, bytes] = {}
     while reader.left:
         name = reader.name("file")
@@ -556,7 +559,10 @@ def stepped(reader: PayloadReader, instructions: int) -> Stepped:
 
 
 def stats(reader: PayloadReader, identity: Identity, program_room: int) -> dict[str, Usage]:
-    """Parse the response to STATS; `program_room` is the board's: a program in flash may be larger than the pool."""
+    """Parse the response to STATS.
+
+    `program_room` is the largest program of the board: in flash it may exceed the pool.
+    """
     known = {statistic.name: statistic for statistic in STATISTICS}
     found: dict[str, Usage] = {}
     while reader.left:

@@ -20,17 +20,18 @@ from cortex_m_hil.targets.connection import LinkClosed
 
 VIRTUAL = "vboard:"
 CHUNK = 4096
-BITS = 10  # on the wire for a byte: 8N1
+BITS = 10  # bits on the wire for a byte: 8N1
 RFC2217 = "rfc2217://"
-LABGRID = "labgrid://"  # a board of a farm, whose port is known once it is acquired
-# Seconds between polls of a port without a file descriptor (RFC 2217). Set only once: setting it renegotiates.
+LABGRID = "labgrid://"  # a board of a farm, whose port is known once the board is acquired
+# Seconds between polls of a port without a file descriptor (RFC 2217). The port's timeout is set only once, because
+# setting it renegotiates.
 LOOK = 0.02
 NEGOTIATION_TIMEOUT = 10.0  # seconds for an RFC 2217 server to agree
 IAC = b"\xff"  # telnet's escape
 
 
 def virtual_directory(name: str) -> Path:
-    """Return the folder with the `port` and the `control` of a virtual board."""
+    """Return the folder that has the `port` and the `control` socket of a virtual board."""
     return cache_directory() / "vboards" / name
 
 
@@ -39,7 +40,7 @@ def device(port: str) -> str:
     if port.startswith(VIRTUAL):
         return str(virtual_directory(port.removeprefix(VIRTUAL)) / "port")
     if port.startswith(RFC2217) and "?" not in port:
-        # ser2net does not answer for lines that a port lacks, such as DTR.
+        # ser2net does not answer requests for signals that a port lacks, such as DTR.
         return f"{port}?ign_set_control&timeout={NEGOTIATION_TIMEOUT:g}"
     return port
 
@@ -51,13 +52,13 @@ def vanished(port: str, *, target: str = "", log: str = "") -> LinkError:
 
 
 class Uart:
-    """An open port. No other process can open it meanwhile, where the system can prevent that."""
+    """An open serial port. No other process can open it at the same time, where the system can prevent that."""
 
     def __init__(self, port: str, baud: int) -> None:
         """Open the port at `baud`.
 
-        Raises PortNotFound where there is no such port, or it does not open; BoardBusy where another process has it
-        open; ConfigError where pyserial does not accept its name or `baud`.
+        Raises PortNotFound where there is no such port, or the port does not open; BoardBusy where another process has
+        it open; ConfigError where pyserial does not accept the name or `baud`.
         """
         self.port, self.baud = port, baud
         self._serial = _open(port, baud)
@@ -71,7 +72,7 @@ class Uart:
             _send_at_once(self._serial)
 
     def write(self, data: bytes, deadline: Deadline) -> None:
-        """Send all of `data`, and read meanwhile: full buffers in each direction must not block both ends."""
+        """Send all of `data`, and read meanwhile: full buffers in both directions must not block both ends."""
         with _closing_is_an_end():
             if self._fd is None:
                 self._write_without_fd(data, deadline)
@@ -148,7 +149,7 @@ def _open(port: str, baud: int) -> Any:
 
 
 def require(port: str) -> None:
-    """Check that a local port is there; one on another machine is not asked. Raises PortNotFound."""
+    """Check that a local port exists; a port on another machine is not checked. Raises PortNotFound."""
     url = device(port)
     if "://" not in url and not os.path.exists(url):
         raise PortNotFound(f"no port {port}", hint=_where(port))
@@ -162,7 +163,7 @@ def _where(port: str) -> str:
 
 
 def _send_at_once(port: Any) -> None:
-    """Switch Nagle's algorithm off, which pyserial leaves on: 45 ms for a write after a write (measured)."""
+    """Switch Nagle's algorithm off. pyserial leaves it on, which delays a write after a write by 45 ms (measured)."""
     inner = getattr(port, "_socket", None)
     if isinstance(inner, socket.socket):
         inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

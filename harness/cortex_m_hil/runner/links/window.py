@@ -1,4 +1,4 @@
-"""Decides which of many requests are in flight on a link that loses some: selective repeat."""
+"""Decides which requests to send, and send again, on a link that loses some: selective repeat."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import deque
 class Window:
     """A window over requests 0 to `count` - 1, at most `size` of which are in flight: sent and not answered.
 
-    A runner answers in the order in which it receives, and a serial line keeps that order. So an answer proves that of
-    each earlier request without an answer, the request or its answer was lost: only the last one needs a timer.
+    A runner answers in the order in which it receives, and a serial line keeps that order. So when an answer arrives,
+    each earlier request without an answer, or its answer, was lost: only the last request needs a timer.
     """
 
     def __init__(self, count: int, size: int) -> None:
@@ -22,7 +22,7 @@ class Window:
         return not self._waiting and not self._in_flight
 
     def launch(self) -> list[int]:
-        """Return the requests to send now, which are in flight from now on."""
+        """Return the requests to send now, and count them as in flight."""
         room = min(self._size - len(self._in_flight), len(self._waiting))
         chosen = [self._waiting.popleft() for _ in range(room)]
         self._in_flight.update(dict.fromkeys(chosen))

@@ -1,4 +1,4 @@
-"""Events that a runner sends without being asked: log lines, progress, a fault, its end (docs/protocol.md)."""
+"""The events that a runner sends without a request: log lines, progress, a fault, its end (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from cortex_m_hil.runner.links.protocol import Event, PayloadReader
 from cortex_m_hil.runner.session.faults import Fault
 from cortex_m_hil.targets.connection import Connection
 
-LOG_LIMIT = 256 * 1024  # characters kept, the newest
+LOG_LIMIT = 256 * 1024  # the newest characters that are kept
 
 _Value = TypeVar("_Value")
 
 
 class Events:
-    """The state that follows from the events of one boot: log, progress, fault and end."""
+    """The state of a runner since its boot, by its events: log, progress, fault and end."""
 
     def __init__(self, connection: Connection) -> None:
         self.instructions = 0
-        """The number of instructions of the program that LOAD was for: a limit for numbers in events."""
+        """The number of instructions of the last program that was to be loaded: the limit for numbers in events."""
         self.executing = -1
-        """The instruction that the latest request has begun last; -1: none."""
+        """The instruction that the latest request began last; -1: none."""
         self.fault: Fault | None = None
         self.ended_with: int | None = None
-        """The exit status that the runner reported; None: it has not ended."""
+        """The exit status that the runner reported; None: the runner has not ended."""
         self.greeted = False
-        """Whether the handshake is over: a READY after it means that the target was reset."""
+        """Whether the handshake is over; from then on a READY means that the target was reset."""
         self._connection = connection
         self._lines: deque[str] = deque()
-        self._size = 0  # characters
+        self._size = 0  # characters in the log
 
     def begin(self) -> None:
-        """Clear the log, as another program begins."""
+        """Clear the log before another program."""
         self._lines.clear()
         self._size = 0
 
     @property
     def log(self) -> str:
-        """Return the newest lines of the runner since `begin`, followed by all that its simulator has printed."""
+        """Return the newest lines of the runner since `begin`, followed by the simulator's own output."""
         errors = printable_lines(self._connection.log.decode(errors="replace")).strip()
         return "\n".join([*self._lines, errors] if errors else self._lines)[-LOG_LIMIT:]
 
@@ -55,9 +55,9 @@ class Events:
             self._size -= len(self._lines.popleft())
 
     def take(self, frame: ProtocolFrame) -> None:
-        """Handle the event in a frame. An echo of a request is ignored, as some adapters send one.
+        """Handle the event in a frame. Some adapters echo requests; an echo is ignored.
 
-        Raises ProtocolError for anything that is no event, and LaunchError if the runner has restarted.
+        Raises ProtocolError for a frame that is no event, and LaunchError if the runner has restarted.
         """
         if frame.type not in set(Event):
             if frame.type < min(Event):  # an echo of a request
@@ -84,7 +84,7 @@ class Events:
 
 
 def parse_all(parse: Callable[[PayloadReader], _Value], reader: PayloadReader) -> _Value:
-    """Return what `parse` reads. Raises ProtocolError if it leaves bytes."""
+    """Parse a whole payload by `parse`, and return its result. Raises ProtocolError if bytes are left over."""
     value = parse(reader)
     reader.end()
     return value

@@ -1,4 +1,4 @@
-"""The exchange of requests and responses, with retransmission of what is lost (docs/protocol.md)."""
+"""The exchange of requests and responses, with retransmission of lost requests (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from cortex_m_hil.runner.links.window import Window
 from cortex_m_hil.runner.session.events import Events
 from cortex_m_hil.targets.connection import Budget, Connection, LinkClosed
 
-# On a lossy link, docs/protocol.md. A frame has 11 bytes around its chunk. With one byte in a thousand damaged, chunks
-# of 105 bytes bring most through, 81 %; 152 bring 79 %, and use 93 % of an undamaged line in place of 90 %.
+# Bytes of data in a frame on a lossy link (docs/protocol.md), which has 11 bytes around them. With one byte in a
+# thousand damaged, the best size, 105 bytes, has a throughput of 81 %; 152 have 79 %, and on an undamaged line 93 % in
+# place of 90 %.
 CHUNK = 152
 WINDOW = 48  # frames in flight: 7.8 KB, which a runner's 8192 hold; 85 ms at 921600 baud, for adapters and busy hosts
-# Seconds of silence before requests are sent again: at first, and at most. It goes on until the budget ends: there is
-# no count of retries.
+# Seconds of silence before requests are sent again: at first, and at most. Retries go on until the time budget ends,
+# without a limit of their number.
 RETRANSMISSION_TIMEOUT = 0.1, 1.0
 FAULT_REPORT_ATTEMPTS = 20  # times that a runner which has ended is asked for its FAULT event
 LAST_SEQ = 0xFFFF
 
 
 class Exchange:
-    """The exchange of frames during one boot."""
+    """The exchange of frames with a runner from its boot on."""
 
     def __init__(self, connection: Connection, events: Events) -> None:
         self.max_payload = protocol.MAX_PAYLOAD
         """Bytes of the largest payload that the runner may send."""
         self.seq = 0
-        """The seq of the latest request."""
+        """The sequence number of the latest request."""
         self.resent = 0
         """The requests that were sent again."""
         self._text = ""  # of a console on the same line: what follows its last line end
@@ -47,9 +48,9 @@ class Exchange:
         self._report_attempts = 0
 
     def reserve(self, count: int) -> None:
-        """Make the seqs of the next `count` requests consecutive: restart them at 1 if they would wrap around.
+        """Make the sequence numbers of the next `count` requests consecutive: restart at 1 if they would wrap around.
 
-        `count` must be so much less than LAST_SEQ that no seq of a response that may still arrive is used again.
+        `count` must be so much less than LAST_SEQ that no number is used again of which a response may still arrive.
         """
         if self.seq + count > LAST_SEQ:
             self.seq = 0
@@ -63,13 +64,13 @@ class Exchange:
     ) -> list[ProtocolFrame]:
         """Send a request for each payload, with the next seqs, and return the responses in their order.
 
-        On a lossy link several are in flight, and one that is not answered is sent again. A duplicate response shows
-        that the first one was late and not lost: from then on the retransmission timeout is longer.
+        On a lossy link several requests are in flight, and a request without an answer is sent again. A duplicate
+        response shows that the first response was late and not lost: from then on the retransmission timeout is longer.
 
         Args:
-            request: the request.
+            request: the kind of all requests.
             payloads: a payload for each request.
-            budget_of_one: makes the budget for the next response.
+            budget_of_one: returns the time budget for the next response.
             again: seconds of silence after which requests are sent again; None: longer each time, by what was late.
 
         Raises:
@@ -139,7 +140,7 @@ class Exchange:
                 self._events.remember(line)
 
     def _take_late_response(self, frame: ProtocolFrame) -> None:
-        if self._connection.lossless:  # no request is sent twice on such a link
+        if self._connection.lossless:  # a lossless link never needs a request twice
             raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
         if self._retransmitted:
             self._retransmitted = False
@@ -152,10 +153,10 @@ class Exchange:
         """
         quiet = None if self._connection.lossless else Deadline.after(timeout)
         while not self._frames:
-            if budget.expired:  # checked also while frames arrive: an endless loop sends PROGRESS for ever
+            if budget.expired:  # checked even if frames arrive: an endless loop sends PROGRESS for ever
                 raise TimeoutError
             poll = budget.next_poll if quiet is None else min(budget.next_poll, quiet, key=lambda one: one.at)
-            try:  # also after the deadline: bytes may have arrived while this process was suspended
+            try:  # read even after the deadline: bytes may have arrived while this process was suspended
                 self._receive(self._connection.read(poll))
             except TimeoutError:
                 if quiet is not None and quiet.expired:
@@ -179,11 +180,11 @@ class Exchange:
     def _raise_if_ended(self, budget: Budget) -> None:
         """Raise LinkClosed if a target without an exit status has reported its end, after which it waits for a reset.
 
-        If it ended after a fault and the FAULT event was lost, the runner is first asked to send it again, at most
-        FAULT_REPORT_ATTEMPTS times.
+        If the target ended after a fault and the FAULT event was lost, the runner is first asked to send the event
+        again, at most FAULT_REPORT_ATTEMPTS times.
         """
         lossless = self._connection.lossless
-        if self._events.fault is not None and not lossless:  # else it may be about to end
+        if self._events.fault is not None and not lossless:  # without a fault it may be about to end
             raise LinkClosed
         if self._events.ended_with is None:
             return

@@ -32,7 +32,7 @@ _CFSR = {
 }
 _MMARVALID, _BFARVALID = 1 << 7, 1 << 15
 _VECTTBL = 1 << 1
-_LEAST_EXCEPTION, _MOST_EXCEPTION = 1, 511  # of IPSR, 9 bits; 0 is thread mode
+_LEAST_EXCEPTION, _MOST_EXCEPTION = 1, 511  # exception numbers in IPSR, 9 bits; 0 is thread mode
 _REGISTERS = ("r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr")
 SYMBOL_TIMEOUT = 20.0  # seconds
 
@@ -52,7 +52,7 @@ class Fault:
 
     @classmethod
     def parse(cls, reader: PayloadReader, instructions: int) -> Fault:
-        """Parse a FAULT event; `instructions` is the number of those of the loaded program. Raises ProtocolError."""
+        """Parse a FAULT event; `instructions` is how many the loaded program has. Raises ProtocolError."""
         instruction = reader.number("instruction", "i", -1, instructions - 1)
         exception = reader.number("exception", "I", _LEAST_EXCEPTION, _MOST_EXCEPTION)
         has_status = reader.number("has_status", "B", 0, 1)
@@ -70,7 +70,7 @@ class Fault:
 
     @property
     def address(self) -> int | None:
-        """Return the data address that faulted, None where the core recorded none."""
+        """Return the data address that faulted, None where the core recorded no address."""
         if self.cfsr is not None and self.cfsr & _BFARVALID:
             return self.bfar
         if self.cfsr is not None and self.cfsr & _MMARVALID:
@@ -110,6 +110,6 @@ def symbol(elf: Path | None, address: int) -> str:
     if len(lines) < 2 or lines[0] == "??":
         return ""
     function = lines[0].replace("(anonymous namespace)::", "").split("(")[0]
-    # The build maps its folder to `build` and the sources to `firmware`; addr2line joins the two.
+    # In debug information the build's folder is called `build`, the sources' folder `firmware`; addr2line joins both.
     place = lines[1].split(" ")[0].removeprefix("build/")
     return f" in {function} at {place}"

@@ -21,6 +21,7 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.program.memory_shortage import Shortage, region_of
 from cortex_m_hil.program.methods import DEFAULT_METHOD
 from cortex_m_hil.program.pte_file import PteFile
@@ -47,14 +48,11 @@ from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
 from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.target import Clock, Target
 
-HANDSHAKE_TIMEOUT = 30.0  # seconds of the engine's CPU time for boot and HELLO
-REQUEST_TIMEOUT = 30.0  # seconds for a request that executes no program
-END_TIMEOUT = 5.0  # seconds for a process to end after it has closed its pipe
 TO_THE_END = 0xFFFFFFFF
 # Seconds of silence after which a request about a channel is sent again on a lossy link. It is answered at once where
 # the firmware waits for it, and frames are small: what is missing was lost.
 CHANNEL_RETRY = 0.03
-STREAM_CHUNKS = 8192  # chunks of one STREAM request, and READs at a time: far fewer than sequence numbers
+STREAM_CHUNKS = 8192  # chunks of one STREAM request, and READ requests in flight: far fewer than sequence numbers
 
 _ERRORS: dict[int, type[HarnessError]] = {
     ResponseStatus.PROGRAM_REJECTED: ProgramRejected,
@@ -68,9 +66,10 @@ _Answer = TypeVar("_Answer")
 
 
 class ResponseTimeout(LinkError):
-    """No response within the budget. `operator` is the one that was being executed, "" if none; `log` is the session's.
+    """No response within the budget. `operator` is the operator that was being executed, "" if none.
 
-    A caller that asked for an execution turns it into a verdict, if it is one; anywhere else it is an infra error.
+    `log` is the session's log. After a request to execute, the caller turns it into a verdict if the program hangs;
+    otherwise it is an infra error.
     """
 
     def __init__(self, request: Request, operator: str, log: str, target: str = "") -> None:
@@ -89,8 +88,8 @@ class Session:
         self._exchange = Exchange(process, self._events)
         self._operators: Callable[[int], str] = lambda _: ""
         self.file: PteFile | None = None  # the loaded program, as the host parsed it
-        self.arenas: tuple[Arena, ...] = ()  # where its planned buffers lie
-        self._offered: PteFile | None = None  # the program that the last LOAD was for
+        self.arenas: tuple[Arena, ...] = ()  # where the program's planned buffers are
+        self._offered: PteFile | None = None  # the program of the last LOAD, which may have failed
         self._given = 0  # frames of channels
         self.broken = False
         with self._broken_on_error():
@@ -107,14 +106,15 @@ class Session:
         method: str = DEFAULT_METHOD,
         planned: int = 0,
     ) -> Loaded:
-        """Write the program to the target, if it is not there already, and load one of its methods.
+        """Write the program to the target, unless the target has it already, and load one of its methods.
 
         Args:
-            pte: the program.
+            pte: the bytes of the program.
             operators: returns the name of an instruction's operator, for messages.
-            file: the program as the host parsed it, which the target must agree with; None if it did not parse it.
-            method: the name of the method, if `file` does not tell.
-            planned: the bytes that its tensors need at least in the first bank, if `file` does not tell.
+            file: the program as the host parsed it, which the target must agree with; None if the host did not parse
+                it.
+            method: the name of the method, if `file` is None.
+            planned: the bytes that the program's tensors need at least in the first bank, if `file` is None.
 
         Raises:
             OutOfTargetMemory: the program does not fit the target.
@@ -154,7 +154,7 @@ class Session:
             self._hello()
 
     def reset(self) -> None:
-        """Make the target forget its program."""
+        """Ask the target to unload its program."""
         self._ask(Request.RESET)
         self._events.instructions, self.file, self.arenas = 0, None, ()
 
@@ -199,9 +199,9 @@ class Session:
         """Yield bank, offset and length of each piece of the loaded program's arena, in ascending order.
 
         Args:
-            begin: the first byte, of the planned buffers of all banks one after another, as in
+            begin: the offset of the first byte, in the planned buffers of all banks one after another, as in
                 `PteFile.planned_bases`.
-            end: behind the last byte.
+            end: the offset after the last byte.
         """
         base = 0
         sizes = [arena.nbytes for arena in self.arenas]
@@ -214,12 +214,12 @@ class Session:
             base += nbytes
 
     def fill_planned(self, pattern: int, begin: int, end: int) -> None:
-        """Fill a part of the loaded program's planned buffers, as `in_banks` counts."""
+        """Fill a part of the loaded program's planned buffers; `begin` and `end` are offsets as in `in_banks`."""
         for bank, offset, length in self.in_banks(begin, end):
             self.fill(MemoryRegion.PLANNED, bank, pattern, offset=offset, length=length)
 
     def fill_arenas(self, pattern: int) -> None:
-        """Fill all that the loaded program has in the banks: planned buffers, inputs and outputs without a plan."""
+        """Fill all memory of the loaded program in the banks: planned buffers, and unplanned inputs and outputs."""
         for bank, arena in enumerate(self.arenas):
             if arena.nbytes:
                 self.fill(MemoryRegion.PLANNED, bank, pattern)
@@ -233,7 +233,7 @@ class Session:
         return self._ask(Request.DESCRIBE, struct.pack("<BI", region, index), protocol.value_spec)
 
     def set_input(self, number: int, value: HostTensor) -> None:
-        """Write an input; where its size is dynamic, and `load` was given `file`, set its size first."""
+        """Write an input. If its size is dynamic, and `load` was given `file`, set the size first."""
         if self.file is not None and self.file.values[self.file.inputs[number]].is_dynamic:
             shape = value.spec.shape
             self._ask(Request.RESIZE, struct.pack(f"<IB{len(shape)}i", number, len(shape), *shape))
@@ -242,7 +242,7 @@ class Session:
     def get_output(self, number: int) -> HostTensor:
         """Read an output.
 
-        It must have the spec that the program says, if `load` was given `file`; it is smaller only where its shape is
+        If `load` was given `file`, the output must have the program's spec, or a smaller shape where the shape is
         dynamic.
         """
         said = self.file.output_value(number) if self.file is not None else None
@@ -251,16 +251,16 @@ class Session:
         return HostTensor(spec, self.read(MemoryRegion.OUTPUT, number, spec.nbytes))
 
     def outputs(self) -> list[HostTensor]:
-        """Read all outputs of a program whose `file` `load` was given."""
+        """Read all outputs of a program; `load` must have been given its `file`."""
         assert self.file is not None
         return [self.get_output(number) for number in range(len(self.file.outputs))]
 
     def execute(self, seconds: float) -> int:
         """Run the program from its first instruction to its end; return the ticks.
 
-        Raises ResponseTimeout after `seconds` of engine time, and ProtocolError where operators of the `file` that
-        `load` was given were executed and a counter of instructions or cycles stands at 0: such a program would seem to
-        cost nothing (ExecuTorch #21833).
+        Raises ResponseTimeout after `seconds` of the simulator's CPU time, and ProtocolError where operators were
+        executed but the counter of instructions or cycles is 0: such a program would seem to cost nothing (ExecuTorch
+        #21833).
         """
         ticks = self._ask(Request.EXECUTE, b"", protocol.ticks, seconds)
         instructions = self.file.instructions if self.file is not None else ()
@@ -278,7 +278,10 @@ class Session:
         )
 
     def stats(self) -> Mapping[str, Usage]:
-        """Return memory peaks. Raises OutOfTargetMemory where more was used than there is, without an error so far."""
+        """Return memory peaks.
+
+        Raises OutOfTargetMemory where more was used than there is and nothing has reported it so far.
+        """
         room = self.target.board.memory.program_room
         found = self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
         for name in (row.name for row in STATISTICS if row.beyond):
@@ -290,8 +293,7 @@ class Session:
     def coverage(self) -> Mapping[str, bytes]:
         """Return the coverage counts of the kernels since the boot: the contents of `.gcda` files by their names.
 
-        The target forgets its program. Only a runner that counts coverage has them; any other ends the session with a
-        ProtocolError.
+        The target unloads its program. A runner that does not count coverage ends the session with a ProtocolError.
         """
         self._events.instructions, self.file = 0, None
         where = MemoryRegion.COVERAGE, 0
@@ -378,12 +380,14 @@ class Session:
         self._process.close()
 
     def _hello(self) -> Identity:
-        identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE_TIMEOUT)
+        identity = self._ask(Request.HELLO, b"", protocol.hello, time_limits.HANDSHAKE)
         self._events.greeted = True
         self._exchange.max_payload = identity.max_payload
         own = self._elf.is_own
         if own and not self._elf.has_id(identity.build_id):
-            what = f"the build id of the firmware that answers, {identity.build_id!r}, is no text in {self._elf.path}"
+            what = (
+                f"the build id of the firmware that answers, {identity.build_id!r}, does not occur in {self._elf.path}"
+            )
             raise IdentityError(what, target=self.target.name, hint="flash it, or does it not set hil_target.build_id?")
         expected = {
             "build id": (identity.build_id if own else self._elf.build_id, identity.build_id),
@@ -392,7 +396,7 @@ class Session:
             "architecture": (self.target.architecture, identity.architecture),
         }
         hint = "another firmware answers, or one of other compiler flags; reset or flash the target"
-        if self._process.lossless:  # a simulator, which has just been started with the ELF
+        if self._process.lossless:  # the link of a simulator, which has just been started with the ELF
             flags = f"or its build does not heed the target's compiler flags ({self.target.origin})"
             hint = f"the launcher starts another ELF than {self._elf.path}, {flags}"
         for what, (wanted, got) in expected.items():
@@ -414,10 +418,10 @@ class Session:
         room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
         names: list[str] = []
         total = 1
-        budget = self._process.budget(HANDSHAKE_TIMEOUT)
+        budget = self._process.budget(time_limits.HANDSHAKE)
         while len(names) < total:
             if budget.expired:
-                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {HANDSHAKE_TIMEOUT:g} s")
+                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {time_limits.HANDSHAKE:g} s")
             first = len(names)
             asked = struct.pack("<II", first, room)
             found = self._ask(Request.OPERATORS, asked, partial(protocol.operators, first=first))
@@ -455,14 +459,14 @@ class Session:
             request: the request.
             payloads: a payload for each request.
             parse: reads the body of a response.
-            seconds: how long to wait for each response, besides the time that bytes take on the wire; None:
-                REQUEST_TIMEOUT.
-            answer: the bytes of each response, roughly, for that time.
+            seconds: how long to wait for each response, in addition to the time of its bytes on the wire; None:
+                time_limits.REQUEST.
+            answer: roughly the bytes of each response, to compute that time.
             again: seconds of silence after which a request is sent again on a lossy link; None: as the line has it.
 
         Raises:
             ResponseTimeout: no response within `seconds`.
-            HarnessError: the one that stands for a response's bad status, or for the runner's end.
+            HarnessError: a response has a bad status, or the runner has ended.
         """
         if request is not Request.HELLO and self.identity.without >> request & 1:
             who = self.identity.firmware
@@ -470,7 +474,7 @@ class Session:
         self._events.executing = -1
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
-            limit = REQUEST_TIMEOUT if seconds is None else seconds
+            limit = time_limits.REQUEST if seconds is None else seconds
             responses = self._responses(request, payloads, lambda: self._process.budget(limit, nbytes), again)
             readers = [PayloadReader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
@@ -520,7 +524,7 @@ class Session:
 
     def _ended(self) -> HarnessError:
         """Return the error that explains why the runner has ended, by the most certain evidence."""
-        status = self._process.wait(END_TIMEOUT)
+        status = self._process.wait(time_limits.PROCESS_END)
         self._exchange.take_remaining_events()
         self._exchange.log_stray_bytes()
         if self._events.fault is None:
@@ -538,9 +542,9 @@ class Session:
         )
 
     def _end_without_fault(self, status: int | None) -> HarnessError | None:
-        """Return the error for a board that reported its end but no fault, None where it did not.
+        """Return the error for a board that reported its end but no fault, None for any other end.
 
-        It ended by a failed assertion, or by a fault whose event was lost.
+        The cause is a failed assertion, or a fault whose event was lost.
         """
         if self._events.ended_with is None:
             return None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bisect_trials import COMMITS, Flaky, bayesect, fewest_repeats, line, ours, trials
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection.bisect import END_TRIES, SWAPPED_TRIES, BisectionOutcome, CommitLine
-from cortex_m_hil.campaigns.bisection.test_verdicts import RunVerdict
+from cortex_m_hil.campaigns.bisection.run_verdicts import RunVerdict
 from cortex_m_hil.campaigns.store import Run
 
 SMALL = 12  # commits

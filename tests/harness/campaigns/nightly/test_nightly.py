@@ -25,7 +25,7 @@ from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import ENDED, BudgetSpent, Nightly, NightlyPlan, run_of, state_of_folder
 from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.night import FIGURES, RUNNER, Key, Result
+from cortex_m_hil.campaigns.report.nightly_results import FIGURES, RUNNER, Key, Result
 from cortex_m_hil.campaigns.report.results_json import SCHEMA
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.cli.commands.nightly import Options, _settings

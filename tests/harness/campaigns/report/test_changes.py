@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, FigureShare, changes, problems_within
-from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, as_text, by_key
+from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, LostCounts
 from cortex_m_hil.runner.results import Verdict
 

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.markdown import LIMIT, as_markdown
-from cortex_m_hil.campaigns.report.night import Night, by_key
+from cortex_m_hil.campaigns.report.nightly_results import Night, by_key
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
 from generated_nights import HOSTILE, hostile, of, report
 
@@ -61,8 +61,11 @@ def test_it_fits_a_comment_and_names_what_shows_the_rest(moving: float, failing:
     assert text.startswith(
         f"### Failed: {2000 - len(bad)} passed, {len(bad)} failed" if 0 < len(bad) < 2000 else "### "
     )
-    for many, command in ((len(bad) > 100, "show 2"), (len(found.changes) > 1000, "compare 1 2")):
-        assert re.search(rf"and \d+ more: `hil results {command}`", text) or not many
+    for many, rest in (
+        (len(bad) > 100, "failures?: `hil results show 2`"),
+        (len(found.changes) > 1000, "changes?: `hil results compare 1 2`"),
+    ):
+        assert re.search(rf"and \d+ more {rest}", text) or not many
     assert {"table", "td"} <= rendered(text).tags
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from browser import CHROMIUM, Page, browser
-from cortex_m_hil.campaigns.report.contents import ReportContents
-from cortex_m_hil.campaigns.report.night import RUNNER, Result, by_key
+from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Result, by_key
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.trend_encoding import decoded, trends
 from generated_nights import HOSTILE, hostile, of, report

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.nightly.nightly import shareable
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.contents import ReportContents
 from cortex_m_hil.campaigns.report.junit_xml import junit
 from cortex_m_hil.campaigns.report.model_table import models
-from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result, by_key
+from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, by_key
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.results_json import SCHEMA, results_json

@@ -53,10 +53,9 @@ from cortex_m_hil.errors import (
     TargetHang,
     ToolchainError,
 )
-from cortex_m_hil.flow import dut as dut_module
 from cortex_m_hil.flow import self_test
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host import toolchain
+from cortex_m_hil.host import time_limits, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
@@ -68,13 +67,12 @@ from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.links.uart import Uart, device, virtual_directory
 from cortex_m_hil.runner.links.window import Window
-from cortex_m_hil.runner.session import session as session_module
 from cortex_m_hil.runner.session.session import Session
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
 from cortex_m_hil.targets.connection import LinkClosed
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, Port, Target
-from cortex_m_hil.targets.tool_commands import parse_procedure
 from devices import need_rp2040js, tools
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
 from paths import REPOSITORY
@@ -159,8 +157,8 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Still long enough for a busy host."""
     for module, name in (
-        (session_module, "HANDSHAKE_TIMEOUT"), (session_module, "REQUEST_TIMEOUT"), (serial_launcher, "BOOT_TIMEOUT"),
-        (serial_launcher, "PORT_TIMEOUT"), (dut_module, "DEFAULT_EXECUTION_SECONDS"),
+        (time_limits, "HANDSHAKE"), (time_limits, "REQUEST"), (time_limits, "EXECUTION"),
+        (serial_launcher, "BOOT_TIMEOUT"), (serial_launcher, "PORT_TIMEOUT"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 5.0)
 
@@ -377,7 +375,7 @@ def test_a_transfer_may_take_long_while_it_goes_on(native: VirtualBoard, monkeyp
     data = np.random.default_rng(0).bytes(600_000)  # 7 s
     with native.dut() as dut:
         session = dut.session()
-        monkeypatch.setattr(session_module, "REQUEST_TIMEOUT", 3.0)
+        monkeypatch.setattr(time_limits, "REQUEST", 3.0)
         session.write(MemoryRegion.PROGRAM, 0, data)
         assert session.digest(MemoryRegion.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
 
@@ -481,7 +479,8 @@ def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_known_answer(
     with monkeypatch.context() as patch, native.dut() as dut:
         patch.setattr(self_test, "known_answer", lambda isa: wrong)
         with pytest.raises(
-            SelfTestFailed, match=r"the self-test's output is .* after reset: the same; after reflash: the same"
+            SelfTestFailed,
+            match=r"the self-test's output is .* after reset: the same error; after reflash: the same error",
         ) as caught:
             dut.session()
     assert "quantized_linear" in caught.value.operator and self_test.SAME_AGAIN in caught.value.hint
@@ -916,7 +915,7 @@ def test_a_board_over_rfc2217_runs_and_transfers_every_byte_value(
             runs(dut)
             dut.session().write(MemoryRegion.PROGRAM, 0, data)
             assert dut.session().read(MemoryRegion.PROGRAM, 0, len(data)) == data
-        monkeypatch.setattr(session_module, "HANDSHAKE_TIMEOUT", 2.0)
+        monkeypatch.setattr(time_limits, "HANDSHAKE", 2.0)
         with native.dut(port=url, baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError):
             dut.session()
 

@@ -26,6 +26,7 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.pte_reader import parse_pte
@@ -44,7 +45,6 @@ from cortex_m_hil.runner.links.protocol import (
     Request,
     ResponseStatus,
 )
-from cortex_m_hil.runner.session import session as session_module
 from cortex_m_hil.runner.session.events import LOG_LIMIT
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.connection import Elf, LinkClosed
@@ -283,7 +283,7 @@ FIELDS = [
     (Request.OPERATORS, u32(1) + text(""), "operator 0 is ''"),
     (Request.OPERATORS, u32(1) + text("a b::c"), "operator 0 is 'a b::c'"),
     (Request.OPERATORS, u32(1) + text("aten::x")[:-1], "operator 0 is cut short"),
-    *((Request.LOAD, loaded(**{name: number}), f"{name} is {number}, expected .*: so says the program")
+    *((Request.LOAD, loaded(**{name: number}), f"{name} is {number}, expected .*: as in the program")
       for name in ("inputs", "outputs", "values", "instructions", "planned bytes in bank 0") for number in (0, 999)),
     (Request.LOAD, loaded() + b"x", "1 bytes too many"),
     (Request.LOAD, loaded()[:-1], "planned bytes in bank 0 is cut short"),
@@ -481,7 +481,7 @@ def of_product(without: int = 0) -> Peer:
 def test_firmware_of_ones_own_is_held_against_its_elf(tmp_path: Path) -> None:
     session = Session(TARGET, own(tmp_path), of_product())
     assert session.identity.firmware == "product 2.3.1" and session.execute(SECONDS) == 9
-    with pytest.raises(IdentityError, match=r"build id of .* is no text in .*product\.elf"):
+    with pytest.raises(IdentityError, match=r"build id of .* does not occur in .*product\.elf"):
         Session(TARGET, own(tmp_path, content="another build"), of_product())
 
 
@@ -646,10 +646,10 @@ BOUND = 20.0  # seconds for what takes about two: the machine may be busy
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Deadlines of about a second; what is bounded by them is bounded by the real ones."""
-    monkeypatch.setattr(session_module, "HANDSHAKE_TIMEOUT", 1.0)
-    monkeypatch.setattr(session_module, "REQUEST_TIMEOUT", 1.0)
-    monkeypatch.setattr(session_module, "END_TIMEOUT", 1.0)
-    monkeypatch.setattr(process_module, "WALL_PER_CPU_SECOND", 1.5)
+    monkeypatch.setattr(time_limits, "HANDSHAKE", 1.0)
+    monkeypatch.setattr(time_limits, "REQUEST", 1.0)
+    monkeypatch.setattr(time_limits, "PROCESS_END", 1.0)
+    monkeypatch.setattr(time_limits, "WALL_PER_CPU_SECOND", 1.5)
     yield
 
 

@@ -13,6 +13,7 @@ from cortex_m_hil.cli.commands.board.group import board
 from cortex_m_hil.cli.options import DAY, Targets, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.host import time_limits
 
 BoardPort = Annotated[
     str, typer.Argument(metavar="BOARD", help="A serial port, or a target's name", show_default=False)
@@ -51,7 +52,7 @@ def board_hold(
     reason: Annotated[str, typer.Option("--reason", "-r", help="The reason, which others are shown")] = "",
     wait: Annotated[
         float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for the board")
-    ] = 60.0,
+    ] = time_limits.BOARD_HOLD_WAIT,
     targets_file: Targets = None,
 ) -> None:
     """Reserve a board for a person; tests do not get it. It stays reserved after this command."""
@@ -92,7 +93,7 @@ def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
 
 
 def _port(name: str, targets_file: Path | None) -> str:
-    """Return the port of a target, or a port as it is.
+    """Return the port of a target; a port is returned unchanged.
 
     Raises:
         ConfigError: `name` is neither, or the target has no board or several.

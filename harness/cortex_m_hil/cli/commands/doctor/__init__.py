@@ -1,4 +1,4 @@
-"""The command `hil doctor`, which without one of its commands tries the tools of this machine."""
+"""The command `hil doctor`, which tries the tools of this machine if no subcommand is given."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def _doctor(
 
 
 def _examine(targets: dict[str, Target], quick: bool) -> Answer:
-    """Run the probes, and say each row as soon as its probe ends: the first round trips build their runners.
+    """Run the probes, and print each row as soon as its probe ends, since the first ones take long to build runners.
 
     Args:
         targets: all known targets.
-        quick: leave out the probes that import ExecuTorch or run a program.
+        quick: whether to skip the probes that import ExecuTorch or run a program.
     """
     probes = [probe for probe in doctor_probes.probes(targets) if not (quick and probe.thorough)]
     widths = max(len(state.value) for state in doctor_probes.State), max(len(probe.name) for probe in probes)

@@ -80,7 +80,7 @@ def fit(
 
 
 def _orders(resolved: Resolved, model: str, program_for: Callable[[Target], tuple[Program, str]]) -> Answer:
-    """Return the orders of the banks, the cheapest first where the target can tell."""
+    """Return the orders of the banks, the fastest first if the target can measure the speed."""
     if model.endswith(SUFFIXES):
         problem = f"{model}: its tensors are planned already"
         raise ConfigError(problem, hint="--banks plans package.module:function for each order of the banks")
@@ -112,7 +112,7 @@ def _arena(order: BankOrder, region: str) -> str:
 
 
 def _text(found: Fit, resolved: Resolved, source: str) -> str:
-    """Return the sizes with their proof, and the lines for a board's files."""
+    """Return a text with the sizes, their proof, and lines for a board's files."""
     numbers = [(f"{need.size}", f"{need.step}", f"{need.reported_peak}") for need in found.needs]
     proofs = [need.failure_one_step_below.partition(":")[0] or "cannot be smaller" for need in found.needs]
     rows = [(need.region, *row, proof) for need, row, proof in zip(found.needs, numbers, proofs, strict=True)]

@@ -1,4 +1,4 @@
-"""The group of commands `hil inspect`, to which each module of this folder adds its own."""
+"""The group of commands `hil inspect`, to which each module of this folder adds its commands."""
 
 from __future__ import annotations
 

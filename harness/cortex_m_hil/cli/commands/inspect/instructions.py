@@ -85,14 +85,14 @@ def instructions(
 def _references(
     on: TargetOptions, resolved: Resolved, programs: Sequence[Program]
 ) -> tuple[list[kernels.Count | None], str, str]:
-    """Count what each program takes on an installed ExecuTorch.
+    """Count the instructions of each program on an installed ExecuTorch.
 
     Returns:
         The counts, ExecuTorch's version, and "". Where none is installed: None for each program, "", and why.
     """
     try:
         dut = on.open(resolved)
-    except ConfigError as error:  # nobody named an installed ExecuTorch
+    except ConfigError as error:  # no ExecuTorch is installed
         return [None] * len(programs), "", "; ".join(part for part in (error.message, error.hint) if part)
     with dut:
         counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
@@ -110,7 +110,7 @@ class ModelCounts:
 
     @property
     def compared(self) -> list[tuple[kernels.OperatorCount, kernels.OperatorCount | None]]:
-        """Return pairs of counts by operator name: ours, and the reference's or None."""
+        """Return for each operator a pair of counts: ours, and the reference's or None."""
         theirs = {one.operator: one for one in self.reference.operators} if self.reference else {}
         return [(one, theirs.get(one.operator)) for one in self.count.operators]
 

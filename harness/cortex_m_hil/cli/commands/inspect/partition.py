@@ -133,7 +133,7 @@ def _fields(group: StepGroup, clock: Clock) -> dict[str, Any]:
 
 
 def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
-    """Return a table without empty columns: operators in a table of kinds, instructions where none were counted."""
+    """Return a table, without the columns that would be empty: operators for kinds, ticks if they were not counted."""
     named, measured = any(name for name, _, _ in rows), whole.ticks is not None
     columns = (
         *(("operator",) * named),

@@ -1,9 +1,0 @@
-#include "runner/identity.h"
-
-namespace hil {
-
-const char* build_id() { return HIL_BUILD_ID; }
-
-const char* configuration() { return HIL_CONFIG; }
-
-}  // namespace hil

@@ -1,0 +1,127 @@
+"""Groups changes: all changes that come from one operator or one program are one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, is_exact
+from cortex_m_hil.campaigns.report.nightly_results import BUILTIN
+from cortex_m_hil.errors.text import change_in_percent, counted
+
+PARTS_SHOWN: Final = 3
+_OF_FIGURES: Final = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.LARGER, ChangeKind.SMALLER)
+_TOGETHER: Final = (ChangeKind.OUTPUTS, ChangeKind.GONE, ChangeKind.ENDED, ChangeKind.SKIPPED)
+_Order: TypeAlias = "tuple[int, tuple[str, ...], tuple[str, ...]]"
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    """The same change of one test on several targets."""
+
+    change: Change
+    targets: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        key = self.change.key
+        runtime = key.runtime if key.runtime != BUILTIN else ""
+        names = "; ".join(filter(None, (", ".join(self.targets), runtime)))
+        return " ".join(filter(None, (key.test, f"[{names}]" if names else "")))
+
+
+@dataclass(frozen=True)
+class ChangeGroup:
+    """A group of changes of one kind with one cause; it has at least one change."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def example(self) -> Change:
+        """Return the largest of the changes."""
+        return max(self.changes, key=_size)
+
+    @property
+    def rows(self) -> list[ChangeRow]:
+        """Return a row for each test and change; first the example's row, then rows with the same change."""
+        found: dict[tuple[str, str], list[Change]] = {}
+        example = self.example
+        for one in sorted(self.changes, key=lambda one: (values(one) != values(example), one is not example)):
+            found.setdefault((one.key.test, values(one)), []).append(one)
+        return [ChangeRow(of[0], tuple(dict.fromkeys(one.key.target for one in of))) for of in found.values()]
+
+    @property
+    def others(self) -> str:
+        """Return how much the group has besides the first row: `2 more tests`, `3 more targets`; "" for nothing."""
+        first = self.rows[0]
+        tests = {one.key.test for one in self.changes} - {first.change.key.test}
+        targets = {one.key.target for one in self.changes} - {*first.targets}
+        named = [(len(tests), "test"), (len(targets), "target")]
+        return " and ".join(counted(number, f"more {what}") for number, what in named if number)
+
+    @property
+    def what(self) -> str:
+        """Return the example in words: the figure, its change, and the operators that cause it; "" for outputs."""
+        one = self.example
+        if one.kind is ChangeKind.OUTPUTS:  # digests are of no use to people
+            return ""
+        parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
+        listed = f"({', '.join(parts)}{', …' if one.parts[PARTS_SHOWN:] else ''})" if parts else ""
+        told = " ".join(filter(None, (one.figure, values(one), listed)))
+        if one.kind is ChangeKind.TOOLS and "-" not in (one.before, one.after):
+            return f"{told}: figures of the one are not compared with those of the other"
+        return f"{told}, {one.limit}" if one.limit else told
+
+
+def values(one: Change) -> str:
+    """Return the change of a value as text, for numbers with the difference, also in percent: `10 → 11: +1, +10 %`.
+
+    "" where the value before or after is missing.
+    """
+    if one.before == one.after == "-":
+        return ""
+    told = f"{one.before} → {one.after}" if one.before else one.after
+    numbers = _numbers(one)
+    if numbers is None:
+        return told
+    difference = f"{numbers[1] - numbers[0]:+.15g}"
+    return f"{told}: {', '.join(filter(None, (difference, change_in_percent(*numbers))))}"
+
+
+def _numbers(one: Change) -> tuple[float, float] | None:
+    try:
+        return (float(one.before), float(one.after)) if one.figure else None
+    except ValueError:
+        return None
+
+
+def groups(changed: Iterable[Change]) -> list[ChangeGroup]:
+    """Group changes by kind and cause, gravest kind first."""
+    return [ChangeGroup(tuple(group)) for _, group in groupby(sorted(changed, key=_order), key=_order)]
+
+
+def _order(one: Change) -> _Order:
+    return list(ChangeKind).index(one.kind), (one.figure, one.key.runtime), tuple(_cause(one))
+
+
+def _cause(one: Change) -> Iterator[str]:
+    """Yield the values that changes of a kind and figure must have in common to be in one group.
+
+    For figures that became slower or larger these are the operators; for changed outputs, and for tests that have
+    disappeared or are skipped, nothing; for other changes the program and the values.
+    """
+    if one.kind in _OF_FIGURES:
+        yield from sorted(part.name for part in one.parts)
+        if not is_exact(one.figure):  # boards are grouped separately
+            yield from (one.key.target, "a test" if one.key.test else "all tests")
+    elif one.kind not in _TOGETHER:
+        yield one.program or one.key.test
+        if one.kind not in (ChangeKind.LIMIT, ChangeKind.MISSING, ChangeKind.LESS_CORTEX_M, ChangeKind.MORE_CORTEX_M):
+            yield from (one.before, one.after, one.limit)
+
+
+def _size(one: Change) -> float:
+    numbers = _numbers(one)
+    return abs(numbers[1] - numbers[0]) if numbers else 0.0
