@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,12 +19,12 @@ from cortex_m_hil.errors import (
     LaunchError,
     Mismatch,
     NotOffered,
-    VerdictError,
     did_you_mean,
 )
 from cortex_m_hil.errors.text import align, counted, shown
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.hang import explained_silence
+from cortex_m_hil.flow.users_call import UsersCall
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.host.numbers import in_range
@@ -130,6 +129,8 @@ class App:
         self._inputs: set[str] = set()  # inputs that this test sends to
         self._outputs: dict[str, _Output] = {}
         self._first = 0  # the number of the first frame that was sent
+        self.longest_latency: int | None = None
+        """The most ticks from an input to an output of all that was recorded, None if nothing was."""
 
     @property
     def channels(self) -> Mapping[str, int]:
@@ -377,12 +378,15 @@ class App:
     # --- a series ---------------------------------------------------------------------------------
 
     def _record(self, name: str, frames: Sequence[Any], outputs: Mapping[str, Any], timeout: float) -> Recording:
-        began, session = time.monotonic(), self._session
-        resent, lost, numbers = session.resent, self.lost, []
+        began, session, budget = time.monotonic(), self._session, self._budget(timeout)
+        channel = self._find(name, Direction.INPUT, budget, timeout)
         forms = {
-            one: _form(self._find(one, Direction.OUTPUT, self._budget(timeout), timeout), dtype, (-1,))
+            one: _form(self._find(one, Direction.OUTPUT, budget, timeout), dtype, (-1,))
             for one, dtype in outputs.items()
         }
+        if name not in self._inputs:
+            self._attach([channel], budget, timeout)
+        resent, lost, numbers = session.resent, self.lost, []
         found: dict[str, dict[int, ChannelFrame]] = {one: {} for one in outputs}
         for frame in frames:
             numbers.append(self._send(name, frame, timeout))
@@ -402,6 +406,9 @@ class App:
             one: tuple(frame.stamp.latency if (frame := got.get(number)) else None for number in numbers)
             for one, got in found.items()
         }
+        known = [one for series in latencies.values() for one in series if one is not None]
+        if session.identity.tick_hz and known:
+            self.longest_latency = max([*known, self.longest_latency or 0])
         seconds = time.monotonic() - began
         hz = session.identity.tick_hz
         return Recording(arrays, latencies, hz, self.lost - lost, session.resent - resent, seconds)
@@ -465,27 +472,23 @@ class App:
                 state = session.use_channel(channel, Action.ATTACH, seconds)
                 self._outputs[channel.name] = _Output(channel, state.total + 1)
 
-    @contextmanager
-    def _answered(self, timeout: float = ANSWER) -> Iterator[None]:
-        """Explain a firmware that stops answering, and name the target in all errors."""
+    def _answered(self, timeout: float = time_limits.CHANNEL) -> UsersCall:
+        """Check what every call needs, and return what explains its errors."""
         __tracebackhide__ = True
+        name = self.dut.target.name
         try:
-            try:
-                in_range(timeout, time_limits.SHORTEST_EXECUTION, time_limits.LONGEST_EXECUTION)
-            except ValueError as error:
-                raise ConfigError(f"timeout: {error}", hint="seconds: timeout=1.0") from None
-            if self.dut.target.firmware is None:
-                what = f"the runner of {self.dut.target.name} has no channels: it is no firmware of your own"
-                raise NotOffered(what, hint="a target with firmware: (hil docs own-firmware)")
-            yield
-        except ResponseTimeout as stuck:
-            problem = explained_silence(self.dut, stuck, "the firmware does not answer any more")
-            raise problem from problem.__cause__
-        except HarnessError as error:
-            error.target = error.target or self.dut.target.name
-            if isinstance(error, VerdictError):
-                error.log = error.log or self.log
-            raise
+            in_range(timeout, time_limits.SHORTEST_EXECUTION, time_limits.LONGEST_EXECUTION)
+        except ValueError as error:
+            raise ConfigError(f"timeout: {error}", target=name, hint="seconds: timeout=1.0") from None
+        if self.dut.target.firmware is None:
+            what = f"the runner of {name} has no channels: it is no firmware of your own"
+            raise NotOffered(what, target=name, hint="a target with firmware: (hil docs own-firmware)")
+        return UsersCall(name, lambda: self.log, self._explained)
+
+    def _explained(self, error: HarnessError) -> HarnessError:
+        if isinstance(error, ResponseTimeout):
+            return explained_silence(self.dut, error, "the firmware does not answer any more")
+        return error
 
 
 def _after(number: int, other: int) -> int:

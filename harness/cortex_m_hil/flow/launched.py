@@ -11,9 +11,10 @@ from typing import Any, Final
 import pexpect.spawnbase
 
 from cortex_m_hil.checks.input_checks import as_array
-from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed, ProgramTimeout, VerdictError
+from cortex_m_hil.errors import ConfigError, ProgramFailed, ProgramTimeout
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.flow.launching import Launch, Started, started
+from cortex_m_hil.flow.users_call import UsersCall
 from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.targets.connection import Budget, LinkClosed
 from cortex_m_hil.targets.resolve import Resolved
@@ -164,15 +165,8 @@ class Launched:
         self._text = (self._text + text)[-LOG_LIMIT:]
         said.append(text)
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except HarnessError as error:
-            error.target = error.target or self._resolved.target.name
-            if isinstance(error, VerdictError):
-                error.log = error.log or self._text
-            raise
+    def _explained(self) -> UsersCall:
+        return UsersCall(self._resolved.target.name, lambda: self._text)
 
 
 def files_in(folder: Path, files: Mapping[str, Any]) -> None:

@@ -292,7 +292,7 @@ def hil_app(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[Calla
         return opened[-1]
 
     yield hil_app
-    records.record_app(request.node, hil_dut)
+    records.record_apps(request.node, hil_dut, opened)
     for app in opened:
         app.close()
 

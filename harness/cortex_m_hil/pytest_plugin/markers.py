@@ -13,7 +13,7 @@ import pytest
 
 from cortex_m_hil.checks.executorch_verdict import accepted_causes
 from cortex_m_hil.diagnose.budgets import Budget
-from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_mean
+from cortex_m_hil.errors import ConfigError, InfraError, NotOffered, VerdictError, did_you_mean
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.numbers import in_range
@@ -248,17 +248,18 @@ def hil_known(*causes: int | str) -> frozenset[int | str]:
 
 
 def limit_to(name: str, resolved: Resolved) -> None:
-    """Skip the test that is under way where it is for a target of another name; "" is for all.
+    """Require that a test is for a target; "" is for all.
 
     Raises:
         ConfigError: no target has that name.
+        NotOffered: it is for a target of another name.
     """
     if name and name not in _known(resolved):
         raise ConfigError(
             f"hil_app({shown(name)}): no target has such a name", hint=did_you_mean(name, _known(resolved))
         )
     if name and name not in (resolved.name, resolved.target.name):
-        pytest.skip(f"is for {name}")
+        raise NotOffered(f"is for {name}", target=resolved.target.name)
 
 
 def _known(resolved: Resolved) -> list[str]:

@@ -414,7 +414,7 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
     if LOCALIZED in item.stash:
         yield LOCALIZED_SECTION, item.stash[LOCALIZED]
     log = "\n".join(item.stash[APP].log.splitlines()[-LOG_TAIL:]) if APP in item.stash else item.stash.get(LOG, "")
-    if log:
+    if log and not (error is not None and error.log.endswith(log)):
         yield "target log", log
 
 
