@@ -15,7 +15,9 @@ from cortex_m_hil.errors import ConfigError, ProgramFailed, ProgramTimeout
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.flow.launching import Launch, Started, started
 from cortex_m_hil.flow.users_call import UsersCall
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.api_calls import checked_call
+from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.targets.connection import Budget, LinkClosed
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -105,6 +107,10 @@ class Launched:
             what = f"expect({shown(pattern)}): no regular expression: {error}"
             raise ConfigError(what, hint="a backslash before what is meant literally") from None
         seconds = self._order.seconds if timeout is None else timeout
+        try:
+            in_range(seconds, time_limits.SHORTEST_EXECUTION, time_limits.LONGEST_EXECUTION)
+        except ValueError as error:
+            raise ConfigError(f"timeout: {error}", hint="seconds: timeout=1.0") from None
         self._expecting.budget = self._program.budget(seconds)
         with self._explained():
             try:
@@ -124,10 +130,15 @@ class Launched:
     def send(self, text: str) -> None:
         """Send text to its console: its first UART, or what it reads by semihosting.
 
-        Raises LinkError and the like where the link fails.
+        Raises:
+            ProgramTimeout: it does not take the text.
+            ProgramFailed: it has ended.
+            TargetFault, UnsupportedOperator, ForbiddenAccess, InfraError: as of `hil launch`.
         """
         __tracebackhide__ = True
         with self._explained():
+            if self._ended:
+                raise ProgramFailed(f"{self._order.elf.name} has ended before it was sent {shown(text)}")
             budget = self._program.budget(self._order.seconds)
             try:
                 self._program.link.write(text.encode(), budget.next_poll)
@@ -148,12 +159,13 @@ class Launched:
         """
         __tracebackhide__ = True
         with self._explained():
-            if not self._ended:
-                self._finish()
+            self._finish()
             return self._program.status
 
     def _finish(self) -> None:
         """Wait for its end; an exit status other than 0 is the caller's to judge."""
+        if self._ended:
+            return
         self._ended = True
         try:
             self._program.finish()

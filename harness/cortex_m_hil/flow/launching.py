@@ -149,9 +149,16 @@ def launch(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> 
 def started(
     resolved: Resolved, order: Launch, sink: Callable[[str], object], *, count: bool = False
 ) -> Iterator[Started]:
-    """Start a program on a target, and end it with the block; `count` its instructions, where the simulator can.
+    """Start a program on a target, and end it with the block.
 
-    Raises as `launch`, before the block.
+    Args:
+        resolved: the target.
+        order: the program and its limits.
+        sink: takes the printable text of the console, piece by piece.
+        count: whether its instructions are counted, where the simulator can.
+
+    Raises:
+        HarnessError: as of `launch`, where the program cannot be started.
     """
     checks_elf.check(order.elf, resolved.target)
     try:
@@ -166,6 +173,7 @@ def started(
 
 
 def is_board(resolved: Resolved) -> bool:
+    """Tell whether a target is a board, on which a program has neither a command line nor a folder."""
     return isinstance(resolved.target.launcher, HardwareLauncher)
 
 
@@ -233,7 +241,7 @@ def _in_simulator(resolved: Resolved, order: Launch, sink: Callable[[str], objec
     console = Console(sink, order.until)
     with TemporaryFolder() as own:
         folder, arguments = order.folder or own, [order.elf.name, *order.arguments]
-        counted = folder / ".instructions"
+        counted = folder / ".hil_instructions"
         process = resolved.target.launcher.launch(
             order.elf.absolute(), folder, arguments, order.seconds, count=counted if count else None
         )
@@ -243,7 +251,8 @@ def _in_simulator(resolved: Resolved, order: Launch, sink: Callable[[str], objec
             yield one
         finally:
             process.close()
-            counted.unlink(missing_ok=True)
+            if count:
+                counted.unlink(missing_ok=True)
 
 
 def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Console) -> None:

@@ -276,9 +276,9 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
 def hil_app(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[Callable[..., App]]:
     """Yield the function that opens the application of firmware of your own: `app = hil_app("my-product")`.
 
-    The firmware boots anew at each call. The name limits the test to that target: on others it is skipped. Without a
-    name it is for each target. `App` has `send`, `read`, `compare`, `record` and `attach`; their docstrings have
-    arguments, results and errors.
+    The firmware boots anew at each call, on a board if a tool can reset that. The name limits the test to that target:
+    on others it is skipped. Without a name it is for each target. `App` has `send`, `read`, `compare`, `record` and
+    `attach`; their docstrings have arguments, results and errors.
     """
     opened: list[App] = []
 

@@ -216,7 +216,7 @@ def damaged(firmware: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield App(dut)
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5, pytest.param(1000, marks=pytest.mark.slow)])
 def test_no_frame_is_wrong_where_one_byte_of_a_hundred_is_damaged(damaged: App, count: int) -> None:
     values = np.random.default_rng(0).integers(0, 256, (count, 64)).astype(np.uint8)
     recording = damaged.record("samples", list(values), {"doubled": "int8", "sum": "int32"}, timeout=60.0)

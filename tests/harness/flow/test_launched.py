@@ -76,7 +76,9 @@ def test_text_goes_to_its_console(tmp_path: Path) -> None:
         with pytest.raises(ProgramFailed, match=r"asks has ended without saying 'alice'") as caught:
             program.expect("alice")
         assert caught.value.log == "who?\nhello bob\nbye\n"
-        assert program.wait() == 0
+        assert program.wait() == program.wait() == 0
+        with pytest.raises(ProgramFailed, match="has ended before it was sent 'more'"):
+            program.send("more")
 
 
 def test_what_is_not_said_in_time_and_a_fault_are_told(tmp_path: Path) -> None:
@@ -86,6 +88,8 @@ def test_what_is_not_said_in_time_and_a_fault_are_told(tmp_path: Path) -> None:
         program.expect("going")
         with pytest.raises(ProgramTimeout, match=r"program\.elf has not said 'gone' in 0\.3 s"):
             program.expect("gone", timeout=0.3)
+        with pytest.raises(ConfigError, match="timeout: a number"):
+            program.expect("gone", timeout=float("nan"))
         with pytest.raises(ConfigError, match="no regular expression"):
             program.expect("(")
     assert time.monotonic() - began < 30
