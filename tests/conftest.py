@@ -62,13 +62,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip a test on a feature that an older ExecuTorch than the pinned one lacks, with the harness's reason."""
+    """Skip a test on what an older ExecuTorch than the pinned one or the wheel lacks, with the harness's reason."""
     try:
         return (yield)
     except ToolchainError as error:
         import wheel  # and torch with it
 
-        if re.match(r"executorch \S+ has no ", error.message) and wheel.is_older():
+        of_wheel = re.match(r"executorch \S+ has no ", error.message) and wheel.is_older()
+        if of_wheel or "this ExecuTorch has no " in error.message:
             pytest.skip(error.message)
         raise
 

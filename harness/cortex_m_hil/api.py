@@ -579,6 +579,7 @@ class OpenTarget:
         if expected and not lint:
             hint = "leave out lint=False, or known"
             raise ConfigError("known=… is for what lint finds, and lint=False leaves it out", hint=hint)
+        self._begins(program)
         return BundleTask(
             program, inputs, linted=lint, redzones=self._redzones, budget=self._budget, expected=expected,
             known=(*expected, *sorted(self._known - {*expected}, key=str)),
@@ -593,7 +594,7 @@ class OpenTarget:
     def _note_acceptance(self, task: BundleTask, error: VerdictError) -> None:
         """Mark a verdict as expected if the caller accepts all of its causes."""
         if error.causes and {*error.causes} <= {*task.known}:
-            names = ", ".join(known_bug(one) if isinstance(one, int) else f"no {one}" for one in error.causes)
+            names = ", ".join(known_bug(one) if isinstance(one, int) else one for one in error.causes)
             error.accepted = f"accepted: {names}"
             self._occurred(frozenset(error.causes))
 
@@ -787,6 +788,9 @@ class OpenTarget:
         """Issue a HilWarning about a program that passed without lint, though it does not fit the target."""
         if told := flow.refused_by_lint(self.dut, program):
             warn(f"{self.dut.resolved.display_name}: {program.name}: {told}")
+
+    def _begins(self, program: Program) -> None:
+        """Observe each program before it runs; a hook for subclasses."""
 
     def _ran(self, program: Program, result: RunResult) -> None:
         """Observe each run and its program; a hook for subclasses."""

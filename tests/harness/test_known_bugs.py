@@ -14,11 +14,14 @@ import torch
 
 import known_bugs_table
 from cortex_m_hil import flow
+from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.checks.lint_rules.finding import LintFinding
 from cortex_m_hil.checks.lint_rules.hints import next_step
+from cortex_m_hil.errors import VerdictError
+from cortex_m_hil.program.program import Program
 from known_bugs.bugs import BUGS, THREADS, How, KnownBug, Shown
 from known_bugs.next_steps import STEPS, foreseen
-from known_bugs.showing import PATCHES, TARGETS, By, Setup, judge
+from known_bugs.showing import PATCHES, TARGETS, By, judge
 from paths import REPOSITORY
 from planting import plant
 
@@ -39,23 +42,30 @@ def test_a_known_bug_is_caught_by_its_check(shown: Shown, tmp_path: Path) -> Non
     assert judge(target, shown.wrong, tmp_path) == shown.caught
 
 
-def refused(setup: Setup, target: str) -> list[LintFinding]:
+def refused(program: Program, target: str) -> list[LintFinding]:
     """What builtin refuses, and then what ExecuTorch would not run as it is."""
-    program = setup.program(TARGETS[target].isa)
     return [one for one in flow.findings_everywhere(program, TARGETS[target], None, "builtin") if not one.is_note]
 
 
 @pytest.mark.first_only
 @pytest.mark.parametrize(("key", "shown"), foreseen())
 def test_the_next_step_of_what_lint_foresees_was_tried(key: str, shown: Shown) -> None:
-    """As the hint says: it lowers, lint refuses it no more, and where it is to compute the same it does."""
-    step = STEPS[key]
-    found = refused(shown.wrong, shown.shows[0])
+    """As the hint says: it lowers, lint refuses it no more, and where it is to compute the same it does.
+
+    What is accepted on builtin is what lint refuses on ExecuTorch: one marker does for both.
+    """
+    step, target = STEPS[key], TARGETS[shown.shows[0]]
+    wrong_program, mended_program = shown.wrong.program(target.isa), step.setup.program(target.isa)
+    found = refused(wrong_program, target.name)
     assert step.words in next_step(found[0])
     number = key.partition(" bug ")[2].partition(" ")[0]
     assert not number or (found[0].bug == int(number) and f"(known bug {number} of ExecuTorch)" in found[0].message)
     assert all(next_step(one) for one in found)
-    assert refused(step.setup, shown.shows[0]) == []
+    if number:
+        with pytest.raises(VerdictError) as caught:
+            raise_findings(flow.findings(wrong_program, target, None, "executorch"), target.name)
+        assert {*caught.value.causes} == {one.cause_key for one in found}
+    assert refused(mended_program, target.name) == []
     if step.same:
         (wrong, inputs), (mended, _) = shown.wrong.network(), step.setup.network()
         assert torch.allclose(mended(*inputs), wrong(*inputs), atol=1e-5)

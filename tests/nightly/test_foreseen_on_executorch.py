@@ -12,7 +12,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
-from cortex_m_hil.errors import UnsupportedOperator, VerdictError
+from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.targets.resolve import resolve
 from installed import installed_executorch
@@ -53,7 +53,4 @@ def test_executorch_fails_on_it_and_takes_the_workaround(
     dut = installed(target)
     with pytest.raises(VerdictError):
         judged(dut, shown.wrong)
-    try:
-        judged(dut, STEPS[key].setup)
-    except UnsupportedOperator as error:
-        pytest.skip(f"this ExecuTorch is older than the wheel, and lacks {error.message}")
+    judged(dut, STEPS[key].setup)

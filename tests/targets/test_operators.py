@@ -257,6 +257,7 @@ FLOATS = {
         "convolution",
         (2, 3, 4, 5),
     ),
+    "transposed_depthwise": aten(transposed(4, 4, 3, stride=2, padding=1, groups=4), "convolution", (2, 4, 5, 3)),
     "transposed_1d": aten(lambda: nn.ConvTranspose1d(3, 2, 4, stride=3), "convolution", (2, 3, 5)),
     "transposed_1d_padded": aten(
         lambda: nn.ConvTranspose1d(4, 6, 3, stride=2, padding=2, output_padding=1, groups=2), "convolution", (1, 4, 5)

@@ -23,8 +23,6 @@ def exported(family: str) -> Exported:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family(hil: Hil, family: str) -> None:
-    if hil.dut.resolved.runtime == "executorch" and not FAMILIES[family].in_executorch:
-        pytest.skip("ExecuTorch's portable library lacks some of these")
     program = hil.lower(exported(family), quantize=False)
     hil.verify(program, Tolerance(atol=1e-6, rtol=1e-5, eager_sqnr=100.0), known=FAMILIES[family].known)
 
@@ -37,6 +35,4 @@ COMPACT = ("mlp", "ecg", "gru", "transformer", "embedding", "leaky_relu", "group
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("name", COMPACT)
 def test_model(hil: Hil, name: str, way: Way) -> None:
-    if hil.dut.resolved.runtime == "executorch":
-        pytest.skip("ExecuTorch's portable library has no linear, which the compiler leaves")
     check(hil, name, way)

@@ -54,8 +54,6 @@ def test_a_stream_is_the_unrolled_program_bit_for_bit(hil: Hil, quantize: bool, 
 
     The state goes from its outputs to its inputs, so that no more than eight steps are unrolled into one program.
     """
-    if hil.dut.resolved.runtime == "executorch" and not quantize:
-        pytest.skip("ExecuTorch's portable library has no linear, which the compiler leaves")
     module, frames = listener(count)
     calibration = frames[:24] if quantize else None
     program = hil.lower(module, frames[0], calibration=calibration, quantize=quantize)
@@ -78,8 +76,6 @@ def test_a_stream_is_the_unrolled_program_bit_for_bit(hil: Hil, quantize: bool, 
 @pytest.mark.parametrize("quantize", [FLOAT_ATTENTION, QUANTIZED])
 @pytest.mark.parametrize("way", CACHE_WRITES)
 def test_attention_with_a_cache_gives_what_it_gives_at_once(hil: Hil, way: str, quantize: bool) -> None:
-    if hil.dut.resolved.runtime == "executorch" and not quantize:
-        pytest.skip("ExecuTorch's portable library has no linear, which the compiler leaves")
     module, tokens = cached_attention(way)
     frames = [(tokens[:, at : at + 1], torch.tensor([at])) for at in range(tokens.shape[1])]
     program = hil.lower(module, frames[0], calibration=frames if quantize else None, quantize=quantize)

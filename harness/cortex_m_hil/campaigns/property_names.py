@@ -21,7 +21,7 @@ RUNTIME_DIFFERENCE: Final = "runtime_difference"
 LOWERING, LOWER_SECONDS, RUN_SECONDS = "lowering", "lower_seconds", "run_seconds"
 OUTPUTS, OPERATOR_OUTPUTS, UNINFORMATIVE = "outputs", "operator_outputs", "uninformative"
 AT_FAULT, WRONG_LAYOUT, BUNDLE = "at_fault", "wrong_layout", "bundle"
-KNOWN_BUGS: Final = "known_bugs"
+KNOWN_BUGS, MISSING_ELSEWHERE = "known_bugs", "missing_elsewhere"
 QUARANTINE, QUARANTINE_ENDED = "quarantine", "quarantine_ended"
 
 MAX_QUANTA, FAKE_QUANT_QUANTA = "max_quanta", "fake_quant_quanta"

@@ -84,7 +84,13 @@ def input_and_out_in_order(call: OperatorCall) -> str:
 
 @of_bug(43, "dim-order")
 def weight_in_order(call: OperatorCall) -> str:
-    """Check the dim order of a convolution's weight, which may differ where a group has one channel."""
+    """Check the dim order of a convolution's weight, which may differ where a group has one channel.
+
+    ExecuTorch takes the weight of a transposed convolution in any order (`check_convolution_args`).
+    """
+    transposed = call.value(6)
+    if transposed is not None and transposed.scalar:
+        return ""
     if is_default(call["weight"]) or is_channels_last(call["weight"]) or input_and_out_in_order(call):
         return ""
     return "weight is neither contiguous nor in channels-last dim order"

@@ -24,7 +24,14 @@ from cortex_m_hil.checks.lint_rules.finding import (
     bug_details,
 )
 from cortex_m_hil.checks.lint_rules.hints import UNLINTED, next_step
-from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
+from cortex_m_hil.errors import (
+    HarnessError,
+    LintError,
+    OutOfTargetMemory,
+    ToolchainError,
+    UnsupportedOperator,
+    VerdictError,
+)
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.targets.target import Target
 
@@ -44,20 +51,25 @@ RULES: Final[tuple[LintRule, ...]] = (
     memory_findings.program_room,
 )
 """The rules, in the order of their findings."""
-_ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...]]]] = {
+_ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...], LintRule]]] = {
     "builtin": (
         "executorch",
-        (argument_findings.signatures, memory_findings.scratch, kernel_findings.lacking_in_executorch),
+        (argument_findings.signatures, memory_findings.scratch),
+        kernel_findings.lacking_in_executorch,
     ),
-    "executorch": ("builtin", (argument_findings.signatures, kernel_findings.lacking_in_builtin)),
+    "executorch": ("builtin", (argument_findings.signatures,), kernel_findings.lacking_in_builtin),
 }
-"""For each runtime that executes a program: the other runtime, and the rules to check for the other."""
+"""For each runtime that executes a program: the other one, the rules for its calls, and that for what it lacks."""
+_OF_CALLS: Final = frozenset({Rule.DTYPE, Rule.DIM_ORDER, Rule.ARGUMENTS, Rule.SCRATCH, Rule.OPERATOR})
+"""What `_ELSEWHERE` finds: a caller may accept it on both runtimes, by the number of the known bug or the operator."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
-_ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
-    (LintError, frozenset(Rule) - NOTES - _UNSUPPORTED - _MEMORY),
+_RELEASE: Final = frozenset({Rule.RELEASE})
+_ERRORS: Final[tuple[tuple[type[HarnessError], frozenset[Rule]], ...]] = (
+    (LintError, frozenset(Rule) - NOTES - _UNSUPPORTED - _MEMORY - _RELEASE),
     (UnsupportedOperator, _UNSUPPORTED),
     (OutOfTargetMemory, _MEMORY),
+    (ToolchainError, _RELEASE),
 )
 
 
@@ -84,9 +96,9 @@ def lint_elsewhere(
 
     If the other runtime is builtin, they are notes, since programs are made for ExecuTorch.
     """
-    other, rules = _ELSEWHERE[runtime]
+    other, rules, lacking = _ELSEWHERE[runtime]
     subject = LintSubject(program, target, None, scratch, other)
-    found = (replace(one, runtime=other) for rule in rules for one in rule(subject) if not one.is_note)
+    found = (replace(one, runtime=other) for rule in (*rules, lacking) for one in rule(subject) if not one.is_note)
     if other == "executorch":
         return tuple(found)
     return tuple(
@@ -94,11 +106,22 @@ def lint_elsewhere(
     )
 
 
+def missing_elsewhere(program: Program, target: Target, runtime: str) -> tuple[str, ...]:
+    """Return the operators of a program that the other runtime than `runtime` does not have, as far as is known."""
+    other, _, lacking = _ELSEWHERE[runtime]
+    return tuple(one.operator for one in lacking(LintSubject(program, target, None, (), other)))
+
+
 def explain(error: VerdictError, findings: Sequence[LintFinding]) -> None:
     """Add to the verdict of a run without lint the error that lint would have raised, and the next step.
 
     A layout for another ISA class replaces the verdict's cause, unless that names more than the target or operator.
+
+    Raises:
+        ToolchainError: the runner lacks an operator because its ExecuTorch is older than the wheel.
     """
+    if isinstance(error, UnsupportedOperator):
+        raise_findings([one for one in findings if one.rule is Rule.RELEASE], error.target)
     grave = [finding for finding in findings if not finding.is_note]
     if not grave or any(label == "lint" for label, _ in error.details):
         return
@@ -129,6 +152,7 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
         LintError: layout, dtypes, scratch and the like do not fit.
         UnsupportedOperator: otherwise, if an operator or delegate is missing.
         OutOfTargetMemory: otherwise, if a memory is too small.
+        ToolchainError: otherwise, if an operator is missing because the runner's ExecuTorch is older than the wheel.
     """
     grave = [finding for finding in findings if not finding.is_note]
     for error, rules in _ERRORS:
@@ -150,6 +174,14 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
                 hint=next_step(mine[0]),
                 log=log,
             )
-            if all(finding.bug is not None or finding.rule is Rule.OPERATOR for finding in grave):
-                raised.causes = tuple(dict.fromkeys(finding.cause_key for finding in grave))
+            if isinstance(raised, VerdictError):
+                raised.causes = _causes(grave)
             raise raised
+
+
+def _causes(grave: Sequence[LintFinding]) -> tuple[int | str, ...]:
+    """Return the causes of findings that a caller may accept; () where one of them may not be."""
+    about = [finding for finding in grave if finding.rule is not Rule.RELEASE]
+    if not all(finding.bug is not None or finding.rule in _OF_CALLS for finding in about):
+        return ()
+    return tuple(dict.fromkeys(finding.cause_key for finding in about))

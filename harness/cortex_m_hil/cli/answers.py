@@ -18,7 +18,7 @@ from typing import Any, Final
 import typer
 
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
-from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError, WouldFailOnExecuTorch
+from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError
 
 SCHEMA_VERSION: Final = 1  # version of the JSON objects: raised when a field is removed, renamed, or redefined
 _ACCEPTING: Final = re.compile(r"known=\[([^\]]*)\]")  # in hints of `checks.executorch_verdict`
@@ -90,7 +90,7 @@ class Problem:
     @classmethod
     def of(cls, error: HarnessError) -> Problem:
         kind = "verdict" if isinstance(error, VerdictError) else "infra"
-        if isinstance(error, (LintError, Mismatch, WouldFailOnExecuTorch)):
+        if isinstance(error, (LintError, Mismatch)):
             error.hint = hint_for_commands(error.hint)
         name, text = type(error).__name__, error.describe()
         return cls(name, kind, error.message, text, error.operator, error.details, error.hint)

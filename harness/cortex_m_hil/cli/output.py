@@ -14,6 +14,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from cortex_m_hil.cli.answers import hint_for_commands
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host.deadline import Deadline
@@ -38,6 +39,7 @@ TARGET_FIELDS: Final[Mapping[str, str]] = {
         "builtin or executorch, and whose kernels run: this project's, or those of ExecuTorch and CMSIS-NN"
     ),
     "runtime_reason": "why --runtime auto is builtin: no ExecuTorch is installed, or it does not fit; else empty",
+    "runtime_lacks": "Cortex-M operators that the wheel has and the installed ExecuTorch does not, as text; else empty",
 }
 RAN_FIELDS: Final[Mapping[str, str]] = {
     **TARGET_FIELDS,
@@ -90,14 +92,14 @@ def refused_by_lint(dut: Dut, program: Program, *, linted: bool) -> str:
 
 
 @contextlib.contextmanager
-def no_lint_named() -> Iterator[None]:
-    """Replace the argument `lint=False` by the command's option in verdicts that the block raises."""
+def options_named() -> Iterator[None]:
+    """Replace the arguments `lint=False` and `known=…` by the command's options in verdicts that the block raises."""
     from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     try:
         yield
     except VerdictError as error:
-        error.hint = error.hint.replace(UNLINTED, "--no-lint")
+        error.hint = hint_for_commands(error.hint.replace(UNLINTED, "--no-lint"))
         error.details = tuple((label, text.replace(UNLINTED, "--no-lint")) for label, text in error.details)
         raise
 
@@ -225,6 +227,7 @@ def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, An
         "runtime": resolved.runtime,
         "executes": executes(resolved.runtime, resolved.target),
         "runtime_reason": resolved.runtime_reason,
+        "runtime_lacks": resolved.lacks,
     }
     return fields if ran is None else {**fields, "runtime_version": ran.runtime_version, "engine": ran.engine}
 

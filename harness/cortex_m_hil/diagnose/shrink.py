@@ -90,17 +90,29 @@ class Judge:
         """Return the symptoms of a part, none if it passes; a Mismatch has a symptom for each faulty operator.
 
         Raises:
-            LoweringError, ConfigError: the part cannot be lowered by itself.
+            LoweringError, ConfigError: the part cannot be lowered by itself, or lint refuses it by accepted causes.
             InfraError: the target fails.
         """
-        program = lowering.lower(part.module(), part.arguments(), isa=self.isa, options=self.options)
+        program = self._lowered(part)
         try:
             flow.verify(self.dut, program, tolerance=self.tolerance, linted=self.linted, guards=self.guards)
             if self.linted:
                 flow.judge_on_executorch(self.dut, program, self.known)
         except VerdictError as error:
+            if error.causes and {*error.causes} <= {*self.known}:
+                raise ConfigError(error.message, hint=error.hint) from error
             return tuple(dict.fromkeys(symptoms(self.dut, program, error)))
         return ()
+
+    def occurring(self, part: Any) -> tuple[int | str, ...]:
+        """Return what occurs in a part of the known bugs and missing operators that are accepted."""
+        if not (self.known and self.linted):
+            return ()
+        found = {one.cause_key for one in flow.findings_elsewhere(self._lowered(part), self.dut.target, "builtin")}
+        return tuple(one for one in self.known if one in found)
+
+    def _lowered(self, part: Any) -> Program:
+        return lowering.lower(part.module(), part.arguments(), isa=self.isa, options=self.options)
 
 
 def symptoms(dut: Dut, program: Program, error: VerdictError) -> Iterator[Symptom]:
@@ -270,7 +282,12 @@ class _Search:
 
 
 def own_check(
-    tolerance: Tolerance, options: LoweringOptions, *, linted: bool = True, isa: Isa | None = None
+    tolerance: Tolerance,
+    options: LoweringOptions,
+    *,
+    linted: bool = True,
+    isa: Isa | None = None,
+    known: Sequence[int | str] = (),
 ) -> tuple[list[str], str]:
     """Return imports and body of a test that calls `hil.check` with the arguments that differ from the defaults.
 
@@ -279,11 +296,12 @@ def own_check(
         options: the options that the part is lowered with.
         linted: whether the test lints the program.
         isa: the ISA class that the part is lowered for; None: the target's.
+        known: the causes that the test accepts, and that occur in the part.
     """
     given = {one.name: getattr(tolerance, one.name) for one in fields(tolerance)}
-    given |= {"lint": linted, "quantize": options.quantize, "layout": options.layout}
+    given |= {"lint": linted, "known": [*known], "quantize": options.quantize, "layout": options.layout}
     usual = {one.name: one.default for one in fields(tolerance)}
-    usual |= {"lint": True, "quantize": LoweringOptions.quantize, "layout": LoweringOptions.layout}
+    usual |= {"lint": True, "known": [], "quantize": LoweringOptions.quantize, "layout": LoweringOptions.layout}
     changed = "".join(f", {name}={value!r}" for name, value in given.items() if value != usual[name])
     if isa is None:
         return [], f"hil.check({{module}}, {{inputs}}{changed})"

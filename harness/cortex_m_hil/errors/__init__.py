@@ -79,7 +79,7 @@ class ConfigError(InfraError):
 
 
 class ToolchainError(InfraError):
-    """A compiler, simulator or other tool is missing or too old."""
+    """A compiler, simulator, ExecuTorch or other tool is missing or too old."""
 
 
 class BuildError(InfraError):
@@ -145,8 +145,8 @@ class VerdictError(HarnessError):
     """Something is wrong with the program, its lowering, or the code that ran it.
 
     Attributes:
-        causes: if lint raised it only because of known bugs of ExecuTorch and missing operators: their numbers and
-            names.
+        causes: if lint raised it only because of known bugs of ExecuTorch, missing operators and refused calls: the
+            numbers of the bugs, and the names of the operators.
         accepted: why the error is expected, if the caller accepts all of these causes; else "".
     """
 

@@ -346,7 +346,8 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
     ),
     43: KnownBug(
         "a float convolution of one channel a group is refused",
-        "the exporter plans its weight in dim order 0, 2, 1, 3, and the kernel takes two orders alone",
+        "the exporter plans its weight in dim order 0, 2, 1, 3, and the kernel takes two orders alone; transposed "
+        "ones are right",
         "ExecuTorch `kernels/portable/cpu/util/kernel_ops_util.cpp:388–391`",
         "quantise it, or `groups=1` with a kernel that is zero for the other channels",
     ),

@@ -209,6 +209,7 @@ class ProgramLint:
 
         Raises:
             LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit.
+            ToolchainError: the runner's ExecuTorch is of another release than the wheel, and lacks an operator.
         """
         if self.linted:
             raise_findings(self.findings, self.dut.target.name)
@@ -238,7 +239,8 @@ def judge_on_executorch(
     """Judge without a run whether a program that has passed on a target would fail on ExecuTorch.
 
     Args:
-        dut: the target. If it runs ExecuTorch, its lint and the run have judged the program already.
+        dut: the target. If it runs ExecuTorch, its lint and the run have judged the program already, and an expected
+            cause counts as occurring if lint foresees it: ExecuTorch on the host has operators that others lack.
         program: the program.
         known: causes that the caller accepts: known bugs by number, or operators by name.
         expected: the accepted causes that have to occur.
@@ -250,8 +252,10 @@ def judge_on_executorch(
         WouldFailOnExecuTorch: ExecuTorch refuses the program, or computes it wrongly, by a cause that is not accepted.
         KnownBugAbsent: an expected cause does not occur.
     """
-    runtime = dut.resolved.runtime
-    found = findings_elsewhere(program, dut.target, runtime) if runtime == "builtin" else ()
+    runs_there = dut.resolved.runtime == "executorch"
+    found = () if runs_there and not known else findings_elsewhere(program, dut.target, "builtin")
+    if runs_there:
+        found = tuple(one for one in found if one.cause_key in known)
     raise_for_executorch(found, dut.target, known, expected)
     return frozenset(one.cause_key for one in found)
 

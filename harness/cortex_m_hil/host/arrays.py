@@ -58,6 +58,8 @@ def _read(file: BinaryIO, size: int, name: str, check: Check) -> npt.NDArray[Any
         dtype, shape, fortran = _header(head)
     except Exception as error:  # numpy does not catch what its tokenizer, its parser and its dtypes raise
         raise _no_npy(name, str(error) or type(error).__name__) from error
+    if not dtype.itemsize:  # numpy writes such arrays, of empty text, and cannot read them from bytes
+        raise _no_npy(name, f"items of its dtype {dtype.str} have no bytes")
     nbytes = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or nbytes > size - head.tell():
         raise _no_npy(name, f"its header claims {nbytes} bytes of data, {size - head.tell()} are there")

@@ -17,6 +17,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.api import App, Checked, Launched, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.checks.executorch_verdict import require_occurring
+from cortex_m_hil.checks.lint import missing_elsewhere
 from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
@@ -143,6 +144,10 @@ class Hil(OpenTarget):
         memory = super()._watched(program)
         records.record_watched_bytes(self._node, memory.nbytes)
         return memory
+
+    def _begins(self, program: Program) -> None:
+        missing = missing_elsewhere(program, self.target, self.dut.resolved.runtime)
+        records.record_missing_elsewhere(self._node, missing)
 
     def _ran(self, program: Program, result: RunResult) -> None:
         self._result = result

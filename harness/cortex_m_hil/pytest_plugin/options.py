@@ -172,13 +172,13 @@ def targets(config: pytest.Config) -> list[Resolved]:
 
 def _as_in_controller(config: pytest.Config, found: list[Resolved]) -> list[Resolved]:
     """Return the targets as xdist's controller resolved them, in workers too: an ExecuTorch may be installed since."""
-    chosen = [(one.name, one.runtime, one.runtime_reason, one.has_misfit) for one in found]
+    chosen = [(one.name, one.runtime, one.runtime_reason, one.has_misfit, one.lacks) for one in found]
     if not hasattr(config, "workerinput"):
         setattr(config.option, _CHOSEN, chosen)
     by_name = {one.name: one for one in found}
     return [
-        dataclasses.replace(by_name[name], runtime=runtime, runtime_reason=reason, has_misfit=misfit)
-        for name, runtime, reason, misfit in getattr(config.option, _CHOSEN, chosen)
+        dataclasses.replace(by_name[name], runtime=runtime, runtime_reason=reason, has_misfit=misfit, lacks=lacks)
+        for name, runtime, reason, misfit, lacks in getattr(config.option, _CHOSEN, chosen)
     ]
 
 

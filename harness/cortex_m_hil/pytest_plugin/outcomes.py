@@ -54,6 +54,7 @@ class Outcomes:
             runtime=str(found.get(prop.RUNTIME_NAME, "")),
             operator=str(found.get(prop.OPERATOR, "")),
             departs=str(found.get(prop.RUNTIME_DIFFERENCE, "")),
+            missing_elsewhere=tuple(filter(None, str(found.get(prop.MISSING_ELSEWHERE, "")).split(", "))),
             outputs=tuple(str(what) for name, what in prop.recorded(report.user_properties) if name == prop.OUTPUTS),
             runner=found.get(prop.RUNTIME) != NO_RUNNER,
             peaks={name: found[key] for key, name in LARGEST.items() if key in found},

@@ -89,6 +89,15 @@ def record_known(node: pytest.Item, causes: Iterable[int | str]) -> None:
     record(node, {prop.KNOWN_BUGS: ", ".join(sorted(map(str, causes)))})
 
 
+def record_missing_elsewhere(node: pytest.Item, operators: Iterable[str]) -> None:
+    """Record operators of a test's program that the other runtime does not have, beside those of its other programs."""
+    before = str(dict(prop.recorded(node.user_properties)).get(prop.MISSING_ELSEWHERE, ""))
+    found = {*operators, *filter(None, before.split(", "))}
+    name = prop.PREFIX + prop.MISSING_ELSEWHERE
+    node.user_properties[:] = [one for one in node.user_properties if one[0] != name]
+    record(node, {prop.MISSING_ELSEWHERE: ", ".join(sorted(found)) or None})
+
+
 def record_quarantine(item: pytest.Item, reason: str) -> None:
     """Record why a test is quarantined, once for all of its phases."""
     if prop.QUARANTINE not in dict(prop.recorded(item.user_properties)):

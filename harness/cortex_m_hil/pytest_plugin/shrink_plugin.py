@@ -20,11 +20,13 @@ from cortex_m_hil.errors import (
     HarnessError,
     HilWarning,
     InfraError,
+    KnownBugAbsent,
     Mismatch,
     ProgramRejected,
     TargetFault,
     TargetHang,
     UnsupportedOperator,
+    VerdictError,
 )
 from cortex_m_hil.host import files
 from cortex_m_hil.host.api_calls import PERMIT
@@ -56,7 +58,7 @@ def pytest_runtest_makereport(
     error = call.excinfo.value if call.excinfo else None
     if _ANSWERED in item.stash:
         pass
-    elif failure is not None and failure.error is error:
+    elif failure is not None and isinstance(error, VerdictError) and failure.error is error and not error.accepted:
         item.stash[_ANSWERED] = True
         try:
             _shrunk(item, failure)
@@ -73,6 +75,8 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     if task.program.origin is None or task.tolerance is None:
         what = "its program was not lowered from a module, or is compared with nothing"
         raise ConfigError(what, hint="hil shrink cuts what hil.check, or lower and verify, were given")
+    if isinstance(failure.error, KnownBugAbsent):
+        raise ConfigError(failure.error.message, hint=failure.error.hint)
     origin = task.program.origin()
     if config.getoption("hil_shrink_format") == EXECUTORCH:
         _require_shown_by_upstream(failure, origin.options)
@@ -85,25 +89,25 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
         found = shrink(
             origin.part, judge, budget=budget, calibrated=origin.calibrated, had_io=origin.had_io,
             told=lambda line: _tell(item, {"test": item.nodeid, "progress": line, **written}),
-            kept=lambda found: written.update(_write(item, failure, origin.options, found)),
+            kept=lambda found: written.update(_write(item, failure, judge, found)),
         )  # fmt: skip
     except InfraError as error:
         if written:
             error.hint = "; ".join(filter(None, (error.hint, f"{SO_FAR}: {written['fails']}")))
         raise
-    _tell_shrunk(item, failure, found, _write(item, failure, origin.options, found))
+    _tell_shrunk(item, failure, found, _write(item, failure, judge, found))
 
 
-def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found: Shrunk) -> dict[str, str]:
+def _write(item: pytest.Item, failure: Attempt, judge: Judge, found: Shrunk) -> dict[str, str]:
     """Write test files for the failing and the passing part, and return their paths by name."""
     folder: Path = item.config.getoption("hil_shrink_into")
     kind, name = item.config.getoption("hil_shrink_format"), _module_name(item.nodeid)
-    imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, options)
     where = failure.dut.resolved.label
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
     for role, part in (("fails", found.part), ("passes", found.passing)):
         if part is not None:
+            imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, judge, part)
             path = folder / f"test_{name}_{role}.py"
             write_test(part, path, f"{found.symptom}, on {where}: this part of {item.nodeid} {role}.", imports, body)
             written[role] = str(path)
@@ -123,11 +127,9 @@ def _module_name(node_id: str) -> str:
     return files.file_name_for(node_id.replace(".py::", "-")).replace(".", "_").removeprefix("test_")
 
 
-def _ours(failure: Attempt, options: LoweringOptions) -> tuple[list[str], str]:
-    tolerance, isa = failure.task.tolerance, failure.task.program.isa
-    assert tolerance is not None
-    own = isa is None or isa is failure.dut.target.isa
-    return own_check(tolerance, options, linted=failure.task.linted, isa=None if own else isa)
+def _ours(failure: Attempt, judge: Judge, part: Any) -> tuple[list[str], str]:
+    isa = None if judge.isa is failure.dut.target.isa else judge.isa
+    return own_check(judge.tolerance, judge.options, linted=judge.linted, isa=isa, known=judge.occurring(part))
 
 
 def _require_shown_by_upstream(failure: Attempt, options: LoweringOptions) -> None:

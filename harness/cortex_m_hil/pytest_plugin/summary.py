@@ -14,6 +14,7 @@ from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.summary_table import (
     TargetOutcome,
     largest,
+    missing_elsewhere,
     noteworthy,
     runtime_differences,
     table,
@@ -88,9 +89,11 @@ class Summary:
             yield f"and {counted(left, 'more failure')}, shown above"
         yield from _uninformative(outcomes, verbose)
         yield from _differing(outcomes, verbose)
+        yield from _first(missing_elsewhere(outcomes), verbose, "operator")
         known = self._config.stash[RESOLVED]
         yield from totals(outcomes, {(one.name, one.runtime): one.label for one in known})
         yield from (f"{one.name} runs on {one.runtime}: {one.runtime_reason}" for one in known if one.has_misfit)
+        yield from (f"{one.name}: {one.lacks}" for one in known if one.lacks)
         yield from (f"quarantined, and passed: {node_id} ({reason})" for node_id, reason in self._passed.items())
         yield from quarantine.ended(self._config.stash[quarantine.ENTRIES], date.today())
         if self._outcomes.without_target:
@@ -119,12 +122,17 @@ def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def _differing(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str]:
-    lines = runtime_differences(outcomes)
-    if lines:
-        shown = lines if verbose else lines[:SHOWN]
+    if lines := runtime_differences(outcomes):
         yield f"runtimes differ in {counted(len(lines), 'test')}:"
-        yield from (f"  {line}" for line in shown)
-        yield from [f"  and {counted(len(lines) - len(shown), 'more test')}: -v names them"] if shown != lines else []
+        yield from (f"  {line}" for line in _first(lines, verbose, "test"))
+
+
+def _first(lines: Sequence[str], verbose: bool, name: str) -> Iterator[str]:
+    """Yield the first lines, and how many more there are of what is called `name`; all lines if `verbose`."""
+    shown = lines if verbose else lines[:SHOWN]
+    yield from shown
+    if len(shown) < len(lines):
+        yield f"and {counted(len(lines) - len(shown), f'more {name}')}: -v names them"
 
 
 def _uninformative(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator[str]:
@@ -132,10 +140,7 @@ def _uninformative(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator
     if not tests:
         return
     yield "uninformative (the reference is constant or within the tolerance, so a pass proves nothing):"
-    shown = tests if verbose else tests[:SHOWN]
-    yield from (f"  {test}" for test in shown)
-    if len(shown) < len(tests):
-        yield f"  and {counted(len(tests) - len(shown), 'more test')}: -v names them"
+    yield from (f"  {test}" for test in _first(tests, verbose, "test"))
 
 
 def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]], *, as_called: bool = False) -> str:

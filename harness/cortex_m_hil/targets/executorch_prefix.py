@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -9,10 +10,11 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.targets.connection import NOTES
+from cortex_m_hil.targets.cpu import HOST
 from cortex_m_hil.targets.elf_architecture import built_for
 from cortex_m_hil.targets.target import ExecutorchInstall, Target
 
@@ -27,6 +29,7 @@ DESCRIPTION: Final = "hil.json"  # in a prefix that hil installed: its version, 
 VERSION_FILE: Final = "version.py"  # in the package of the executorch wheel
 CORE: Final = "libexecutorch_core.a"
 _REGISTRY: Final = "libcortex_m_ops_lib.a"
+_OPERATORS: Final = Path("backends", "cortex_m", "ops", "operators.yaml")  # of the wheel: what its release has
 # An ARMv6-M library runs on both, and ExecuTorch builds for the M0+.
 STANDS_IN: Final = {"cortex-m0": "cortex-m0plus"}
 
@@ -175,6 +178,43 @@ def check_release(install: ExecutorchInstall, target: Target) -> None:
             target=target.name,
             hint=f"{install_command(target.cpu)} builds the wheel's release; --runtime=executorch runs this one",
         )
+
+
+def lacking_operators(target: Target, counts: bool = False) -> tuple[str, ...]:
+    """Return the Cortex-M operators of the wheel's release that the ExecuTorch found for a target does not have.
+
+    Its registry has the name of each that it has. None where no ExecuTorch is found, and for the host and the user's
+    own firmware, whose ExecuTorch may have a selection.
+    """
+    install = find_install(target, counts)
+    if install is None or target.cpu == HOST.name or target.firmware is not None:
+        return ()
+    try:
+        content = (directory_of(install, target.cpu) / "lib" / _REGISTRY).read_bytes()
+    except OSError:  # `check` tells it
+        return ()
+    return tuple(name for name in operators_of_wheel() if name.encode() + b"\0" not in content)
+
+
+def lacking_operator(name: str) -> str:
+    """Return what is wrong where an ExecuTorch lacks operators that the installed executorch lowers to."""
+    return f"this ExecuTorch has no {name}, which executorch {_version_of_wheel()} lowers to"
+
+
+def remedy(target: Target, counts: bool = False) -> str:
+    """Return the next step where the ExecuTorch found for a target lacks operators of the wheel's release."""
+    install = find_install(target, counts)
+    named = "" if install is None or install.origin == INSTALL else f"; {install.origin} goes before that"
+    return f"{install_command(target.cpu, counts)} builds the wheel's release{named}"
+
+
+@functools.cache
+def operators_of_wheel() -> tuple[str, ...]:
+    """Return the Cortex-M operators of the installed executorch's release; none where it is not installed."""
+    with contextlib.suppress(ToolchainError, OSError):
+        text = (toolchain.executorch_package() / _OPERATORS).read_text(encoding="utf-8")
+        return tuple(re.findall(r"^- func: ([\w:.]+)", text, re.MULTILINE))
+    return ()
 
 
 def _release(version: str) -> str:

@@ -26,6 +26,8 @@ class Resolved:
         shim: the name that an FVP's executable reports if it is no model of Arm but a stand-in, else "".
         runtime_reason: why `auto` is `builtin` here, else "".
         has_misfit: whether `builtin` runs because an ExecuTorch was found that does not fit the target.
+        lacks: the operators that the wheel lowers to and the ExecuTorch that runs does not have, with the next step;
+            "" where it has all.
     """
 
     requested: Target
@@ -35,6 +37,7 @@ class Resolved:
     shim: str = ""
     runtime_reason: str = ""
     has_misfit: bool = False
+    lacks: str = ""
 
     @property
     def name(self) -> str:
@@ -47,8 +50,8 @@ class Resolved:
 
     @property
     def reasons(self) -> str:
-        """Return why another target or runtime runs than the one asked for; "" if the requested ones run."""
-        return "; ".join(filter(None, (self.fallback_reason, self.runtime_reason)))
+        """Return why another target, runtime or release runs than the one asked for; "" if the requested ones run."""
+        return "; ".join(filter(None, (self.fallback_reason, self.runtime_reason, self.lacks)))
 
     @property
     def display_name(self) -> str:
@@ -116,7 +119,8 @@ def resolve(
     if chosen.name == AUTO:
         chosen = _automatic(target, counts)
     why = "; ".join(dict.fromkeys(missing.values()))
-    return Resolved(requested, target, chosen.name, why, _shim(target), chosen.reason, chosen.has_misfit)
+    lacks = _lacking(target, counts) if chosen.name == "executorch" else ""
+    return Resolved(requested, target, chosen.name, why, _shim(target), chosen.reason, chosen.has_misfit, lacks)
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,13 @@ def _automatic(target: Target, counts: bool) -> _Runtime:
         why = "; ".join(filter(None, (where + error.message, hint)))
         return _Runtime("builtin", why, has_misfit=not prefixes.is_for_other_cpus(install, target.cpu))
     return _Runtime("executorch")
+
+
+def _lacking(target: Target, counts: bool) -> str:
+    """Return what the ExecuTorch of a target lacks of the wheel's release, and the next step; "" where nothing."""
+    lacking = prefixes.lacking_operators(target, counts)
+    names = ", ".join(name.removeprefix("cortex_m::").removesuffix(".out") for name in lacking)
+    return f"{prefixes.lacking_operator(names)}; {prefixes.remedy(target, counts)}" if lacking else ""
 
 
 def _named(name: str, targets: Mapping[str, Target]) -> Target:

@@ -30,6 +30,11 @@ def executes(runtime: str, target: Target) -> str:
     return (_ON_HOST if target.cpu == "host" else RUNTIMES).get(runtime, RUNTIMES[runtime])
 
 
+def missing_on_the_other(runtime: str, operator: str) -> str:
+    """Return that the other runtime than `runtime` does not have an operator, as text."""
+    return f"{'ExecuTorch' if runtime == 'builtin' else 'builtin'} has no {operator}"
+
+
 def check_runtime(name: str) -> None:
     """Raise ConfigError where there is no such runtime."""
     if name not in RUNTIMES:

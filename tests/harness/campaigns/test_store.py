@@ -120,7 +120,7 @@ def test_campaigns_of_a_store_of_before_keep_their_numbers(tmp_path: Path) -> No
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "s.sqlite"
     file.write_bytes(b"no database at all, but long enough to look at" * 100)
-    with pytest.raises(ConfigError, match=r"damaged, or none.*\n.*another file"):
+    with pytest.raises(ConfigError, match=r"damaged, or is no store.*\n.*another file"):
         Store(file)
     with pytest.raises(ConfigError, match="cannot use the store"):
         Store(tmp_path)

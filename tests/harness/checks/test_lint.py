@@ -21,10 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from command_line import CANNOT_TELL, call
 from cortex_m_hil import errors, flow
 from cortex_m_hil.checks import missing_operators
 from cortex_m_hil.checks.input_checks import input_misfits, require_fit
-from cortex_m_hil.checks.lint import lint, raise_findings
+from cortex_m_hil.checks.lint import explain, lint, raise_findings
 from cortex_m_hil.checks.lint_rules.argument_findings import COMPUTED_BY_BUILTIN
 from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule
 from cortex_m_hil.checks.lint_rules.hints import next_step
@@ -42,12 +43,14 @@ from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.program.values import Instruction, Value
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.executorch_prefix import VARIABLE
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.target import Board, Target
 from memories import host_memory
 from networks import Apply
+from prefixes import FLAGS, make_prefix
 
 CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}
 OPERATORS = (
@@ -135,6 +138,33 @@ def test_operators_the_runner_lacks_are_all_named() -> None:
     assert rules(found) == [Rule.OPERATOR] * 2
     with pytest.raises(errors.UnsupportedOperator, match=r"quantize_per_tensor.*dequantize_per_tensor"):
         raise_findings(found, "x")
+
+
+def test_an_operator_that_the_wheels_release_has_alone_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program may be right: an ExecuTorch of the wheel's release would tell."""
+    given, lacking = program(Isa.DSP), "cortex_m::quantized_linear.out"
+    monkeypatch.setenv(VARIABLE, str(make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"], without=lacking)))
+    found = lint(given, target(Isa.DSP), operators=None, runtime="executorch")
+    assert rules(found) == [Rule.RELEASE] and rules(lint(given, target(Isa.DSP), operators=None)) == []
+    told = rf"instruction 1.*: this ExecuTorch has no {lacking}, which executorch \S+ lowers to"
+    with pytest.raises(errors.ToolchainError, match=told) as caught:
+        raise_findings(found, "x")
+    assert caught.value.operator == lacking
+    assert caught.value.hint == (
+        f"hil executorch install --cpu cortex-m4 builds the wheel's release; {VARIABLE} goes before that"
+    )
+    with pytest.raises(errors.ToolchainError, match=told):  # the runner's own refusal, without lint
+        explain(errors.UnsupportedOperator(f"no {lacking}"), found)
+    other = LintFinding(Rule.DIM_ORDER, "it", "aten::flip.out", bug=36)
+    with pytest.raises(errors.LintError) as refused:
+        raise_findings((*found, other), "x")
+    assert refused.value.causes == (36,)
+    monkeypatch.setattr(flow, "runner_operators", lambda _: (None, "it was not built"))
+    (tmp_path / "it.pte").write_bytes(given.pte)
+    done = call(capsys, "lint", tmp_path / "it.pte", "-t", "m4-qemu", "--runtime", "executorch")
+    assert done.status == CANNOT_TELL and "it.pte fits m4-qemu cannot be told" in done.out
 
 
 def test_delegates_are_named() -> None:
@@ -263,7 +293,7 @@ def test_a_board_of_the_users_is_told_with_the_key(
 
 
 def hint_of(*found: LintFinding) -> str:
-    with pytest.raises(errors.VerdictError) as caught:
+    with pytest.raises(errors.HarnessError) as caught:
         raise_findings(found, "x")
     return caught.value.hint
 

@@ -39,7 +39,7 @@ from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.cli import program_files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview, renamed
 from cortex_m_hil.cli.commands.targets import _for_people
-from cortex_m_hil.cli.output import Progress, no_lint_named
+from cortex_m_hil.cli.output import Progress, options_named
 from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.schema import ValueKind
@@ -329,7 +329,7 @@ def test_usage_calls_arguments_what_they_are_called() -> None:
 
 def test_what_a_run_without_lint_says_of_it_names_the_option() -> None:
     told = ("lint", f"MVE layout on a SCALAR target; lint was off ({UNLINTED})")
-    with pytest.raises(Mismatch) as caught, no_lint_named():
+    with pytest.raises(Mismatch) as caught, options_named():
         raise Mismatch("output 0: quanta", details=[("cause", "the layout"), told], hint=f"or {UNLINTED}")
     assert "lint was off (--no-lint)" in str(caught.value) and UNLINTED not in str(caught.value)
 

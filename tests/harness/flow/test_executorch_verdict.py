@@ -14,15 +14,20 @@ import torch
 from torch import nn
 
 import cortex_m_hil as hil
-from command_line import NO, OK, answer, call, expect
+from command_line import CANNOT_TELL, NO, OK, Done, answer, call, expect, spawn
 from cortex_m_hil import errors
 from cortex_m_hil.checks.lint import lint_elsewhere
 from cortex_m_hil.checks.lint_rules.finding import Rule
-from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import replay
+from cortex_m_hil.diagnose.shrink import Judge, Symptom, own_check
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
+from cortex_m_hil.lowering import LoweringOptions
+from cortex_m_hil.lowering.submodules import ModulePart
 from cortex_m_hil.maintainers.networks.network_judge import Checks, attempt
+from cortex_m_hil.program.program import Program
 from known_bugs.modules import behind_a_sigmoid
 from known_bugs.next_steps import Hardswish
 from networks import Apply
@@ -78,6 +83,11 @@ def test_what_executorch_fails_on_is_a_failure_unless_it_is_accepted(native: hil
     native.check(mended, inputs, **options)
     with pytest.raises(errors.KnownBugAbsent, match="is accepted, and does not occur in this program"):
         native.check(mended, inputs, known=[cause], **options)
+
+
+@pytest.fixture(scope="module")
+def mirrored_program(native: hil.OpenTarget) -> Program:
+    return native.lower(Apply(mirrored), (torch.randn(IMAGE),), quantize=False)
 
 
 def test_a_wrong_result_is_told_first(native: hil.OpenTarget) -> None:
@@ -163,20 +173,126 @@ def test_a_bundle_replays_with_what_was_accepted(native: hil.OpenTarget, tmp_pat
 
 
 def test_the_commands_have_the_verdict_and_an_option(
-    native: hil.OpenTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mirrored_program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = native.lower(Apply(mirrored), (torch.randn(IMAGE),), quantize=False)
     pte = tmp_path / "mirrored.pte"
-    pte.write_bytes(program.pte)
+    pte.write_bytes(mirrored_program.pte)
     done = call(capsys, "run", pte, "-t", "native")
     expect(done, NO, "WouldFailOnExecuTorch: instruction 0", "--known 36 accepts it")
-    assert call(capsys, "run", pte, "-t", "native", "--known", 36).status == OK
-    expect(call(capsys, "run", pte, "-t", "native", "--known", 36, "--known", 7), NO, "KnownBugAbsent: known bug 7")
     done = call(capsys, "lint", pte, "-t", "native", "--json")
     told = answer(done.out)
     assert done.status == NO
     assert [(one["known_bug"], one["runtime"]) for one in told["findings"]] == [(36, "executorch")] * 2
     assert call(capsys, "lint", pte, "-t", "native", "--known", 36).status == OK
+
+
+def test_an_operator_that_executorch_lacks_is_named_in_the_head_of_a_run(
+    native: hil.OpenTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pte, lacking = tmp_path / "layer.pte", "aten::linear.out"
+    pte.write_bytes(native.lower(nn.Linear(4, 3), (torch.randn(2, 4),), quantize=False).pte)
+    words = ["run", pte, "-t", "native", "--known", lacking]
+    assert f"\nruntime   ExecuTorch has no {lacking}\n" in call(capsys, *words).out
+    assert answer(call(capsys, *words, "--json").out)["missing_elsewhere"] == [lacking]
+
+
+DOORS = ("run", "evaluate", "localize", "replay")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("known", "verdict"), [((), "WouldFailOnExecuTorch"), ((36,), ""), ((36, 7), "KnownBugAbsent")], ids=str
+)
+def test_each_command_that_runs_a_program_has_the_verdict(
+    native: hil.OpenTarget,
+    mirrored_program: Program,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    door: str,
+    known: tuple[int, ...],
+    verdict: str,
+) -> None:
+    """A bundle brings what its test accepts, which the other commands are told."""
+    program = mirrored_program
+    words: list[object] = [word for one in known for word in ("--known", one)]
+    if door in ("run", "evaluate"):
+        file = tmp_path / "mirrored.pte"
+        file.write_bytes(program.pte)
+        np.savez(tmp_path / "data.npz", inputs=np.stack([program.inputs[0].array()] * 2), labels=[0, 1])
+        data = ["--data", tmp_path / "data.npz", "--store", tmp_path / "store.sqlite"]
+        words += data if door == "evaluate" else []
+    else:
+        file, words = tmp_path / "mirrored.hil.zip", []
+        task = BundleTask(program, program.inputs, Tolerance(eager_sqnr=-1000.0), known=known, expected=known)
+        failed = Attempt.of(native.dut, task, errors.WouldFailOnExecuTorch("it"), None)
+        assert program.intermediates is not None
+        write_bundle(replace(failed, intermediates=program.intermediates(program.inputs)).bundle("test"), file)
+    done = call(capsys, door, file, "-t", "native", *words)
+    told = re.sub(r"^(was|differs) .*", "", done.out + done.err, flags=re.MULTILINE)  # of the bundle, by replay
+    named = set(re.findall("WouldFailOnExecuTorch|KnownBugAbsent", told))
+    assert (done.status, named) == ((NO, {verdict}) if verdict else (OK, set())), told
+
+
+def test_shrinking_follows_what_executorch_fails_on_unless_it_is_accepted(native: hil.OpenTarget) -> None:
+    """What the parts' tests accept is what occurs in them."""
+    module, inputs = Apply(mirrored).eval(), (torch.randn(IMAGE),)
+    part = ModulePart.of(torch.export.export(module, inputs), inputs)
+    options, tolerance = LoweringOptions(quantize=False), Tolerance(eager_sqnr=-1000.0)
+    judge = Judge(native.dut, native.isa, options, tolerance)
+    assert judge(part) == (Symptom("WouldFailOnExecuTorch", "aten::flip.out"),) and judge.occurring(part) == ()
+    accepting = replace(judge, known=(7, 36))
+    assert accepting(part) == () and accepting.occurring(part) == (36,)
+    assert "known=[36], quantize=False" in own_check(tolerance, options, known=accepting.occurring(part))[1]
+
+
+@pytest.mark.slow
+def test_a_part_that_lint_refuses_for_what_is_accepted_neither_fails_nor_passes(native: hil.OpenTarget) -> None:
+    rows, network = (torch.randn(3, 8),), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()).eval()
+    part = ModulePart.of(torch.export.export(network, rows), rows)
+    judge = Judge(native.dut, native.isa, LoweringOptions(), Tolerance())
+    assert [one.verdict for one in judge(part)] == ["LintError"]
+    with pytest.raises(errors.ConfigError, match="known bug 16"):
+        replace(judge, known=(16,))(part)
+
+
+SUITE = """
+import pytest, torch
+
+class Mirrored(torch.nn.Module):
+    def forward(self, x): return x.flip(2)
+
+KNOWN = {"rejected": (), "accepted": (36,), "absent": (36, 7)}
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_it(hil, known):
+    hil.check(Mirrored(), (torch.randn(2, 3, 4, 5),), quantize=False, known=KNOWN[known])
+"""
+
+
+ABSENT = "known bug 7 of ExecuTorch (minimum and transpose of channels-last tensors) is accepted, and does not occur"
+
+
+@pytest.mark.slow
+def test_localize_has_the_verdict_of_each_test(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+    done = spawn("localize", "test_it.py", "-t", "native", cwd=tmp_path)
+    assert done.status == NO and "test_it[native-accepted]: pass\n" in done.out
+    assert "WouldFailOnExecuTorch: test_it.py::test_it[native-rejected]: instruction 0" in done.err
+    assert "known=[36] accepts it\n" in done.err
+    assert f"KnownBugAbsent: test_it.py::test_it[native-absent]: {ABSENT}" in done.err and "→ leave 7 out" in done.err
+
+
+@pytest.mark.slow
+def test_shrink_has_the_verdict_of_each_test(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+
+    def shrunk(name: str) -> Done:
+        return spawn("shrink", f"test_it.py::test_it[native-{name}]", "-t", "native", cwd=tmp_path)
+
+    rejected, accepted, absent = map(shrunk, ("rejected", "accepted", "absent"))
+    assert rejected.status == NO and "WouldFailOnExecuTorch of aten::flip.out: 1 operator" in rejected.out
+    assert accepted.status == OK and "nothing fails" in accepted.out
+    expect(absent, CANNOT_TELL, ABSENT, "→ leave 7 out")
 
 
 def test_a_generated_network_that_would_fail_has_its_result_and_the_reason(native: hil.OpenTarget) -> None:

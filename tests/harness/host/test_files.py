@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError
@@ -171,6 +171,7 @@ np.save(SOUND, np.arange(6, dtype=np.float32).reshape(2, 3))
         lambda one: SOUND.getvalue()[: one[0]] + bytes([one[1]]) + SOUND.getvalue()[one[0] + 1 :]
     )
 )
+@example(header(described("'U0'", shape="(0, 0)")))
 def test_any_bytes_are_an_array_or_a_config_error(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.npy"

@@ -101,3 +101,15 @@ def test_what_does_not_fit_is_told_before_and_after(
     before = f"hil: m4-qemu · builtin (no *); {why}*; build it with -DTARGET_CPU=cortex-m4"
     result.stdout.fnmatch_lines([before, f"m4-qemu runs on builtin: {why}*"])
     assert f'name="hil_runtime_reason" value="{why}' in (pytester.path / "junit.xml").read_text()
+
+
+def test_what_an_executorch_lacks_of_the_wheels_operators_is_told_before_and_after(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"], without="cortex_m::softmax.out")
+    monkeypatch.setenv(VARIABLE, str(prefix))
+    pytester.makepyfile(ABOUT.format("executorch"))
+    result = pytester.runpytest_subprocess("--target=m4-qemu", timeout=DEADLINE)
+    result.assert_outcomes(passed=1)
+    lacks = f"this ExecuTorch has no softmax, which executorch * lowers to; *; {VARIABLE} goes before that"
+    result.stdout.fnmatch_lines([f"hil: m4-qemu · executorch (*); {lacks}", f"m4-qemu: {lacks}"])

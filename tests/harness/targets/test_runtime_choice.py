@@ -96,6 +96,21 @@ def test_an_installation_that_does_not_fit_is_told(tmp_path: Path, monkeypatch: 
     )
 
 
+def test_operators_that_the_wheels_release_has_alone_are_told(tmp_path: Path) -> None:
+    lacking = "cortex_m::quantized_conv2d_nhwc.out"  # and not quantized_conv2d.out, nor that of depthwise ones
+    found = auto(prefix=str(make_prefix(tmp_path / "older", FLAGS["m4-qemu"], without=lacking)))
+    assert (found.runtime, found.has_misfit) == ("executorch", False)
+    assert (
+        found.reasons
+        == found.lacks
+        == (
+            "this ExecuTorch has no quantized_conv2d_nhwc, which executorch 1.5.1+cpu lowers to; "
+            "hil executorch install --cpu cortex-m4 builds the wheel's release; targets.yaml:3 goes before that"
+        )
+    )
+    assert auto(prefix=str(make_prefix(tmp_path / "whole", FLAGS["m4-qemu"]))).lacks == ""
+
+
 def test_an_option_goes_before_the_entry_and_that_before_the_default_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "targets.yaml"
     entry = "{cpu: cortex-m4, board: mps2-an386, launcher: {qemu: mps2-an386}, runtime: executorch}"

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from cortex_m_hil.campaigns.report.nightly_results import Night
 from cortex_m_hil.errors.text import align, counted
 from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.targets.runtimes import missing_on_the_other
 
 COUNTED: Final[Mapping[Verdict, str]] = {
     Verdict.PASS: "passed",
@@ -49,6 +50,7 @@ class TargetOutcome:
         departs: the first operator with other values than on another runtime, and how many values differ; "" if none
             does.
         outputs: a digest of the outputs of each program.
+        missing_elsewhere: operators of its programs that the other runtime does not have.
     """
 
     test: str
@@ -67,6 +69,7 @@ class TargetOutcome:
     operator: str = ""
     departs: str = ""
     outputs: tuple[str, ...] = ()
+    missing_elsewhere: tuple[str, ...] = ()
 
     @property
     def place(self) -> Place:
@@ -158,6 +161,18 @@ def _difference(test: str, target: str, outcomes: Sequence[TargetOutcome]) -> st
         return ""
     ends = ", ".join(f"{one.runtime} {one.ending}{f' ({one.operator})' if one.operator else ''}" for one in outcomes)
     return f"{test} [{target}]: {ends}{f'; {departs}' if departs else ''}"
+
+
+def missing_elsewhere(outcomes: Iterable[TargetOutcome]) -> list[str]:
+    """Return a line for each operator that one runtime alone has: how many tests need that runtime for it."""
+    tests: dict[tuple[str, str], set[str]] = {}
+    for outcome in outcomes:
+        for operator in outcome.missing_elsewhere:
+            tests.setdefault((outcome.runtime, operator), set()).add(outcome.test)
+    return [
+        f"{missing_on_the_other(runtime, operator)}: {counted(len(of_it), 'test')} for {runtime} alone"
+        for (runtime, operator), of_it in sorted(tests.items())
+    ]
 
 
 def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:

@@ -28,6 +28,7 @@ class Rule(str, Enum):
     SCRATCH_NOTE = "scratch-note"
     OVERLAP = "overlap"
     OPERATOR = "operator"
+    RELEASE = "release"
     DELEGATE = "delegate"
     FALLBACK_NOTE = "fallback-note"
     FLOAT_NOTE = "float-note"

@@ -7,6 +7,7 @@ from typing import Final
 from cortex_m_hil.checks import missing_operators
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
+from cortex_m_hil.targets.executorch_prefix import INSTALL
 
 UNLINTED: Final = "lint=False"
 """The way a call leaves the lint out, for hints; a command with an option for it puts that in its place."""
@@ -22,6 +23,7 @@ HINTS: Final = {
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class",
     Rule.OPERATOR: missing_operators.ELSEWHERE,
+    Rule.RELEASE: f"{INSTALL} builds the wheel's release",
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
     Rule.PLANNED_POOL: "use a larger target; hil inspect fit tells the least memory that a program runs in",
     Rule.PROGRAM_POOL: "use a larger target; hil inspect size tells what its bytes are for",

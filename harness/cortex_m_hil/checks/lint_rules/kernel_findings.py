@@ -13,6 +13,7 @@ from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.values import Instruction
+from cortex_m_hil.targets import executorch_prefix as prefixes
 
 _QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
 
@@ -43,12 +44,18 @@ def _at(instructions: Sequence[int]) -> str:
 
 
 def lacking(subject: LintSubject) -> Iterator[LintFinding]:
-    """Yield a finding for each operator that the runner lacks; nothing where the runner's operators are not known."""
-    known = set(subject.operators) if subject.operators is not None else None
-    for instruction in subject.file.instructions:
+    """Yield a finding for each operator that the runner lacks; nothing where the runner's operators are not known.
+
+    An operator that is missing because the runner's ExecuTorch is older than the wheel says nothing about the program.
+    """
+    there, is_executorch = subject.operators, subject.runtime == "executorch"
+    other_release = prefixes.lacking_operators(subject.target) if is_executorch else ()
+    for instruction in _each_once(subject.file):
         name = instruction.operator
-        if known is not None and instruction.kind is InstructionKind.KERNEL and name not in known:
-            known.add(name)
+        if name in other_release and (there is None or name not in there):
+            hint, text = prefixes.remedy(subject.target), prefixes.lacking_operator(name)
+            yield subject.finding(Rule.RELEASE, text, instruction, hint=hint)
+        elif there is not None and name not in there:
             blind = _is_blind(subject.file, instruction)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             hint = IN_FLOAT if blind else missing_operators.hint(name, subject.runtime)

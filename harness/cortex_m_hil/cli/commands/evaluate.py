@@ -39,7 +39,7 @@ from cortex_m_hil.cli.options import (
     accepted_on_command_line,
     within,
 )
-from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, no_lint_named, refused_by_lint, table
+from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target, label_of, options_named, refused_by_lint, table
 from cortex_m_hil.cli.program_files import ModelArgument
 from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError, VerdictError
@@ -227,7 +227,7 @@ def _jobs(
     resolved: Mapping[str, Resolved], on: TargetOptions, model: EvaluatedModel, data: DataSet, *, linted: bool
 ) -> dict[str, Job]:
     """Lower the model for each target, and return the jobs by the target's name."""
-    with no_lint_named():
+    with options_named():
         return jobs_of(list(resolved), lambda name: on.open(resolved[name]), model, data, linted=linted)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.lint_rules.finding import LintFinding
+from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
 from cortex_m_hil.checks.lint_rules.hints import next_step
 from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.exit_codes import NO, OK
+from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import Known, MethodOption, Pte, RuntimeOptions, SeveralTargets, accepted_on_command_line
 from cortex_m_hil.cli.output import TARGET_FIELDS, fields_of_target
 from cortex_m_hil.errors import ToolchainError
@@ -31,7 +31,7 @@ UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
         {
             **TARGET_FIELDS,
             "program, method": "the file, and its method",
-            "fits": "whether all findings are notes",
+            "fits": "whether all findings are notes; null where all others are of the rule release",
             "not_checked": (
                 "what was not checked: method pool, stack, and operators if the runner does not list its own"
             ),
@@ -62,8 +62,8 @@ def _lint(pte: Path, program: Program, resolved: Resolved, accepted: Sequence[in
     operators, unknown = _operators(resolved)
     unchecked = "; ".join(filter(None, (unknown, UNMEASURED)))
     findings = flow.findings_everywhere(program, resolved.target, operators, resolved.runtime)
-    fits = all(one.is_note or (one.runtime and one.cause_key in accepted) for one in findings)
-    summary = _summary(program, resolved) if fits else f"{program.file.label} does not fit {resolved.display_name}"
+    fits = _fits(findings, accepted)
+    summary = _summary(program, resolved) if fits else _misfit(fits, program.file.label, resolved.display_name)
     lines = [*map(_finding, findings), f"{summary}; NOT checked: {unchecked}"]
     fields = {
         "program": pte,
@@ -72,7 +72,18 @@ def _lint(pte: Path, program: Program, resolved: Resolved, accepted: Sequence[in
         "not_checked": unchecked,
         "findings": [_fields(one) for one in findings],
     }
-    return Answer("\n".join(lines), {**fields_of_target(resolved), **fields}, OK if fits else NO)
+    status = CANNOT_TELL if fits is None else OK if fits else NO
+    return Answer("\n".join(lines), {**fields_of_target(resolved), **fields}, status)
+
+
+def _fits(findings: Sequence[LintFinding], accepted: Sequence[int | str]) -> bool | None:
+    """Tell whether a program fits; None where it takes an ExecuTorch of the wheel's release to tell."""
+    rules = {one.rule for one in findings if not (one.is_note or (one.runtime and one.cause_key in accepted))}
+    return None if rules == {Rule.RELEASE} else not rules
+
+
+def _misfit(fits: bool | None, label: str, place: str) -> str:
+    return f"whether {label} fits {place} cannot be told" if fits is None else f"{label} does not fit {place}"
 
 
 def _operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:

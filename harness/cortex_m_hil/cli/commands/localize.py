@@ -21,7 +21,7 @@ from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.replay import boot, open_target
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.folders import TemporaryFolder
@@ -192,9 +192,9 @@ def _tell(one: dict[str, Any]) -> int:
 def _tell_error(one: dict[str, Any]) -> int:
     error, kind = one["error"], "verdict" if one["verdict"] in _FAILED else "infra"
     details = tuple((label, text) for label, text in error["details"])
-    message = f"{one['test']}: {error['message']}"
-    text = f"{error['type']}: {message}"
-    problem = Problem(error["type"], kind, message, text, error["operator"], details, error["hint"])
+    message, operator, hint = f"{one['test']}: {error['message']}", error["operator"], error["hint"]
+    text = f"{error['type']}: {HarnessError(message, operator=operator, details=details, hint=hint)}"
+    problem = Problem(error["type"], kind, message, text, operator, details, hint)
     status = NO if kind == "verdict" else CANNOT_TELL
     write_problem(problem, status, {"target": one["target"]})
     return status

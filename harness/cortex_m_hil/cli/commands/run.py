@@ -13,6 +13,7 @@ import typer
 from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison_result import Comparison
 from cortex_m_hil.checks.expected_outputs import expecting, in_quanta
+from cortex_m_hil.checks.lint import missing_elsewhere
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
@@ -35,7 +36,7 @@ from cortex_m_hil.cli.output import (
     fields_of_result,
     fields_of_target,
     lines_of_result,
-    no_lint_named,
+    options_named,
     refused_by_lint,
 )
 from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expected, write_output
@@ -45,6 +46,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.runtimes import missing_on_the_other
 
 _DEFAULT = Tolerance()
 
@@ -98,6 +100,7 @@ RtolOption = Annotated[
             **RESULT_FIELDS,
             "redzones": "with --redzones, what was watched; else null",
             "lint": "with --no-lint, why lint would refuse the program, if it would; else null",
+            "missing_elsewhere": "operators of the program that the other runtime does not have",
             "state_bytes": (
                 "bytes of the program's mutable state, 0 if it has none; each run starts from its initial value"
             ),
@@ -152,7 +155,7 @@ def run(
 
         def ask(name: str, case: int = 0) -> Answer:
             resolved = choice.resolve(name)
-            with no_lint_named():
+            with options_named():
                 return orders[case].run(duts.open(resolved), resolved)
 
         if loaded.cases:
@@ -275,6 +278,8 @@ class _Order:
         lines += [f"constants {text}"] if (text := constants_in_short(file.constants)) else []
         refused = refused_by_lint(dut, self.program, linted=self.linted)
         lines += [f"lint      {refused}"] if refused else []
+        missing = missing_elsewhere(self.program, dut.target, resolved.runtime)
+        lines += [f"runtime   {missing_on_the_other(resolved.runtime, one)}" for one in missing]
         nbytes = sum(one.spec.nbytes for one in file.initial_state())
         if nbytes:
             lines.append(f"state     {nbytes} bytes, as the program begins: one call keeps nothing for the next")
@@ -290,6 +295,7 @@ class _Order:
             "build_id": identity.build_id,
             "redzones": zones or None,
             "lint": refused or None,
+            "missing_elsewhere": missing,
         }
         fields |= {"state_bytes": nbytes}
         fields |= fields_of_target(resolved, result.ran) | fields_of_result(result, identity)

@@ -27,6 +27,7 @@ from cortex_m_hil.errors import (
     LintError,
     LoweringError,
     OutOfTargetMemory,
+    ToolchainError,
     UnsupportedOperator,
     VerdictError,
     WouldFailOnExecuTorch,
@@ -44,8 +45,8 @@ from cortex_m_hil.targets.cpu import Isa
 if TYPE_CHECKING:
     from cortex_m_hil.maintainers.networks.compiler_lines import Lowered
 
-REFUSALS: Final = (LintError, UnsupportedOperator, OutOfTargetMemory)
-"""Verdicts without a run, for programs that are known not to work: they are counted, but are no failures."""
+REFUSALS: Final = (LintError, UnsupportedOperator, OutOfTargetMemory, ToolchainError)
+"""Errors without a run, for programs that are known not to work here: they are counted, but are no failures."""
 
 NO_SQNR: Final = -1000.0  # dB, always met: a coarse quantisation is no defect of a runtime
 QUANTISED: Final = Tolerance(eager_sqnr=NO_SQNR)
@@ -140,13 +141,13 @@ class NetworkAttempt:
     """
 
     result: RunResult | None
-    error: VerdictError | None = None
+    error: VerdictError | ToolchainError | None = None
     kind: str = ""
     departed: str = ""
 
 
 def attempt(dut: Dut, program: Program, checks: Checks) -> NetworkAttempt:
-    """Lint and run a program, and compare its outputs with the dialect. Raise infra errors."""
+    """Lint and run a program, and compare its outputs with the dialect. Raise infra errors but those of `REFUSALS`."""
     guards = WatchedMemory if checks.redzones else None
     seen: list[flow.Checked] = []
     try:
@@ -154,7 +155,7 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> NetworkAttempt:
         flow.judge_on_executorch(dut, program)
     except WouldFailOnExecuTorch as error:
         return NetworkAttempt(seen[0].result, error)
-    except VerdictError as error:
+    except (VerdictError, ToolchainError) as error:
         kinds = [one.kind for one in seen[0].comparison.errors] if seen else []
         if checks.quantize and kinds and set(kinds) == {FindingKind.QUANTIZED}:
             return NetworkAttempt(seen[0].result, departed=error.message)
@@ -285,7 +286,7 @@ def kind_of_reason(why: str) -> str:
 
 def _failure(dut: Dut, program: Program, tried: NetworkAttempt) -> Disagreement:
     error = tried.error
-    assert error is not None
+    assert isinstance(error, VerdictError)
     operator = next(symptoms(dut, program, error)).operator
     kind = f"{type(error).__name__} {tried.kind}".strip()
     return _told(Disagreement(kind, operator, (place_of(dut),), error.message), dut)
@@ -363,7 +364,8 @@ class Relation:
             return ""
         program = self._lowered_for(dut)
         tried = attempt(dut, program, replace(self._checks, redzones=False))
-        return _failure(dut, program, tried).operator if tried.error is not None and tried.result is None else ""
+        failed = isinstance(tried.error, VerdictError) and tried.result is None
+        return _failure(dut, program, tried).operator if failed else ""
 
     def _batch(self, dut: Dut, program: Program) -> str:
         """Compare a run of a batch of two with two runs of its items.
