@@ -1,11 +1,12 @@
 // libFuzzer: bytes as what arrives on the link. First the decoder alone; then the bytes as records
 // (type, seq:u8, length:u16, payload), each a frame with a good CRC, which takes it into the
-// requests.
+// requests; at a type of 0x20 the firmware passes its channels.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
 #include "runner/pools.h"
+#include "target_library/channels.h"
 #include "target_library/framing.h"
 #include "target_library/link.h"
 #include "target_library/program.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t kLoadSize = 8;  // size, CRC; then the name of the method
 constexpr size_t kRecord = 4;    // type, seq, length
+constexpr uint8_t kPass = 0x20;  // as a type
 
 uint8_t encoded[HIL_ENCODED_BOUND(HIL_TARGET_MAX_PAYLOAD)];
 uint8_t payload[HIL_TARGET_MAX_PAYLOAD];
@@ -57,8 +59,18 @@ void adjust(uint8_t type, size_t size) {
   if (type == HIL_REQUEST_STEP && size == sizeof(uint32_t)) std::memset(payload + 1, 0, size - 1);
 }
 
+void pass_channels() {
+  static uint8_t samples[24];
+  static uint8_t one;
+  HIL_INPUT(samples, samples, sizeof samples);
+  HIL_OUTPUT(same, samples, sizeof samples);
+  HIL_INPUT(one, &one, sizeof one);
+  HIL_OUTPUT(other, &one, sizeof one);
+}
+
 void request(uint8_t type, uint8_t seq, size_t size) {
   if (type == HIL_REQUEST_EXECUTE) return;
+  if (type == kPass) pass_channels();
   adjust(type, size);
   round_trip({HIL_PROTOCOL_VERSION, type, seq, payload, size});  // seq: where DATA goes
   hil_writer reply = hil_writer_of(answer, sizeof answer);
@@ -68,6 +80,8 @@ void request(uint8_t type, uint8_t seq, size_t size) {
 
 void requests(const uint8_t* data, size_t size) {
   hil_unload_program();
+  hil_detach_channels();
+  pass_channels();
   for (size_t at = 0; size - at >= kRecord;) {
     const uint8_t type = data[at];
     const uint8_t seq = data[at + 1];
@@ -88,6 +102,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   target.configuration = "host/fuzz";
   target.write = [](const uint8_t*, size_t) { return true; };
   target.end = [](int) { std::abort(); };
+  target.yield = hil_detach_channels;  // instead of waiting for ever at an input
   hil::grant_pools(&target);
   hil_use_target(&target);
   hil_init_runtime();

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hil_channels.h"
 #include "protocol.h"
 
 #define HIL_NORETURN __attribute__((noreturn))
@@ -70,6 +71,9 @@ typedef struct hil_target {
   hil_memory stack;
   size_t stack_guard;
   hil_memory handler_stack;  // the other stack that a fault may occur on; optional
+  // Where another thread than the one that serves passes HIL_INPUT: lets that run, such as by a
+  // sleep of a tick. NULL: HIL_INPUT serves while it waits.
+  void (*yield)(void);
   // Writes what kernels have executed, as gcov's files; returns its size, 0 if it does not fit.
   size_t (*coverage)(uint8_t* room, size_t size);
 } hil_target;

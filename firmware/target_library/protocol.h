@@ -28,6 +28,8 @@ typedef enum hil_request {
   HIL_REQUEST_DATA = 0x0D,
   HIL_REQUEST_OPERATORS = 0x0E,
   HIL_REQUEST_RESIZE = 0x0F,
+  HIL_REQUEST_CHANNELS = 0x10,
+  HIL_REQUEST_CHANNEL = 0x11,
 } hil_request;
 
 typedef enum hil_event {
@@ -47,6 +49,7 @@ typedef enum hil_memory_region {
   HIL_MEMORY_RESIDENT = 5,
   HIL_MEMORY_COVERAGE = 6,
   HIL_MEMORY_BANK = 7,
+  HIL_MEMORY_CHANNEL = 8,
 } hil_memory_region;
 
 // The status of a response.
@@ -70,6 +73,21 @@ typedef enum hil_kind {
   HIL_KIND_DOUBLE = 3,
   HIL_KIND_BOOL = 4,
 } hil_kind;
+
+// Of a channel, as the firmware sees it.
+typedef enum hil_direction {
+  HIL_DIRECTION_INPUT = 0,
+  HIL_DIRECTION_OUTPUT = 1,
+} hil_direction;
+
+// What CHANNEL does with one.
+typedef enum hil_action {
+  HIL_ACTION_LOOK = 0,
+  HIL_ACTION_ATTACH = 1,
+  HIL_ACTION_DETACH = 2,
+  HIL_ACTION_GIVE = 3,
+  HIL_ACTION_FETCH = 4,
+} hil_action;
 
 typedef enum hil_log_level {
   HIL_LOG_DEBUG = 0,

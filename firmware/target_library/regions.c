@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "target_library/channels.h"
 #include "target_library/link.h"
 #include "target_library/program.h"
 
@@ -84,6 +85,10 @@ bool hil_find_region(uint8_t region, uint32_t index, hil_region* found, hil_writ
     case HIL_MEMORY_PLANNED:
     case HIL_MEMORY_BANK:
       return find_bank(region, index, found, reply);
+#if HIL_CHANNELS
+    case HIL_MEMORY_CHANNEL:
+      return hil_find_channel(index, found, reply);
+#endif
     default:
       break;
   }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "target_library/channels.h"
 #include "target_library/framing.h"
 #include "target_library/isa.h"
 #include "target_library/link.h"
@@ -36,7 +37,7 @@ static address take_address(hil_reader* request) {
   return at;
 }
 
-static bool complete(const hil_reader* request, hil_writer* reply) {
+bool hil_complete(const hil_reader* request, hil_writer* reply) {
   return hil_all_taken(request) ||
          hil_fail(reply, HIL_STATUS_BAD_REQUEST, "payload of the wrong size");
 }
@@ -69,7 +70,10 @@ static uint32_t cpuid(void) {
 
 static void hello(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
-  if (!complete(request, reply)) return;
+  if (!hil_complete(request, reply)) return;
+#if HIL_CHANNELS
+  hil_detach_channels();
+#endif
   const hil_target* target = hil_used_target();
   hil_put_str(reply, target->build_id);
   hil_put_str(reply, target->configuration);
@@ -90,7 +94,7 @@ static void hello(hil_reader* request, uint16_t seq, hil_writer* reply) {
   hil_put_u32(reply, target->now != NULL ? target->tick_hz : 0);
   if (target->firmware == NULL) return;
   hil_put_str(reply, target->firmware);
-  hil_put_u32(reply, target->without);
+  hil_put_u32(reply, target->without | HIL_WITHOUT_CHANNELS);
 }
 
 // As many names as `room` bytes hold.
@@ -98,7 +102,7 @@ static void operators(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
   const uint32_t first = hil_take_u32(request);
   const uint32_t room = hil_take_u32(request);
-  if (!complete(request, reply)) return;
+  if (!hil_complete(request, reply)) return;
   const size_t total = hil_runtime_operator_count();
   hil_put_u32(reply, (uint32_t)total);
   size_t used = 0;
@@ -121,7 +125,7 @@ static void write(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
   const address at = take_address(request);
   if (!request->ok) {
-    complete(request, reply);
+    hil_complete(request, reply);
     return;
   }
   store(&at, request->data, request->left, reply);
@@ -131,7 +135,7 @@ static void open_stream(hil_reader* request, uint16_t seq, hil_writer* reply) {
   const address at = take_address(request);
   const uint32_t length = hil_take_u32(request);
   const uint32_t chunk = hil_take_u32(request);
-  if (!complete(request, reply)) return;
+  if (!hil_complete(request, reply)) return;
   memset(&opened, 0, sizeof opened);
   if (chunk == 0) {
     hil_fail(reply, HIL_STATUS_BAD_REQUEST, "chunks of no size");
@@ -164,7 +168,7 @@ static void read(hil_reader* request, uint16_t seq, hil_writer* reply) {
   const address at = take_address(request);
   const uint32_t length = hil_take_u32(request);
   hil_region region;
-  if (!complete(request, reply)) return;
+  if (!hil_complete(request, reply)) return;
   if (length > HIL_TARGET_MAX_PAYLOAD - STATUS_SIZE) {
     hil_fail_room(reply, HIL_STATUS_BAD_REQUEST, "more than a payload holds", length,
                   HIL_TARGET_MAX_PAYLOAD - STATUS_SIZE);
@@ -180,7 +184,7 @@ static void fill(hil_reader* request, uint16_t seq, hil_writer* reply) {
   const uint32_t length = hil_take_u32(request);
   const uint8_t pattern = hil_take_u8(request);
   hil_region region;
-  if (!complete(request, reply) || !find_writable(&at, length, &region, reply)) return;
+  if (!hil_complete(request, reply) || !find_writable(&at, length, &region, reply)) return;
   if (region.bytes.size > 0) memset(region.bytes.data, pattern, region.bytes.size);
 }
 
@@ -189,7 +193,7 @@ static void digest(hil_reader* request, uint16_t seq, hil_writer* reply) {
   const address at = take_address(request);
   const uint32_t length = hil_take_u32(request);
   hil_region region;
-  if (!complete(request, reply) || !find_range(&at, length, &region, reply)) return;
+  if (!hil_complete(request, reply) || !find_range(&at, length, &region, reply)) return;
   hil_put_u32(reply, hil_crc32(0, region.bytes.data, region.bytes.size));
 }
 
@@ -229,7 +233,7 @@ static void load(hil_reader* request, uint16_t seq, hil_writer* reply) {
   const uint32_t crc = hil_take_u32(request);
   char method[HIL_MAX_METHOD_NAME + 1];
   const bool is_name = hil_take_str(request, method, sizeof method);
-  if (!complete(request, reply)) return;
+  if (!hil_complete(request, reply)) return;
   if (!is_name) {
     hil_fail(reply, HIL_STATUS_BAD_REQUEST, "no name of a method");
     return;
@@ -249,7 +253,7 @@ static void describe(hil_reader* request, uint16_t seq, hil_writer* reply) {
   const uint8_t region = hil_take_u8(request);
   const uint32_t index = hil_take_u32(request);
   hil_value value;
-  if (!complete(request, reply) || !hil_find_value(region, index, &value, reply)) return;
+  if (!hil_complete(request, reply) || !hil_find_value(region, index, &value, reply)) return;
   hil_put_u8(reply, value.kind);
   hil_put_u8(reply, value.dtype);
   hil_put_u8(reply, value.rank);
@@ -268,7 +272,7 @@ static bool take_sizes(hil_reader* request, int32_t* sizes, size_t rank, hil_wri
     elements *= (uint64_t)sizes[i];
     if (elements > INT32_MAX) return hil_fail(reply, HIL_STATUS_BAD_REQUEST, "too many elements");
   }
-  return complete(request, reply);
+  return hil_complete(request, reply);
 }
 
 static void resize(hil_reader* request, uint16_t seq, hil_writer* reply) {
@@ -294,7 +298,7 @@ static bool execute(uint32_t count, hil_execution* execution, hil_writer* reply)
 
 static void execute_all(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
-  if (!complete(request, reply) || !need_program(reply)) return;
+  if (!hil_complete(request, reply) || !need_program(reply)) return;
   hil_runtime_rewind();
   hil_execution execution;
   if (execute(HIL_TO_THE_END, &execution, reply)) hil_put_u64(reply, execution.ticks);
@@ -303,7 +307,7 @@ static void execute_all(hil_reader* request, uint16_t seq, hil_writer* reply) {
 static void step(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
   const uint32_t count = hil_take_u32(request);
-  if (!complete(request, reply) || !need_program(reply)) return;
+  if (!hil_complete(request, reply) || !need_program(reply)) return;
   hil_execution execution;
   if (!execute(count, &execution, reply)) return;
   hil_put_u32(reply, hil_runtime_program_counter());
@@ -313,7 +317,7 @@ static void step(hil_reader* request, uint16_t seq, hil_writer* reply) {
 
 static void stats(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
-  if (!complete(request, reply)) return;
+  if (!hil_complete(request, reply)) return;
   for (size_t i = 0; i < hil_statistics_count; ++i) {
     const hil_usage usage = hil_statistics[i].read();
     hil_put_str(reply, hil_statistics[i].name);
@@ -324,7 +328,7 @@ static void stats(hil_reader* request, uint16_t seq, hil_writer* reply) {
 
 static void reset(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
-  if (complete(request, reply)) hil_unload_program();
+  if (hil_complete(request, reply)) hil_unload_program();
 }
 
 typedef struct entry {
@@ -333,14 +337,25 @@ typedef struct entry {
 } entry;
 
 static const entry table[] = {
-    {HIL_REQUEST_HELLO, hello},       {HIL_REQUEST_WRITE, write},
-    {HIL_REQUEST_READ, read},         {HIL_REQUEST_FILL, fill},
-    {HIL_REQUEST_DIGEST, digest},     {HIL_REQUEST_LOAD, load},
-    {HIL_REQUEST_DESCRIBE, describe}, {HIL_REQUEST_EXECUTE, execute_all},
-    {HIL_REQUEST_STEP, step},         {HIL_REQUEST_STATS, stats},
-    {HIL_REQUEST_RESET, reset},       {HIL_REQUEST_STREAM, open_stream},
-    {HIL_REQUEST_DATA, data},         {HIL_REQUEST_OPERATORS, operators},
+    {HIL_REQUEST_HELLO, hello},
+    {HIL_REQUEST_WRITE, write},
+    {HIL_REQUEST_READ, read},
+    {HIL_REQUEST_FILL, fill},
+    {HIL_REQUEST_DIGEST, digest},
+    {HIL_REQUEST_LOAD, load},
+    {HIL_REQUEST_DESCRIBE, describe},
+    {HIL_REQUEST_EXECUTE, execute_all},
+    {HIL_REQUEST_STEP, step},
+    {HIL_REQUEST_STATS, stats},
+    {HIL_REQUEST_RESET, reset},
+    {HIL_REQUEST_STREAM, open_stream},
+    {HIL_REQUEST_DATA, data},
+    {HIL_REQUEST_OPERATORS, operators},
     {HIL_REQUEST_RESIZE, resize},
+#if HIL_CHANNELS
+    {HIL_REQUEST_CHANNELS, hil_list_channels},
+    {HIL_REQUEST_CHANNEL, hil_use_channel},
+#endif
 };
 
 static bool offers(uint8_t type) {

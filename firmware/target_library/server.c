@@ -42,7 +42,7 @@ static void take(uint8_t byte) {
   hil_send(encoded, encoded_size);
 }
 
-static bool serve(uint32_t milliseconds) {
+bool hil_serve(uint32_t milliseconds) {
   const int size = hil_receive(received, sizeof received, milliseconds);
   for (int i = 0; i < size && !hil_host_is_gone(); ++i) take(received[i]);
   return size >= 0 && !hil_host_is_gone();
@@ -82,9 +82,9 @@ const char* hil_target_start(const hil_target* target) {
   return NULL;
 }
 
-bool hil_target_poll(void) { return serve(0); }
+bool hil_target_poll(void) { return hil_serve(0); }
 
 void hil_target_serve(void) {
-  while (serve(HIL_FOREVER)) {
+  while (hil_serve(HIL_FOREVER)) {
   }
 }

@@ -15,6 +15,7 @@ from cortex_m_hil.host.version import __version__
 if TYPE_CHECKING:
     from cortex_m_hil import errors
     from cortex_m_hil.api import (
+        App,
         Checked,
         Comparison,
         Departure,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         Io,
         Isa,
         Island,
+        Launched,
         Layout,
         LintFinding,
         Localization,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         OperatorCost,
         Partition,
         Program,
+        Recording,
         References,
         Row,
         RunResult,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 _compiler_state.install()  # before ExecuTorch is imported
 
 __all__ = [
+    "App",
     "Checked",
     "Comparison",
     "Departure",
@@ -69,6 +73,7 @@ __all__ = [
     "Io",
     "Isa",
     "Island",
+    "Launched",
     "Layout",
     "LintFinding",
     "Localization",
@@ -77,6 +82,7 @@ __all__ = [
     "OperatorCost",
     "Partition",
     "Program",
+    "Recording",
     "References",
     "Row",
     "RunResult",

@@ -40,7 +40,10 @@ from cortex_m_hil.errors import InfraError as InfraError
 from cortex_m_hil.errors import VerdictError as VerdictError
 from cortex_m_hil.errors.known_bugs import known_bug
 from cortex_m_hil.errors.text import shown
+from cortex_m_hil.flow import App as App
 from cortex_m_hil.flow import Checked as Checked
+from cortex_m_hil.flow import Launched as Launched
+from cortex_m_hil.flow import Recording as Recording
 from cortex_m_hil.flow import export as export
 from cortex_m_hil.flow import lower as lower
 from cortex_m_hil.host import files, time_limits

@@ -14,10 +14,11 @@ from pathlib import Path
 import cortex_m_hil
 from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.methods import DEFAULT_METHOD
-from cortex_m_hil.runner.links.protocol import MemoryRegion, Request, name
+from cortex_m_hil.runner.links.protocol import Action, MemoryRegion, Request, name
 from cortex_m_hil.runner.session.exchange import CHUNK
 
 MUTANTS = 50  # of each seed program
+PASS = 0x20  # kPass of firmware/fuzz/frames.cpp
 SEEDS = [
     *sorted(Path(__file__).parent.glob("*.pte")),
     *sorted((Path(cortex_m_hil.__file__).parent / "program" / "known_answer").glob("*.pte")),
@@ -65,9 +66,26 @@ def session(pte: bytes, send: Callable[[MemoryRegion, bytes], list[bytes]]) -> b
     return b"".join([*parts, record(Request.STATS)])
 
 
+def channels() -> bytes:
+    """Return the records of a session that drives the channels of frames.cpp, which it passes at PASS."""
+    parts = [record(Request.HELLO), record(Request.CHANNELS, struct.pack("<II", 0, 1000))]
+    parts += [record(Request.CHANNEL, struct.pack("<IBI", number, Action.ATTACH, 0)) for number in range(4)]
+    for frame in (1, 2):
+        parts.append(record(Request.WRITE, struct.pack("<BII", MemoryRegion.CHANNEL, 0, 0) + bytes(24)))
+        parts.append(record(Request.CHANNEL, struct.pack("<IBI", 0, Action.GIVE, frame)))
+        parts.append(record(Request.CHANNEL, struct.pack("<IBIB", 2, Action.GIVE, frame, 7)))
+        parts.append(struct.pack("<BBH", PASS, 0, 0))
+        for number in (1, 3):
+            parts.append(record(Request.CHANNEL, struct.pack("<IBI", number, Action.FETCH, 24)))
+            parts.append(record(Request.READ, struct.pack("<BIII", MemoryRegion.CHANNEL, number, 0, 1)))
+    parts += [record(Request.CHANNEL, struct.pack("<IBI", number, Action.DETACH, 0)) for number in range(4)]
+    return b"".join(parts)
+
+
 def main(folder: Path) -> None:
     for kind in ("program", "frames"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
+    (folder / "frames" / "channels").write_bytes(channels())
     for path in SEEDS:
         pte = path.read_bytes()
         (folder / "program" / path.name).write_bytes(pte)

@@ -118,6 +118,10 @@ def signatures(page: str, name: str) -> list[str]:
         ("api", "hil_cases", hil.hil_cases),
         ("your-program", "check_program", hil.OpenTarget.check_program),
         ("writing-tests", "check", hil.OpenTarget.check),
+        *(
+            ("own-firmware", rf"app\.{name}", vars(hil.App)[name])
+            for name in ("send", "read", "compare", "record", "attach")
+        ),
     ],
 )
 def test_pages_have_the_parameters_of_functions(page: str, name: str, function: Any) -> None:

@@ -22,7 +22,13 @@ STATUSES: Final[Mapping[str, int]] = {
     "pytest --target=m4-qemu --keep-programs kept test_bias.py": 1,
     "hil lint kept/*.pte -t m4-qemu": 1,
     "pytest --target=my-board test_my_board.py": 1,
+    "cd product && pytest test_pipeline.py": 1,
 }
+
+SECTIONS: Final = (
+    "docs/boards.md#a-memory-map-of-your-own",
+    "docs/own-firmware.md#from-an-empty-folder-to-the-first-verdict",
+)
 
 
 @pytest.fixture
@@ -65,7 +71,7 @@ def test_a_tutorial_works_as_it_stands(page: str, environment: dict[str, str], t
 
 def test_every_tutorial_is_executed_and_every_status_is_of_a_command() -> None:
     written = {f"docs/{page.name}" for page in (REPOSITORY / "docs").glob("tutorial-*.md")}
-    assert {"docs/getting-started.md", "docs/boards.md#a-memory-map-of-your-own", *written} == set(TUTORIALS)
+    assert {"docs/getting-started.md", *SECTIONS, *written} == set(TUTORIALS)
     text = "".join(map(text_of, TUTORIALS))
     called = {shown.command for block in blocks(text) for shown in block.commands()}
     assert set(STATUSES) <= called

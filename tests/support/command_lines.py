@@ -119,7 +119,11 @@ NEVER_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for 
 NOT_EXECUTED: Final = {*NEVER_EXECUTED, *(() if CHECKOUTS else WITH_CHECKOUTS)}
 
 # Pages whose commands tests/harness/test_tutorials.py and tests/nightly/test_documented_commands.py execute.
-TUTORIALS: Final = ("docs/getting-started.md", "docs/boards.md#a-memory-map-of-your-own")
+TUTORIALS: Final = (
+    "docs/getting-started.md",
+    "docs/boards.md#a-memory-map-of-your-own",
+    "docs/own-firmware.md#from-an-empty-folder-to-the-first-verdict",
+)
 IN_A_USERS_FOLDER: Final = (
     "README.md",
     "docs/bisect.md",
@@ -129,6 +133,7 @@ IN_A_USERS_FOLDER: Final = (
     "docs/failures.md",
     "docs/maintainers.md",
     "docs/memory.md",
+    "docs/own-firmware.md",
     "docs/runtimes.md",
     "docs/your-program.md",
 )

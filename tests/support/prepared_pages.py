@@ -139,7 +139,6 @@ def _boards(shell: Shell) -> None:
 
 
 def _programs(shell: Shell) -> None:
-    _elfs(shell)
     write(shell.folder, {"floats.py": FLOATS})
     floats = shell.run("python floats.py")
     assert floats.status == 0, floats.said
@@ -160,6 +159,7 @@ PREPARE: Final[Mapping[str, Callable[[Shell], None]]] = {
     "docs/boards.md": _boards,
     "docs/command-line.md": _programs,
     "docs/memory.md": _programs,
+    "docs/own-firmware.md": _elfs,
     "docs/your-program.md": _programs,
     "docs/evaluate.md": _data_sets,
     "docs/maintainers.md": _small_suites,

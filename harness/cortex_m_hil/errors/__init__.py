@@ -190,6 +190,10 @@ class ProgramTimeout(VerdictError):
     """A user's program, run by `hil launch`, did not end within its time limit."""
 
 
+class ChannelError(VerdictError):
+    """The firmware does not take or publish a frame of a channel in time, or loses one."""
+
+
 class ForbiddenAccess(VerdictError):
     """The firmware requested a file or an action of the host that is not allowed, and was terminated."""
 

@@ -74,6 +74,11 @@ class Dut:
             self._session = self._begin()
         return self._session
 
+    @property
+    def live_session(self) -> Session | None:
+        """Return the session, also a broken one, without booting; None where there is none."""
+        return self._session
+
     def ran(self) -> Ran:
         self.session()
         ran = self.last_ran()

@@ -29,13 +29,19 @@ def hang_diagnosed(dut: Device, program: Program, inputs: Sequence[HostTensor]) 
         yield
         return
     except ResponseTimeout as stuck:
-        problem = _tested_hang(dut, stuck)
+        problem = explained_silence(dut, stuck, f"no end after {dut.seconds:g} s of engine time")
     if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
         problem = _hangs_again(dut, program, inputs, problem)
     raise problem from problem.__cause__
 
 
-def _tested_hang(dut: Device, stuck: ResponseTimeout) -> HarnessError:
+def explained_silence(dut: Device, stuck: ResponseTimeout, what: str) -> HarnessError:
+    """Return the error for a target that stopped answering, which `what` says; it has been restarted then.
+
+    Returns:
+        TargetHang where it passes its self-test after that; an InfraError where it does not, where only a recovery of
+        the board helped, or where the link may have been at fault.
+    """
     name, log = dut.target.name, stuck.log
     dut.restart()
     try:
@@ -59,7 +65,7 @@ def _tested_hang(dut: Device, stuck: ResponseTimeout) -> HarnessError:
     if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, HardwareLauncher):
         return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
     return TargetHang(
-        f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its self-test",
+        f"{what}; after a restart the target passes its self-test",
         target=name,
         operator=stuck.operator,
         log=log,

@@ -7,7 +7,8 @@ import contextlib
 import io
 import re
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,42 +139,120 @@ def launch(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> 
         ForbiddenAccess: the program asks the simulator for a file or action that is not allowed.
         InfraError: the target or its tools fail.
     """
-    checks_elf.check(order.elf, resolved.target)
     began = time.monotonic()
+    with started(resolved, order, sink) as program:
+        by = program.finish()
+    return Ended(by, launchers.engine(resolved.target), time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def started(
+    resolved: Resolved, order: Launch, sink: Callable[[str], object], *, count: bool = False
+) -> Iterator[Started]:
+    """Start a program on a target, and end it with the block.
+
+    Args:
+        resolved: the target.
+        order: the program and its limits.
+        sink: takes the printable text of the console, piece by piece.
+        count: whether its instructions are counted, where the simulator can.
+
+    Raises:
+        HarnessError: as of `launch`, where the program cannot be started.
+    """
+    checks_elf.check(order.elf, resolved.target)
     try:
-        if isinstance(resolved.target.launcher, HardwareLauncher):
-            by = _on_board(resolved, order, sink)
-        else:
-            launchers.require(resolved.target)
-            by = _in_simulator(resolved, order, sink)
+        running = (
+            _on_board(resolved, order, sink) if is_board(resolved) else _in_simulator(resolved, order, sink, count)
+        )
+        with running as program:
+            yield program
     except HarnessError as error:
         error.target = error.target or resolved.target.name
         raise
-    return Ended(by, launchers.engine(resolved.target), time.monotonic() - began)
+
+
+def is_board(resolved: Resolved) -> bool:
+    """Tell whether a target is a board, on which a program has neither a command line nor a folder."""
+    return isinstance(resolved.target.launcher, HardwareLauncher)
+
+
+class Started(ABC):
+    """A program that runs.
+
+    Attributes:
+        console: what it has said.
+        link: its console's bytes.
+        folder: the folder that it may read and write; None on a board.
+        status: its exit status, once it has ended; None on a board.
+        instructions: the number that it executed, once it has ended, if they were to be counted; else None.
+    """
+
+    link: Link
+    folder: Path | None = None
+    status: int | None = None
+    instructions: int | None = None
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    @abstractmethod
+    def budget(self, seconds: float) -> Budget:
+        """Return a budget of the simulator's CPU time, or by the clock on a board."""
+
+    @abstractmethod
+    def finish(self) -> str:
+        """Wait until it ends, or has done its work, and return how, as `Ended.by`. Raises as `launch`."""
 
 
 # --- a simulator ---------------------------------------------------------------------------------------------
 
 
-def _in_simulator(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> str:
+class _Simulated(Started):
+    def __init__(
+        self, resolved: Resolved, order: Launch, console: Console, process: RunningProcess, count: Path
+    ) -> None:
+        super().__init__(console)
+        self.link: Link = process
+        self._resolved, self._order, self._process, self._count = resolved, order, process, count
+
+    def budget(self, seconds: float) -> Budget:
+        return self._process.budget(seconds)
+
+    def finish(self) -> str:
+        process, console, seconds = self._process, self.console, self._order.seconds
+        process.end_input()
+        if not _listen(process, console, process.budget(seconds)):
+            raise _timeout(self._order, console, _used(process, seconds))
+        _require_operators(console)
+        if process.refused or not console.done:
+            self.status = process.wait(seconds)
+            if self.status is None:
+                raise _timeout(self._order, console, "has closed its output and not ended")
+            with contextlib.suppress(OSError, ValueError):
+                self.instructions = int(self._count.read_text())
+            _judge(self._resolved, process, self.status, console)
+        return console.done or "exit"
+
+
+@contextlib.contextmanager
+def _in_simulator(resolved: Resolved, order: Launch, sink: Callable[[str], object], count: bool) -> Iterator[Started]:
+    launchers.require(resolved.target)
     console = Console(sink, order.until)
     with TemporaryFolder() as own:
-        arguments = [order.elf.name, *order.arguments]
-        launcher = resolved.target.launcher
-        process = launcher.launch(order.elf.absolute(), order.folder or own, arguments, order.seconds)
+        folder, arguments = order.folder or own, [order.elf.name, *order.arguments]
+        counted = folder / ".hil_instructions"
+        process = resolved.target.launcher.launch(
+            order.elf.absolute(), folder, arguments, order.seconds, count=counted if count else None
+        )
         try:
-            process.end_input()
-            if not _listen(process, console, process.budget(order.seconds)):
-                raise _timeout(order, console, _used(process, order.seconds))
-            _require_operators(console)
-            if process.refused or not console.done:
-                status = process.wait(order.seconds)
-                if status is None:
-                    raise _timeout(order, console, "has closed its output and not ended")
-                _judge(resolved, process, status, console)
-            return console.done or "exit"
+            one = _Simulated(resolved, order, console, process, counted)
+            one.folder = folder
+            yield one
         finally:
             process.close()
+            if count:
+                counted.unlink(missing_ok=True)
 
 
 def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Console) -> None:
@@ -219,8 +298,29 @@ def _listen(link: Link, console: Console, budget: Budget) -> bool:
 # --- a board -------------------------------------------------------------------------------------------------
 
 
-def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> str:
-    """Flash the program, open the port and listen to its console; return how the program ended.
+class _OnBoard(Started):
+    def __init__(self, order: Launch, console: Console, port: Uart) -> None:
+        super().__init__(console)
+        self.link: Link = port
+        self._order, self._port = order, port
+
+    def budget(self, seconds: float) -> Budget:
+        return Deadline.after(seconds)
+
+    def finish(self) -> str:
+        order, port = self._order, self._port
+        if not _listen(port, self.console, Deadline.after(order.seconds)):
+            how = f"has not ended after {order.seconds:g} s; its console is {port.port} at {port.baud} baud"
+            raise _timeout(order, self.console, how)
+        _require_operators(self.console)
+        if not self.console.done:
+            raise vanished(port.port)
+        return self.console.done
+
+
+@contextlib.contextmanager
+def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> Iterator[Started]:
+    """Flash the program, open the port and listen to its console.
 
     If a tool can reset the board, the board is reset while the port is open, so that no output of the start is lost.
     """
@@ -230,7 +330,6 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
         raise ConfigError("the target names no tool for flash", hint="flash: in targets.yaml (hil docs boards)")
     if order.arguments or order.folder:
         raise ConfigError("a board has neither a command line nor a folder", hint="leave arguments and --folder out")
-    console = Console(sink, order.until)
     leased = LeasedBoard(resolved.target, Elf(order.elf, "", resolved.target.config), f"hil launch {order.elf.name}")
     port: Uart | None = None
     try:
@@ -242,17 +341,11 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
             with contextlib.suppress(TimeoutError):
                 port.read(Deadline.after(0.0))  # discards output of the start after flashing
             leased.reset()
-        if not _listen(port, console, Deadline.after(order.seconds)):
-            how = f"has not ended after {order.seconds:g} s; its console is {own.port} at {own.baud} baud"
-            raise _timeout(order, console, how)
+        yield _OnBoard(order, Console(sink, order.until), port)
     finally:
         if port is not None:
             port.close()
         leased.release()
-    _require_operators(console)
-    if not console.done:
-        raise vanished(own.port)
-    return console.done
 
 
 # --- messages --------------------------------------------------------------------------------------------

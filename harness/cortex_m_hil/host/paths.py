@@ -22,7 +22,7 @@ def cache_advice() -> str:
 
 
 def package_data(name: str) -> Path:
-    """Return the path of `firmware`, `docs` or `targets.yaml`.
+    """Return the path of `firmware`, `docs`, `examples/own_firmware` or `targets.yaml`.
 
     In a wheel these are inside this package, in a checkout at its top.
     """

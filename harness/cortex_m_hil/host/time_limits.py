@@ -18,6 +18,7 @@ WALL_PER_CPU_SECOND: Final = 6.0
 HANDSHAKE: Final = 30.0  # for boot and HELLO
 REQUEST: Final = 30.0  # for a request that executes no program
 LAUNCH: Final = 60.0  # for an ELF of the user's, `hil launch --timeout`
+CHANNEL: Final = 1.0  # for a frame of a channel, `timeout` of a call
 # Of wall time
 PROCESS_END: Final = 5.0  # for a simulator to end after its pipe was closed
 LEASE_WAIT: Final = 600.0  # for a board that others use; `wait:` of its target

@@ -5,7 +5,9 @@ The fixtures have no logic of their own: they pass the right Dut to `flow`, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
+from cortex_m_hil.api import App, Checked, Launched, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.checks.executorch_verdict import require_occurring
 from cortex_m_hil.checks.lint import missing_elsewhere
 from cortex_m_hil.diagnose.failure_bundle import Attempt, BundleTask
@@ -40,6 +42,7 @@ RUNS: pytest.StashKey[ToldOfRun] = pytest.StashKey()  # called for each run, whe
 RUNNERS: pytest.StashKey[dict[tuple[str, str], Elf]] = pytest.StashKey()  # ELFs by target and runtime
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # the target's log of its last run
+APP: pytest.StashKey[App] = pytest.StashKey()  # the application that a test drives
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # localisation of the last program that failed
 EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # called for every localised program, if set
 HIL: pytest.StashKey[Hil] = pytest.StashKey()  # the fixture of a test that has it
@@ -272,6 +275,80 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
     their docstrings have arguments, results and errors. What is measured goes into the JUnit file.
     """
     return Hil(hil_dut, request.node, request.config.getoption("hil_redzones"))
+
+
+@pytest.fixture
+def hil_app(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[Callable[..., App]]:
+    """Yield the function that opens the application of firmware of your own: `app = hil_app("my-product")`.
+
+    The firmware boots anew at each call, on a board if a tool can reset that. The name limits the test to that target:
+    on others it is skipped. Without a name it is for each target. `App` has `send`, `read`, `compare`, `record` and
+    `attach`; their docstrings have arguments, results and errors.
+    """
+    opened: list[App] = []
+
+    @checked_call("hil_app")
+    def hil_app(name: str = "") -> App:
+        __tracebackhide__ = True
+        markers.limit_to(name, hil_dut.resolved)
+        hil_dut.restart()
+        opened.append(App(hil_dut))
+        request.node.stash[APP] = opened[-1]
+        return opened[-1]
+
+    yield hil_app
+    records.record_apps(request.node, hil_dut, opened)
+    for app in opened:
+        app.close()
+
+
+@pytest.fixture
+def hil_launch(
+    request: pytest.FixtureRequest, target_spec: Resolved, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Launched]]:
+    """Yield the function that starts an ELF of your own, which need not know of this package, on the test's target.
+
+    It is `hil_launch(elf, *arguments, files=None, until="", timeout=60.0, count_instructions=False)`. Its arguments:
+        elf: the file, from the folder of the test's file.
+        arguments: of its command line, by semihosting; a board has none.
+        files: what it finds in its folder: bytes, text, a path or an array by name; a board has no folder.
+        until: a regular expression: what it prints when it has done its work; "": it ends by itself.
+        timeout: seconds of the simulator's CPU time that it may take, on a board by the clock.
+        count_instructions: count what it executes, on QEMU, which is then slower.
+
+    It returns a `Launched` with `expect`, `send`, `wait`, `text`, `folder` and `instructions`; what still runs is ended
+    with the test. It raises what `hil launch` ends with.
+    """
+    with ExitStack() as running:
+
+        @checked_call("hil_launch")
+        def hil_launch(
+            elf: Path | str,
+            *arguments: Any,
+            files: Mapping[str, Any] | None = None,
+            until: str = "",
+            timeout: float = time_limits.LAUNCH,
+            count_instructions: bool = False,
+        ) -> Launched:
+            __tracebackhide__ = True
+            path = request.path.parent / elf
+            try:
+                markers.target_timeout(timeout)
+                pattern = re.compile(until, re.MULTILINE) if until else None
+            except (ValueError, re.error) as error:
+                raise ConfigError(
+                    f"hil_launch: {error}", hint="timeout: seconds; until: a regular expression"
+                ) from None
+            folder = None
+            if files is not None or not flow.is_board(target_spec):
+                folder = tmp_path_factory.mktemp("launched")
+                flow.files_in(folder, files or {})
+            order = flow.Launch(path, timeout, [*map(str, arguments)], folder, pattern)
+            program = running.enter_context(flow.launched(target_spec, order, count=count_instructions))
+            running.callback(records.record_launch, request.node, target_spec, path, program)
+            return program
+
+        yield hil_launch
 
 
 @pytest.fixture

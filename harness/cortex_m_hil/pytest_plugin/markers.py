@@ -13,7 +13,7 @@ import pytest
 
 from cortex_m_hil.checks.executorch_verdict import accepted_causes
 from cortex_m_hil.diagnose.budgets import Budget
-from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_mean
+from cortex_m_hil.errors import ConfigError, InfraError, NotOffered, VerdictError, did_you_mean
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.numbers import in_range
@@ -220,7 +220,7 @@ def hil_budget(
     limits, matches = Budget.parse(instructions, flash, ram, bank), _matching(pattern)
 
     def limited(resolved: Resolved) -> Budget | None:
-        known = [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]
+        known = _known(resolved)
         every = [*known, *(f"{name}-{runtime}" for name in known for runtime in RUNTIMES)]
         if not fnmatch.filter(every, pattern):  # otherwise a misspelt name would be a budget without effect
             what = f"hil_budget({shown(pattern)}): no target has such a name"
@@ -245,6 +245,26 @@ def hil_known(*causes: int | str) -> frozenset[int | str]:
         return frozenset(accepted_causes(causes))
     except ConfigError as error:
         raise ValueError(f"{error.message}: {error.hint}") from error
+
+
+def limit_to(name: str, resolved: Resolved) -> None:
+    """Require that a test is for a target; "" is for all.
+
+    Raises:
+        ConfigError: no target has that name.
+        NotOffered: it is for a target of another name.
+    """
+    if name and name not in _known(resolved):
+        raise ConfigError(
+            f"hil_app({shown(name)}): no target has such a name", hint=did_you_mean(name, _known(resolved))
+        )
+    if name and name not in (resolved.name, resolved.target.name):
+        raise NotOffered(f"is for {name}", target=resolved.target.name)
+
+
+def _known(resolved: Resolved) -> list[str]:
+    """Return the names of all targets that there are."""
+    return [resolved.name, resolved.target.name, *(one.name for one in resolved.target.alternatives)]
 
 
 def _matching(pattern: str) -> Callable[[Resolved], bool]:

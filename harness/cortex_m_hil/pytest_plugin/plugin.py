@@ -46,6 +46,7 @@ from cortex_m_hil.pytest_plugin import (
 )
 from cortex_m_hil.pytest_plugin import termination as ending
 from cortex_m_hil.pytest_plugin.fixtures import (
+    APP,
     DUTS,
     HIL,
     KNOWN,
@@ -58,7 +59,9 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     TEST_ID,
     DutCache,
     hil,
+    hil_app,
     hil_dut,
+    hil_launch,
     hil_lower,
     lacks_target,
     no_target,
@@ -73,7 +76,7 @@ from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher
 
-__all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
+__all__ = ["HilWarning", "hil", "hil_app", "hil_dut", "hil_launch", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
 BAD_TEST: pytest.StashKey[ConfigError] = pytest.StashKey()  # the mistake in a test that prevents its run
 _NO_ERROR: Final = ConfigError("")
@@ -189,8 +192,10 @@ def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
 
     This is no part of the header, since the tests' fixtures are known only after the collection.
     """
-    own = sum(resolved_of(item) is not None and not records.uses_runner(item) for item in items)
-    return [f"hil: on a target, with {NO_RUNNER}: {counted(own, 'test')}"] if own else []
+    own = [item for item in items if resolved_of(item) is not None and not records.uses_runner(item)]
+    launching = sum("hil_launch" in getattr(item, "fixturenames", ()) for item in own)
+    numbers = {"an own ELF, by hil_launch": launching, NO_RUNNER: len(own) - launching}
+    return [f"hil: on a target, with {what}: {counted(number, 'test')}" for what, number in numbers.items() if number]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -408,7 +413,8 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
         yield "cause", _traceback(error.__cause__, error.log)
     if LOCALIZED in item.stash:
         yield LOCALIZED_SECTION, item.stash[LOCALIZED]
-    if log := item.stash.get(LOG, ""):
+    log = "\n".join(item.stash[APP].log.splitlines()[-LOG_TAIL:]) if APP in item.stash else item.stash.get(LOG, "")
+    if log and not (error is not None and error.log.endswith(log)):
         yield "target log", log
 
 

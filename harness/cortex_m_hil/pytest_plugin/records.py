@@ -17,7 +17,9 @@ from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
 from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
 from cortex_m_hil.diagnose.localize import Localization
+from cortex_m_hil.flow import App, Dut, Launched
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.results import OperatorOutput, RunResult, Verdict
 from cortex_m_hil.runner.statistics import STATISTICS
 from cortex_m_hil.targets.connection import Elf
@@ -120,6 +122,22 @@ def record_infra_without_target(report: pytest.TestReport) -> None:
 
 def is_infra(report: pytest.TestReport) -> bool:
     return (prop.VERDICT, Verdict.INFRA.name) in prop.recorded(report.user_properties)
+
+
+def record_apps(node: pytest.Item, dut: Dut, apps: Sequence[App]) -> None:
+    """Record what ran in a test that drives the channels of its target's firmware, and the longest latency."""
+    if apps and (ran := dut.last_ran()) is not None:
+        longest = max((one.longest_latency for one in apps if one.longest_latency is not None), default=None)
+        runtime = f"{ran.runtime} {ran.runtime_version}"
+        record(node, {prop.ENGINE: ran.engine, prop.RUNTIME: runtime, prop.BUILD_ID: dut.elf.build_id})
+        record(node, {prop.LATENCY_TICKS: longest})
+
+
+def record_launch(node: pytest.Item, resolved: Resolved, elf: Path, program: Launched) -> None:
+    """Record what ran in a test that starts an ELF of its own."""
+    digest = hashlib.sha256(elf.read_bytes()).hexdigest()[:16]
+    record(node, {prop.ENGINE: launchers.engine(resolved.target), prop.BUILD_ID: digest})
+    record(node, {prop.INSTRUCTIONS: program.instructions})
 
 
 def record_run(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> None:

@@ -1,4 +1,4 @@
-"""Writes the target library with its runtimes into a folder, for the user's own firmware."""
+"""Writes the target library with its runtimes and a sample into a folder, for the user's own firmware."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import file_trees, toolchain
 from cortex_m_hil.host.paths import package_data
 
+SAMPLE: Final = "sample"  # the folder of a firmware that links the library
 MAKEFILE: Final = "target_library/hil_target.mk"  # the file by which a folder of an earlier call is recognised
 _PARTS: Final = ("target_library", "runtime")
 _GENERATED: Final = "generated"  # the folder of the C++ that flatc generates from ExecuTorch's schema
@@ -26,7 +27,7 @@ _FLATC_TIMEOUT: Final = 60.0  # seconds
 
 
 def write_target_library(folder: Path) -> None:
-    """Write the library's sources, and the generated files of `builtin`, into a folder; earlier files are replaced.
+    """Write the library, the generated files of `builtin`, and a sample into a folder; earlier files are replaced.
 
     Raises:
         ConfigError: the folder has files that no earlier call wrote, or a file cannot be written.
@@ -35,7 +36,7 @@ def write_target_library(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MAKEFILE).is_file():
         raise ConfigError(f"{folder} has other files in it", hint="name an empty folder, or one that does not exist")
     try:
-        for part in (*_PARTS, _GENERATED):
+        for part in (*_PARTS, _GENERATED, SAMPLE):
             shutil.rmtree(folder / part, ignore_errors=True)
         _generate(folder / _GENERATED)
         firmware = package_data("firmware")
@@ -44,6 +45,8 @@ def write_target_library(folder: Path) -> None:
             if name not in _OF_RUNNER:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, folder / name)
+        unbuilt = shutil.ignore_patterns("build", "__pycache__")
+        shutil.copytree(package_data("examples/own_firmware"), folder / SAMPLE, ignore=unbuilt)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}", hint="name another folder") from error
 

@@ -158,7 +158,9 @@ class Launcher(ABC):
         without a process, such as a board.
         """
 
-    def launch(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> RunningProcess:
+    def launch(
+        self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float, *, count: Path | None = None
+    ) -> RunningProcess:
         """Start a user's program, which is no runner, for at most `seconds` of CPU time.
 
         Args:
@@ -166,6 +168,8 @@ class Launcher(ABC):
             directory: the program's working folder.
             arguments: the program's command line, argv[0] included.
             seconds: CPU time that the program may use.
+            count: the file into which the number of executed instructions is written as the program ends, by a
+                launcher that can count them exactly; None: they are not counted.
 
         Returns:
             The process; the program's console is on standard output and standard error, joined.

@@ -15,7 +15,7 @@ QUESTIONS = {
     "quantised input": "writing-tests#quantised-inputs-and-outputs-int8",
     "quantized input": "writing-tests#quantised-inputs-and-outputs-int8",
     "budget": "writing-tests#budgets-instructions-bytes-memory",
-    "my firmware": "boards#firmware-of-your-own",
+    "my firmware": "own-firmware#in-your-firmware",
     "filterwarnings": "writing-tests#warnings-and-filterwarnings",
     "int8": "writing-tests#quantised-inputs-and-outputs-int8",
     "HilWarning": "writing-tests#warnings-and-filterwarnings",

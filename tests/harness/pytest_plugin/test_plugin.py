@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from channel_firmwares import channel_firmware
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.pytest_plugin.scheduling import without_target
@@ -1012,6 +1013,67 @@ def test_own(target_spec, tmp_path):
     command = [sys.executable, "-m", "cortex_m_hil.cli", "launch", tmp_path / "own", "-t", target_spec.name]
     subprocess.run(command, check=True)
 """
+
+
+CHANNELS = """
+import numpy as np
+
+FRAME = np.full(64, 7, np.uint8)  # which it tells on its console
+
+def test_stages(hil_app):
+    app = hil_app("channels")
+    app.send("samples", FRAME)
+    app.compare({"doubled": (FRAME * 2).astype(np.int8)})
+    app.record("samples", [FRAME], {"sum": "int32"})
+
+def test_wrong(hil_app):
+    app = hil_app()
+    app.send("samples", FRAME)
+    app.compare({"doubled": np.zeros(64, np.int8)})
+
+def test_misspelt(hil_app):
+    hil_app("chanels")
+"""
+
+
+def test_the_application_of_firmware_of_ones_own(pytester: pytest.Pytester) -> None:
+    """What is for it is skipped on a target with a runner."""
+    channel_firmware(pytester.path)
+    pytester.makepyfile(CHANNELS)
+    result = run(pytester, "--target=channels,native", "--junit-xml=junit.xml", "-v", "-rs")
+    result.assert_outcomes(passed=1, failed=1, errors=2, skipped=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "hil: channels · own firmware firmware.elf, builtin *",
+            "E *Mismatch: the stage doubled departs first: 64 of 64 elements wrong, the first at 0: 14, expected 0; *",
+            "*took a frame*",
+            "*hil_app('chanels'): no target has such a name*",
+            "SKIPPED *: is for channels",
+            "SKIPPED *: the runner of native has no channels: it is no firmware of your own",
+        ]
+    )
+    junit = (pytester.path / "junit.xml").read_text()
+    assert 'name="hil_latency_ticks" value="' in junit and 'name="hil_engine" value="host ' in junit
+
+
+LAUNCHES = """
+import subprocess
+
+def test_own(hil_launch, tmp_path):
+    (tmp_path / "own.c").write_text('#include <stdio.h>\\nint main(void) { puts("ready"); return 4; }')
+    subprocess.run(["cc", tmp_path / "own.c", "-o", tmp_path / "own"], check=True)
+    program = hil_launch(tmp_path / "own", files={"in.txt": "text"})
+    program.expect("ready")
+    assert program.wait() == 4 and (program.folder / "in.txt").read_text() == "text"
+"""
+
+
+def test_an_elf_that_a_test_starts_is_told_in_the_header(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(LAUNCHES)
+    result = run(pytester, "--target=native", "--junit-xml=junit.xml")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["hil: on a target, with an own ELF, by hil_launch: 1 test"])
+    assert 'name="hil_engine" value="host ' in (pytester.path / "junit.xml").read_text()
 
 
 @pytest.mark.slow

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.errors import BuildError, ConfigError, NotOffered, TargetFault
+from cortex_m_hil.errors import BuildError, ConfigError, NotOffered, TargetFault, TargetHang
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
@@ -35,6 +36,10 @@ FLAGS = {
     "cortex-m55": ("-mthumb", "-mcpu=cortex-m55", "-mfloat-abi=hard"),
 }
 ROWS = re.findall(r"^\| (cortex-\w+) \| (\d+) \| (\d+) \| (\d+) \|$", (LIBRARY / "README.md").read_text(), re.MULTILINE)
+CHANNELS = re.search(
+    r"take (\d+) bytes of flash and (\d+) of RAM; each input (\d+) of RAM, each output (\d+)",
+    (LIBRARY / "README.md").read_text(),
+)
 KNOWN = known_answer(Isa.DSP)
 PROGRAM = replace(Program.from_bytes(KNOWN.program, "known_answer.pte"), inputs=KNOWN.inputs)
 
@@ -83,16 +88,53 @@ def test_it_is_as_small_as_the_readme_says(cpu: str, payload: str, flash: str, r
     assert text + data > int(flash) // 2 and data + bss > int(ram) // 2  # the table is not idle
 
 
+def test_channels_are_as_small_as_the_readme_says_and_nothing_where_they_are_left_out(tmp_path: Path) -> None:
+    compiler = ["arm-none-eabi-gcc", *STRICT, *FLAGS["cortex-m0"]]
+    pipeline = (SAMPLE / "pipeline.c").read_text()
+    (tmp_path / "bare.c").write_text(re.sub(r"(?m)^ *HIL_\w+\(.*\n", "", pipeline))
+    assert (tmp_path / "bare.c").read_text().count("\n") == pipeline.count("\n") - 4
+    sizes = {}
+    for name, source, channels in (
+        ("without", SAMPLE / "pipeline.c", 0), ("bare", tmp_path / "bare.c", 0), ("with", SAMPLE / "pipeline.c", 1),
+        *((f"library{channels}", "-r", channels) for channels in (0, 1)),
+    ):  # fmt: skip
+        sources = SOURCES if source == "-r" else [source]
+        linked = ["-r", "-nostdlib"] if source == "-r" else ["-c"]
+        includes = f"-I{LIBRARY.parent}", f"-I{LIBRARY}", f"-I{SAMPLE}", f"-DHIL_CHANNELS={channels}"
+        run(tmp_path, *compiler, *includes, *linked, *sources, "-o", f"{name}.o")
+        sizes[name] = [*map(int, run(tmp_path, "arm-none-eabi-size", f"{name}.o").splitlines()[-1].split()[:3])]
+        run(tmp_path, "arm-none-eabi-objcopy", "-O", "binary", "--only-section=.text", f"{name}.o", f"{name}.bin")
+    assert sizes["without"] == sizes["bare"]
+    assert (tmp_path / "without.bin").read_bytes() == (tmp_path / "bare.bin").read_bytes()
+    assert CHANNELS
+    flash, ram, of_input, of_output = map(int, CHANNELS.groups())
+    more = [one - other for one, other in zip(sizes["library1"], sizes["library0"], strict=True)]
+    assert flash // 2 < more[0] + more[1] <= flash and more[1] + more[2] <= ram
+    frames = 512 + 4 * (16 + 4 + 1)
+    assert sizes["with"][2] - sizes["without"][2] <= frames + of_input + 3 * of_output
+
+
 @pytest.mark.slow
 def test_other_compilers_and_includers_warn_of_nothing(tmp_path: Path) -> None:
     includes = f"-I{LIBRARY.parent}", "-isystem", "/usr/lib/arm-none-eabi/include"
-    if shutil.which("clang"):
-        run(tmp_path, "clang", "--target=arm-none-eabi", *STRICT, *FLAGS["cortex-m4"], *includes, "-c", *SOURCES)
-    run(tmp_path, "gcc", *STRICT, f"-I{LIBRARY.parent}", "-c", *SOURCES)
-    run(tmp_path, "arm-none-eabi-gcc", *STRICT, "-flto", *FLAGS["cortex-m4"], includes[0], "-c", *SOURCES)
+    for strict in (STRICT, (*STRICT, "-DHIL_CHANNELS=1")):
+        if shutil.which("clang"):
+            run(tmp_path, "clang", "--target=arm-none-eabi", *strict, *FLAGS["cortex-m4"], *includes, "-c", *SOURCES)
+        run(tmp_path, "gcc", *strict, f"-I{LIBRARY.parent}", "-c", *SOURCES)
+        run(tmp_path, "arm-none-eabi-gcc", *strict, "-flto", *FLAGS["cortex-m4"], includes[0], "-c", *SOURCES)
     source = tmp_path / "includer.cpp"
-    source.write_text('#include "hil_target.h"\nint main() { return hil_target_poll() ? 0 : 1; }\n')
-    run(tmp_path, "g++", "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{LIBRARY}", "-c", source)
+    source.write_text(
+        '#include "hil_target.h"\n'
+        "int main() {\n"
+        "  static short x[4];\n"
+        "  HIL_INPUT(x, x, sizeof x);\n"
+        "  HIL_OUTPUT(y, x, sizeof x);\n"
+        "  return hil_target_poll() ? 0 : 1;\n"
+        "}\n"
+    )
+    warnings = "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Werror"
+    for channels in (0, 1):
+        run(tmp_path, "g++", *warnings, f"-DHIL_CHANNELS={channels}", f"-I{LIBRARY}", "-c", source)
 
 
 PROJECT = """
@@ -177,6 +219,50 @@ def test_what_it_does_not_answer_is_refused_and_the_rest_goes_on(sample: Resolve
         with pytest.raises(NotOffered, match=r"bare-metal 1\.0 does not answer STEP"):
             list(steps(dut, PROGRAM, KNOWN.inputs))
         flow.run(dut, PROGRAM)
+
+
+@pytest.mark.slow
+def test_a_planted_error_in_the_feature_stage_is_named_by_the_samples_test(objects: Path, user_path: str) -> None:
+    """And without it the test passes."""
+    pipeline = objects / "pipeline.c"
+    right = pipeline.read_text()
+    planted = right.replace("(mean * 8u >> bits) - 8u", "(mean * 8u >> bits) - 7u")
+    assert planted != right
+    for text, said in ((planted, "the stage features departs first"), (right, "2 passed")):
+        pipeline.write_text(text)
+        command = ["pytest", "test_pipeline.py", "-p", "no:cacheprovider"]
+        environment = {**os.environ, "PATH": user_path}
+        done = subprocess.run(command, cwd=objects, env=environment, capture_output=True, text=True, check=False)
+        assert said in done.stdout, done.stdout + done.stderr
+        assert ("heard 0" in done.stdout) == (text == planted)  # its console is in the failure's report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sample",
+    [
+        (
+            "const uint8_t heard = listen(samples);",
+            "const uint8_t heard = listen(samples);\n while (samples[0] == 77) {}",
+        )
+    ],
+    indirect=True,
+)
+def test_a_stage_that_does_not_end_is_a_hang_and_the_next_boot_is_clean(sample: Resolved) -> None:
+    frame = np.zeros(256, np.int16)
+    with flow.open_dut(sample) as dut:
+        app = flow.App(dut)
+        app.send("mic_frame", frame)
+        app.read("decision", "uint8")
+        frame[0] = 77
+        with pytest.raises(
+            TargetHang, match="does not answer any more; after a restart the target passes its self-test"
+        ):
+            for _ in range(3):
+                app.send("mic_frame", frame)
+        again = flow.App(dut)
+        again.send("mic_frame", np.zeros(256, np.int16))
+        assert again.read("decision", "uint8").shape == (1,)
 
 
 def test_a_build_that_fails_or_makes_nothing_is_told(tmp_path: Path) -> None:

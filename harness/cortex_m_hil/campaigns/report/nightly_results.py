@@ -36,7 +36,14 @@ FIGURES: Final = frozenset(
         *(clock.value for clock in Clock),
         *(one.figure for one in STATISTICS),
         *map(prop.fit_bytes, ("program", "planned", "method", "stack")),
-        *(prop.PTE_BYTES, prop.ELF_BYTES, prop.ELF_STORED_BYTES, prop.WATCHED_BYTES, prop.UNINFORMATIVE),
+        *(
+            prop.LATENCY_TICKS,
+            prop.PTE_BYTES,
+            prop.ELF_BYTES,
+            prop.ELF_STORED_BYTES,
+            prop.WATCHED_BYTES,
+            prop.UNINFORMATIVE,
+        ),
     )
 )
 """The names of all figures that are numbers, and can have a limit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import itertools
 import json
 import re
@@ -16,7 +17,10 @@ from pydantic import AfterValidator, Field
 
 from cortex_m_hil.errors import ConfigError, HarnessError, TargetFault, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.folders import build_lock
+from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.host.sandbox import Sandbox, landlock_abi, program_sandbox
+from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.cpu import cpu_name, cpus
 from cortex_m_hil.targets.target import Clock, Strict, Target
@@ -28,6 +32,7 @@ SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resou
 # Virtual time is the number of instructions, 128 ns each: at least two ticks of every board's timer, by which the
 # runner counts instructions (firmware/platform/ticks_cortex_m.cpp). A sleeping core waits for the host's clock.
 ICOUNT = ("-icount", "shift=7")
+COMPILE_TIMEOUT = 60.0  # seconds
 LIST_TIMEOUT = 20.0  # seconds, for `-machine help`
 
 
@@ -102,6 +107,16 @@ class QemuLauncher(Simulator):
     def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
         return self._line(elf, arguments, serial="stdio")
 
+    def launch(
+        self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float, *, count: Path | None = None
+    ) -> Process:
+        if count is None:
+            return super().launch(elf, directory, arguments, seconds)
+        plugin = _counter(toolchain.find(self.program).version)
+        command = [*self.launch_command(elf, directory, arguments, seconds), "-plugin", f"{plugin},out={count}"]
+        sandbox = program_sandbox(toolchain.find(self.program).path, directory, elf, plugin, observed=True)
+        return Process(command, cwd=directory, env=self.environment(), sandbox=sandbox, joined=True)
+
     def _line(self, elf: Path, arguments: Sequence[str], serial: str) -> list[str]:
         """Return the command line; `serial` is the backend of the first UART.
 
@@ -140,6 +155,31 @@ class QemuLauncher(Simulator):
             what = "the firmware made a semihosting call that QEMU does not know"
             return TargetFault(what, target=target.name, log=log)
         return None
+
+
+def _counter(version: str) -> Path:
+    """Return the plugin that counts instructions, for a version of QEMU; it is compiled if it is not in the cache.
+
+    Raises:
+        ToolchainError: there is no C++ compiler, or it does not compile.
+    """
+    # QEMU_PLUGIN_VERSION of the API: below 9.0 up to 1, from there on 2 or more.
+    api = 1 if int(version.partition(".")[0]) < 9 else 2
+    source = Path(__file__).with_name("qemu_instructions.cpp")
+    key = hashlib.sha256(source.read_bytes() + bytes([api])).hexdigest()[:16]
+    folder = cache_directory() / "qemu"
+    folder.mkdir(parents=True, exist_ok=True)
+    plugin = folder / f"instructions-{key}.so"
+    with build_lock(plugin.with_suffix(".lock"), 2 * COMPILE_TIMEOUT):
+        if not plugin.is_file():
+            made = plugin.with_suffix(".new")
+            flags = ["-std=c++17", "-O2", "-shared", "-fPIC", f"-DHIL_PLUGIN_VERSION={api}"]
+            command = [str(toolchain.locate("g++")), *flags, str(source), "-o", str(made)]
+            said = toolchain.run_tool(command, COMPILE_TIMEOUT)
+            if said.status != 0:
+                raise ToolchainError(f"QEMU's counter of instructions does not compile: {said.err.strip()}")
+            made.replace(plugin)
+    return plugin
 
 
 def _icount(args: Sequence[str]) -> str:

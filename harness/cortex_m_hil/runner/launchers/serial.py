@@ -288,8 +288,7 @@ class SerialBoard:
         """
         while True:
             frames = list(decoder.feed(self.read(deadline)))
-            self._stray = (self._stray + decoder.stray)[-SHOWN:]
-            decoder.stray.clear()
+            self._stray = (self._stray + b"".join(decoder.take_stray()))[-SHOWN:]
             for frame in frames:
                 if (frame.type, frame.seq) == (Request.HELLO | RESPONSE, seq):
                     return protocol.build_id(frame.payload) if frame.version == VERSION else ""

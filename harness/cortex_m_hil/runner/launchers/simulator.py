@@ -66,7 +66,9 @@ class Simulator(Launcher):
         """Return the command line for a program that is no runner: the first UART is a console as well."""
         return self.command(elf, directory, arguments)
 
-    def launch(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> Process:
+    def launch(
+        self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float, *, count: Path | None = None
+    ) -> Process:
         command = self.launch_command(elf, directory, arguments, seconds)
         sandbox = self.sandbox(elf, directory)
         return Process(command, cwd=directory, env=self.environment(), sandbox=sandbox, joined=True)

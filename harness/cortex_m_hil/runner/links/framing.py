@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -73,12 +74,21 @@ def _decode_body(encoded: bytes) -> ProtocolFrame | None:
     return ProtocolFrame(kind, seq, body[_HEADER.size :], version)
 
 
+def is_text(piece: bytes) -> bool:
+    """Tell whether bytes between frames are what a console has printed, and not a damaged frame."""
+    try:
+        return all(one.isprintable() or one in "\t\r\n\b\a\x1b" for one in piece.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 class Decoder:
-    """A decoder of frames in a stream of bytes; bytes that are no frame collect in `stray`."""
+    """A decoder of frames in a stream of bytes. What is no frame collects in `stray`, piece by piece."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
-        self.stray = bytearray()
+        self.stray: deque[bytes] = deque()
+        self._size = 0  # bytes in `stray`
 
     def feed(self, data: bytes) -> Iterator[ProtocolFrame]:
         first, *others = data.split(b"\0")
@@ -96,14 +106,26 @@ class Decoder:
             self._keep(self._pending)
             self._pending.clear()
 
+    def take_stray(self) -> list[bytes]:
+        """Return the newest pieces that were no frame, and discard them."""
+        pieces = list(self.stray)
+        self.stray.clear()
+        self._size = 0
+        return pieces
+
     def flush(self) -> bytes:
         """Return the newest bytes that were no frame, for the log; discard these and an incomplete frame."""
         self._keep(self._pending)
-        text = bytes(self.stray)
-        self.stray.clear()
         self._pending.clear()
-        return text
+        return b"".join(self.take_stray())
 
-    def _keep(self, text: bytes | bytearray) -> None:
-        self.stray += text
-        del self.stray[:-MAX_ENCODED]
+    def _keep(self, piece: bytes | bytearray) -> None:
+        self.stray.append(bytes(piece[-MAX_ENCODED:]))
+        self._size += len(self.stray[-1])
+        while self._size > MAX_ENCODED:
+            over = self._size - MAX_ENCODED
+            oldest = self.stray.popleft()
+            self._size -= len(oldest)
+            if over < len(oldest):
+                self.stray.appendleft(oldest[over:])
+                self._size += len(oldest) - over

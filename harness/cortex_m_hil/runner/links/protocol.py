@@ -32,6 +32,7 @@ EXIT_ASSERT = 71  # the runner's exit status after a failed assertion
 MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payload
 MAX_NAME = 255  # bytes of a name at most
 MAX_OPERATORS = 8192
+MAX_CHANNELS = 1024
 MAX_TICKS = (1 << 63) - 1
 TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "timer", "CLOCK_MONOTONIC")
 LEVELS = ("debug", "info", "error")
@@ -56,6 +57,8 @@ class Request(IntEnum):
     DATA = 0x0D
     OPERATORS = 0x0E
     RESIZE = 0x0F
+    CHANNELS = 0x10
+    CHANNEL = 0x11
 
 
 class Event(IntEnum):
@@ -75,6 +78,20 @@ class MemoryRegion(IntEnum):
     RESIDENT = 5
     COVERAGE = 6
     BANK = 7
+    CHANNEL = 8
+
+
+class Direction(IntEnum):
+    INPUT = 0
+    OUTPUT = 1
+
+
+class Action(IntEnum):
+    LOOK = 0
+    ATTACH = 1
+    DETACH = 2
+    GIVE = 3
+    FETCH = 4
 
 
 class ResponseStatus(IntEnum):
@@ -146,6 +163,73 @@ class OperatorNames:
 
     total: int
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A point of the firmware at which the host gives data, or sees it.
+
+    Attributes:
+        number: as requests name it.
+        name: as the firmware names it.
+        direction: the firmware's.
+        element: bytes of an element of a frame; 0: its elements are no numbers.
+        nbytes: of a frame.
+    """
+
+    number: int
+    name: str
+    direction: Direction
+    element: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Some of the firmware's channels, and the number of all that it has passed so far (`total`)."""
+
+    total: int
+    found: tuple[Channel, ...]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What the firmware says of a frame that it published.
+
+    Attributes:
+        number: of the channel's frames since the boot.
+        input: the number of the host's frame that it took last; 0: none.
+        ticks: of the target's clock, as it published the frame.
+        latency: ticks since it took the host's frame.
+    """
+
+    number: int
+    input: int
+    ticks: int
+    latency: int
+
+
+@dataclass(frozen=True)
+class ChannelState:
+    """The state of a channel.
+
+    Attributes:
+        done: whether the firmware had room for the frame that it was given.
+        waiting: whether the firmware waits for a frame of this input.
+        total: the frames that the firmware has taken of an input, or published, since its boot.
+        queued: the frames that wait, for the firmware or for the host.
+        pending: the frames of all outputs that wait for the host.
+        fetched: what it says of the frame that was fetched; None: there is none.
+        data: the first bytes of that.
+    """
+
+    done: bool
+    waiting: bool
+    total: int
+    queued: int
+    pending: int
+    fetched: Stamp | None = None
+    data: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -331,6 +415,34 @@ def operators(reader: PayloadReader, first: int) -> OperatorNames:
     if first + len(names) > total or (first < total and not names):
         raise reader.wrong("number of names", len(names), f"1 to {total - first}")
     return OperatorNames(total, tuple(names))
+
+
+def channels(reader: PayloadReader, first: int) -> Channels:
+    """Parse channels from number `first` on: at least one, while there are more."""
+    total = reader.number("total", "I", first, MAX_CHANNELS)
+    found: list[Channel] = []
+    while reader.left:
+        number = first + len(found)
+        direction = Direction(reader.number(f"direction of channel {number}", "B", 0, max(Direction)))
+        element = reader.number(f"element of channel {number}", "B", 0, 8)
+        nbytes = reader.number(f"bytes of channel {number}", "I", 1, MAX_TENSOR_BYTES)
+        found.append(Channel(number, reader.name(f"channel {number}"), direction, element, nbytes))
+    if first + len(found) > total or (first < total and not found):
+        raise reader.wrong("number of channels", len(found), f"1 to {total - first}")
+    return Channels(total, tuple(found))
+
+
+def channel_state(reader: PayloadReader, room: int) -> ChannelState:
+    """Parse the response to CHANNEL; a frame that is fetched has `room` bytes in it."""
+    done, waiting = bool(reader.number("done", "B", 0, 1)), bool(reader.number("waiting", "B", 0, 1))
+    total, queued, pending = reader.number("total", "I"), reader.number("queued", "I"), reader.number("pending", "I")
+    if not reader.left:
+        return ChannelState(done, waiting, total, queued, pending)
+    number, given = reader.number("number", "I"), reader.number("input", "I")
+    ticks, latency = reader.number("ticks", "Q"), reader.number("latency", "Q", most=MAX_TICKS)
+    if reader.left != room:
+        raise reader.wrong("bytes of the frame", reader.left, str(room))
+    return ChannelState(done, waiting, total, queued, pending, Stamp(number, given, ticks, latency), reader.rest())
 
 
 def loaded(reader: PayloadReader, size: int, file: PteFile | None, memory: Memory, rooms: Sequence[int]) -> Loaded:

@@ -60,7 +60,7 @@ class Uart:
         Raises PortNotFound where there is no such port, or the port does not open; BoardBusy where another process has
         it open; ConfigError where pyserial does not accept the name or `baud`.
         """
-        self.port = port
+        self.port, self.baud = port, baud
         self._serial = _open(port, baud)
         self._received = bytearray()
         try:

@@ -79,7 +79,8 @@ class Events:
             case Event.READY:
                 parse_all(protocol.ready, reader)
                 if self.greeted:
-                    raise LaunchError("the target was reset in the middle", log=self.log)
+                    hint = "its watchdog, its supply, or its reset line"
+                    raise LaunchError("the target was reset in the middle", hint=hint, log=self.log)
 
 
 def parse_all(parse: Callable[[PayloadReader], _Value], reader: PayloadReader) -> _Value:

@@ -10,7 +10,7 @@ from cortex_m_hil.errors import ProtocolError
 from cortex_m_hil.errors.text import printable_lines
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol
-from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
+from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode, is_text
 from cortex_m_hil.runner.links.protocol import EXIT_FAULT, RESPONSE, Request
 from cortex_m_hil.runner.links.window import Window
 from cortex_m_hil.runner.session.events import Events
@@ -36,6 +36,9 @@ class Exchange:
         """Bytes of the largest payload that the runner may send."""
         self.seq = 0
         """The sequence number of the latest request."""
+        self.resent = 0
+        """The requests that were sent again."""
+        self._text = ""  # of a console on the same line: what follows its last line end
         self._connection = connection
         self._events = events
         self._decoder = Decoder()
@@ -53,7 +56,11 @@ class Exchange:
             self.seq = 0
 
     def responses(
-        self, request: Request, payloads: Sequence[bytes], budget_of_one: Callable[[], Budget]
+        self,
+        request: Request,
+        payloads: Sequence[bytes],
+        budget_of_one: Callable[[], Budget],
+        again: float | None = None,
     ) -> list[ProtocolFrame]:
         """Send a request for each payload, with the next seqs, and return the responses in their order.
 
@@ -64,6 +71,7 @@ class Exchange:
             request: the kind of all requests.
             payloads: a payload for each request.
             budget_of_one: returns the time budget for the next response.
+            again: seconds of silence after which requests are sent again; None: longer each time, by what was late.
 
         Raises:
             TimeoutError: a budget ran out without a response.
@@ -76,17 +84,21 @@ class Exchange:
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
         found: dict[int, ProtocolFrame] = {}
         window = Window(len(requests), 1 if self._connection.lossless else WINDOW)
-        timeout = self._timeout
+        timeout = again or self._timeout
+        self.resent -= len(requests)
         while not window.done:
-            if batch := b"".join(encode(requests[place]) for place in window.launch()):
+            launched = window.launch()
+            self.resent += len(launched)
+            if batch := b"".join(encode(requests[place]) for place in launched):
                 self._connection.write(batch, budget.next_poll)
             frame = self._next_frame(budget, timeout)
             if frame is None:
                 window.all_lost()
-                self._retransmitted = True
-                timeout = min(2 * timeout, RETRANSMISSION_TIMEOUT[1])
+                if again is None:
+                    self._retransmitted = True
+                    timeout = min(2 * timeout, RETRANSMISSION_TIMEOUT[1])
                 continue
-            timeout = self._timeout
+            timeout = again or self._timeout
             place = places.get((frame.type, frame.seq))
             if frame.type & RESPONSE == 0:
                 self._events.take(frame)
@@ -113,7 +125,17 @@ class Exchange:
 
     def log_stray_bytes(self) -> None:
         """Log bytes that are no frame, such as those of a C library's assertion or of a boot loader."""
-        for line in printable_lines(self._decoder.flush().decode(errors="replace")).splitlines():
+        self._log(self._decoder.flush().decode(errors="replace") + "\n")
+
+    def _log_text(self) -> None:
+        """Log what a console on the same line has printed between frames."""
+        for piece in self._decoder.take_stray():
+            if is_text(piece):
+                self._log(piece.decode())
+
+    def _log(self, text: str) -> None:
+        *lines, self._text = (self._text + text).split("\n")
+        for line in map(printable_lines, lines):
             if line.strip():
                 self._events.remember(line)
 
@@ -153,6 +175,7 @@ class Exchange:
                     f"a frame of type 0x{frame.type:02x} has {len(frame.payload)} bytes, at most {self.max_payload}"
                 )
             self._frames.append(frame)
+        self._log_text()
 
     def _raise_if_ended(self, budget: Budget) -> None:
         """Raise LinkClosed if a target without an exit status has reported its end, after which it waits for a reset.

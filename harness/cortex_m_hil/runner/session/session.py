@@ -32,6 +32,9 @@ from cortex_m_hil.runner.links import protocol
 from cortex_m_hil.runner.links.framing import ProtocolFrame
 from cortex_m_hil.runner.links.protocol import (
     EXIT_FAULT,
+    Action,
+    Channel,
+    ChannelState,
     Loaded,
     MemoryRegion,
     PayloadReader,
@@ -47,6 +50,9 @@ from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.target import Clock, Target
 
 TO_THE_END = 0xFFFFFFFF
+# Seconds of silence after which a request about a channel is sent again on a lossy link. It is answered at once where
+# the firmware waits for it, and frames are small: what is missing was lost.
+CHANNEL_RETRY = 0.03
 STREAM_CHUNKS = 8192  # chunks of one STREAM request, and READ requests in flight: far fewer than sequence numbers
 
 _ERRORS: dict[int, type[HarnessError]] = {
@@ -85,6 +91,7 @@ class Session:
         self.file: PteFile | None = None  # the loaded program, as the host parsed it
         self.arenas: tuple[Arena, ...] = ()  # where the program's planned buffers are
         self._offered: PteFile | None = None  # the program of the last LOAD, which may have failed
+        self._given = 0  # frames of channels
         self.broken = False
         with self._broken_on_error():
             self.identity: Identity = self._hello()
@@ -296,6 +303,67 @@ class Session:
         with self._broken_on_error():
             return protocol.coverage(PayloadReader(MemoryRegion.COVERAGE.name, content))
 
+    # --- channels -----------------------------------------------------------------------------
+
+    def budget(self, seconds: float) -> Budget:
+        """Return a budget of `seconds` from now: of the engine's CPU time, or by the clock."""
+        return self._process.budget(seconds)
+
+    @property
+    def resent(self) -> int:
+        """Return the number of requests that were sent again, since they or their answers were lost or damaged."""
+        return self._exchange.resent
+
+    def channels(self, seconds: float) -> tuple[Channel, ...]:
+        """Ask for the channels that the firmware has passed so far. Raises ResponseTimeout after `seconds`."""
+        room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
+        known: list[Channel] = []
+        total = 1
+        while len(known) < total:
+            asked = struct.pack("<II", len(known), room)
+            found = self._ask(Request.CHANNELS, asked, partial(protocol.channels, first=len(known)), seconds)
+            total = found.total
+            known += found.found
+        return tuple(known)
+
+    def give_frame(self, channel: Channel, data: bytes, seconds: float) -> tuple[int, ChannelState]:
+        """Give an input a frame, if the firmware has room for it, and all that it published was fetched (`done`).
+
+        Returns the frame's number, and the input's state.
+        """
+        frame = self._given + 1
+        if len(data) > self._inline:
+            state = self.use_channel(channel, Action.LOOK, seconds)
+            if state.queued or state.pending:
+                return frame, replace(state, done=False)
+            self.write(MemoryRegion.CHANNEL, channel.number, data)
+            data = b""
+        state = self.use_channel(channel, Action.GIVE, seconds, number=frame, data=data)
+        self._given += state.done
+        return frame, state
+
+    def fetch_frame(self, channel: Channel, seconds: float) -> ChannelState:
+        """Fetch the next frame of an output; `fetched` is None if there is none."""
+        inline = channel.nbytes <= self._inline
+        state = self.use_channel(channel, Action.FETCH, seconds, number=channel.nbytes if inline else 0)
+        if state.fetched is None or inline:
+            return state
+        return replace(state, data=self.read(MemoryRegion.CHANNEL, channel.number, channel.nbytes))
+
+    def use_channel(
+        self, channel: Channel, action: Action, seconds: float, *, number: int = 0, data: bytes = b""
+    ) -> ChannelState:
+        """Ask for an action on a channel, and return its state after that. Raises ResponseTimeout after `seconds`."""
+        asked = struct.pack("<IBI", channel.number, action, number) + data
+        room = number if action is Action.FETCH else 0
+        parse = partial(protocol.channel_state, room=room)
+        return self._ask_all(Request.CHANNEL, [asked], parse, seconds, again=CHANNEL_RETRY)[0]
+
+    @property
+    def _inline(self) -> int:
+        """Return the bytes of the largest frame that is sent in the request or the response itself."""
+        return self.identity.max_payload - 64 if self._process.lossless else CHUNK
+
     # --- life ---------------------------------------------------------------------------------
 
     @property
@@ -382,6 +450,7 @@ class Session:
         seconds: float | None = None,
         *,
         answer: int = 0,
+        again: float | None = None,
     ) -> list[_Answer]:
         """Send a request for each payload, and return what `parse` reads in the responses.
 
@@ -394,6 +463,7 @@ class Session:
             seconds: how long to wait for each response, in addition to the time of its bytes on the wire; None:
                 time_limits.REQUEST.
             answer: roughly the bytes of each response, to compute that time.
+            again: seconds of silence after which a request is sent again on a lossy link; None: as the line has it.
 
         Raises:
             ResponseTimeout: no response within `seconds`.
@@ -406,7 +476,7 @@ class Session:
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
             limit = time_limits.REQUEST if seconds is None else seconds
-            responses = self._responses(request, payloads, lambda: self._process.budget(limit, nbytes))
+            responses = self._responses(request, payloads, lambda: self._process.budget(limit, nbytes), again)
             readers = [PayloadReader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
             failed = next((place for place, status in enumerate(statuses) if status is not ResponseStatus.OK), None)
@@ -416,10 +486,10 @@ class Session:
         raise error
 
     def _responses(
-        self, request: Request, payloads: Sequence[bytes], budget_of_one: Callable[[], Budget]
+        self, request: Request, payloads: Sequence[bytes], budget_of_one: Callable[[], Budget], again: float | None
     ) -> list[ProtocolFrame]:
         try:
-            return self._exchange.responses(request, payloads, budget_of_one)
+            return self._exchange.responses(request, payloads, budget_of_one, again)
         except TimeoutError:
             self._exchange.log_stray_bytes()
             raise ResponseTimeout(request, self._executed_operator(), self.log, self.target.name) from None

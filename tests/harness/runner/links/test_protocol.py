@@ -35,7 +35,16 @@ from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.runner.launchers import process as process_module
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
-from cortex_m_hil.runner.links.protocol import MAX_OPERATORS, RESPONSE, Event, MemoryRegion, Request, ResponseStatus
+from cortex_m_hil.runner.links.protocol import (
+    MAX_OPERATORS,
+    RESPONSE,
+    Channel,
+    Direction,
+    Event,
+    MemoryRegion,
+    Request,
+    ResponseStatus,
+)
 from cortex_m_hil.runner.session.events import LOG_LIMIT
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.connection import Elf, LinkClosed
@@ -50,6 +59,7 @@ FILE = parse_pte(KNOWN.program)
 DYNAMIC = replace(FILE, values=tuple(replace(value, is_dynamic=True) for value in FILE.values))
 OUTPUT = FILE.output_specs()[0]
 COUNT = len(FILE.instructions)
+CHANNEL = Channel(0, "scores", Direction.OUTPUT, 1, 4)
 OK = struct.pack("<H", ResponseStatus.OK)
 SECONDS = 60.0
 
@@ -138,8 +148,20 @@ def sound(request: ProtocolFrame) -> bytes:
             return OK + struct.pack("<IBQ", 1, 0, 9)
         case Request.STATS:
             return OK + stats()
+        case Request.CHANNELS:
+            return OK + channels()
+        case Request.CHANNEL:
+            return OK + fetched()
         case _:
             return OK
+
+
+def channels(total: int = 1, direction: int = 1, element: int = 1, nbytes: int = 4, name: str = "scores") -> bytes:
+    return u32(total) + struct.pack("<BBI", direction, element, nbytes) + text(name)
+
+
+def fetched(done: int = 1, waiting: int = 0, latency: int = 0, frame: bytes = bytes(4)) -> bytes:
+    return struct.pack("<BBIIIIIQQ", done, waiting, 9, 1, 0, 9, 3, 100, latency) + frame
 
 
 class Peer:
@@ -190,7 +212,7 @@ def opened(peer: Peer) -> Session:
 
 def use(session: Session, request: Request) -> object:
     """Makes `request`, on a loaded program where it is about one."""
-    if request not in (Request.HELLO, Request.OPERATORS):
+    if request not in (Request.HELLO, Request.OPERATORS, Request.CHANNELS, Request.CHANNEL):
         session.load(KNOWN.program, file=DYNAMIC if request is Request.RESIZE else FILE)
     uses: dict[Request, Callable[[], object]] = {
         Request.WRITE: lambda: session.write(MemoryRegion.INPUT, 0, b"x"),
@@ -205,6 +227,8 @@ def use(session: Session, request: Request) -> object:
         Request.STREAM: lambda: session.write(MemoryRegion.INPUT, 0, bytes(1000)),
         Request.DATA: lambda: session.write(MemoryRegion.INPUT, 0, bytes(1000)),
         Request.RESIZE: lambda: session.set_input(0, KNOWN.inputs[0]),
+        Request.CHANNELS: lambda: session.channels(SECONDS),
+        Request.CHANNEL: lambda: session.fetch_frame(CHANNEL, SECONDS),
     }
     return uses.get(request, lambda: None)()
 
@@ -249,7 +273,7 @@ FIELDS = [
     (Request.HELLO, hello() + text("product 2.3.1"), "without is cut short"),
     (Request.HELLO, hello() + text("product 2.3.1") + u32(0) + b"x", "1 bytes too many"),
     *((Request.HELLO, hello() + text("product 2.3.1") + u32(bits), rf"without is {bits}, expected bits of 0x")
-      for bits in (1 << Request.HELLO, 1 << 16, 1)),
+      for bits in (1 << Request.HELLO, 1 << 18, 1)),
     (Request.HELLO, hello()[:-1], "tick_hz is cut short"),
     (Request.OPERATORS, u32(0xFFFFFFFF), "total is 4294967295, expected 0 to 8192"),
     (Request.OPERATORS, u32(MAX_OPERATORS + 1), "total is 8193"),
@@ -298,6 +322,20 @@ FIELDS = [
     (Request.STATS, stats() + text("heap") + u32(1, 2), "statistic is 'heap', expected one of program"),
     (Request.STATS, stats() + text("stack") + u32(1, 2), "statistic is 'stack', expected each once"),
     (Request.STATS, text("stack") + u32(1, 2), "statistics is 'stack', expected program, planned"),
+    (Request.CHANNELS, channels(total=1025), "total is 1025, expected 0 to 1024"),
+    (Request.CHANNELS, u32(3), "number of channels is 0, expected 1 to 3"),
+    (Request.CHANNELS, channels() + channels()[4:], "number of channels is 2"),
+    (Request.CHANNELS, channels(direction=2), "direction of channel 0 is 2, expected 0 to 1"),
+    (Request.CHANNELS, channels(element=9), "element of channel 0 is 9, expected 0 to 8"),
+    (Request.CHANNELS, channels(nbytes=0), "bytes of channel 0 is 0, expected 1 to"),
+    (Request.CHANNELS, channels(name="\n"), "channel 0 is "),
+    (Request.CHANNELS, channels()[:-1], "channel 0 is cut short"),
+    (Request.CHANNEL, fetched(done=2), "done is 2, expected 0 to 1"),
+    (Request.CHANNEL, fetched(waiting=2), "waiting is 2"),
+    (Request.CHANNEL, fetched(latency=1 << 63), "latency is"),
+    (Request.CHANNEL, fetched()[:-6], "latency is cut short"),
+    (Request.CHANNEL, fetched(frame=bytes(5)), "bytes of the frame is 5, expected 4"),
+    (Request.CHANNEL, fetched(frame=bytes(4000)), "bytes of the frame is 4000, expected 4"),
     *((request, b"x", "1 bytes too many")
       for request in (Request.WRITE, Request.FILL, Request.RESET, Request.STREAM, Request.DATA)),
 ]  # fmt: skip

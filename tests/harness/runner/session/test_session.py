@@ -264,7 +264,9 @@ def test_transfers_around_the_size_of_a_chunk(session: Session, chunks: int, bey
 
 
 def test_a_read_of_more_chunks_than_there_are_seqs(native: Dut, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(exchange: Exchange, request: Request, payloads: Sequence[bytes], budget: object) -> list[ProtocolFrame]:
+    def answers(
+        exchange: Exchange, request: Request, payloads: Sequence[bytes], budget: object, again: object
+    ) -> list[ProtocolFrame]:
         first, exchange.seq = exchange.seq + 1, exchange.seq + len(payloads)
         assert exchange.seq <= LAST_SEQ
         contents = [b"\0\0" + payload[-12:-11] for payload in payloads]
