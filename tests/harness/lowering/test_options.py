@@ -16,9 +16,17 @@ import wheel
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering import LoweringOptions, clear_cache, lower
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.memory import Placed
 
 X = torch.linspace(-2, 2, 32).reshape(1, 2, 4, 4)
-OTHER: dict[str, Any] = {"calibration": [(2 * X,)], "quantize": False, "layout": "explicit", "redzones": True}
+OTHER: dict[str, Any] = {
+    "calibration": [(2 * X,)],
+    "quantize": False,
+    "layout": "explicit",
+    "redzones": True,
+    "io": "int8",
+    "banks": (Placed("small", 64), Placed("large", 64 << 10)),
+}
 
 
 class Divided(nn.Module):

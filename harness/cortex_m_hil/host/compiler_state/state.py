@@ -40,7 +40,8 @@ class CompilerState(importlib.abc.MetaPathFinder):
         self._kernels = _kernels()
         self._imported: list[str] = []  # modules imported since changes were last accepted
         self._worked = False  # whether this package or the compiler has run since then
-        self._depth = 0  # depth of nested imports and blocks of work
+        self._depth = 0  # depth of nested imports and blocks of own work
+        self._shared = ""  # why the user's code may run, within a block of shared work
         self._problem = ""
 
     def install(self) -> None:
@@ -56,9 +57,9 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
         The check takes some ten milliseconds if the compiler is loaded, half of that if only torch is.
         """
-        if not self._problem and not self._depth:
-            changed = self._changed()
-            self._problem = f"{changed} was changed in memory" if changed else ""
+        if not self._problem and not self._depth and (changed := self._changed()):
+            how = f"while code of the user's may have run: {self._shared}" if self._shared else "in memory"
+            self._problem = f"{changed} was changed {how}"
         return self._problem
 
     def work(self, no_key: str) -> AbstractContextManager[None]:
@@ -81,17 +82,18 @@ class CompilerState(importlib.abc.MetaPathFinder):
     def shared_work(self, why: str) -> Iterator[None]:
         """Stop trusting the compiler if it changes in the block, in which the user's code may run too.
 
+        Modules that the block imports are recorded like others: the first lowering imports parts of the compiler.
+
         Args:
             why: why the user's code may run, for the message.
         """
         self.problem()
-        self._depth += 1
+        outer, self._shared = self._shared, self._shared or why
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth and not self._problem and (changed := self._changed()):
-                self._problem = f"{changed} was changed while code of the user's may have run: {why}"
+            self.problem()
+            self._shared = outer
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the spec from the later finders, with a loader that records the import."""

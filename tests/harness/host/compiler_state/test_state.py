@@ -231,6 +231,30 @@ def test_what_the_compiler_changes_itself_is_no_change(tmp_path: Path, monkeypat
     assert compiler_state.problem() == ""
 
 
+LATE = """
+import importlib, sys
+from cortex_m_hil.host.compiler_state.state import compiler_state
+import executorch.exir
+with compiler_state.shared_work("an operator of theirs"):
+    if len(sys.argv) > 1:
+        sys.modules["executorch.exir"].added = 3
+    schema = importlib.import_module("executorch.extension.flat_tensor.serialize.flat_tensor_schema")
+print(compiler_state.problem())
+schema.TensorMetadata = None
+print(compiler_state.problem())
+"""
+
+
+def test_a_part_of_the_compiler_that_is_imported_late_is_no_change_and_is_watched() -> None:
+    """As ExecuTorch's serialisation is, by the first lowering, be it one without a key."""
+    name = "executorch.extension.flat_tensor.serialize.flat_tensor_schema.TensorMetadata"
+    by_hand = "executorch.exir.added was changed while code of the user's may have run: an operator of theirs"
+    for arguments, first, second in (((), "", f"{name} was changed in memory"), (("change",), by_hand, by_hand)):
+        command = [sys.executable, "-c", LATE, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True, timeout=120)
+        assert done.stdout.splitlines() == [first, second]
+
+
 def test_what_code_of_the_users_changes_within_a_lowering_is_not_taken_for_the_compilers_own() -> None:
     with compiler_state.shared_work("an operator of theirs"):
         executorch_api()

@@ -232,7 +232,7 @@ def test_an_elf_of_other_compiler_flags_is_found_out(
 ) -> None:
     """Its build id and config are right, it boots and would compute: only its predefined macros give it away."""
     target = target_named(name)
-    lying = build_runner(target, options={"CMAKE_CXX_FLAGS": f"-mthumb {flags}"})
+    lying = build_runner(target, options={f"CMAKE_{language}_FLAGS": f"-mthumb {flags}" for language in ("C", "CXX")})
     process = launchers.start(target, lying, tmp_path)
     with closing(process), pytest.raises(IdentityError, match="architecture") as caught:
         Session(target, lying, process)
