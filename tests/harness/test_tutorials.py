@@ -22,7 +22,7 @@ STATUSES: Final[Mapping[str, int]] = {
     "pytest --target=m4-qemu --keep-programs kept test_bias.py": 1,
     "hil lint kept/*.pte -t m4-qemu": 1,
     "pytest --target=my-board test_my_board.py": 1,
-    "cd product && pytest test_pipeline.py": 1,
+    "(cd product && pytest test_pipeline.py)": 1,
 }
 
 SECTIONS: Final = (

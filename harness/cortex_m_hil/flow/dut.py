@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from cortex_m_hil.boards.leased_board import LeasedBoard
 from cortex_m_hil.errors import (
@@ -27,6 +28,10 @@ from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, HardwareLauncher, Target
+
+_ASKED_OF_FIRMWARE: Final = (
+    "does it link hil_target, call hil_target_start(), and hil_target_poll() often enough (hil docs own-firmware)?"
+)
 
 
 class Dut:
@@ -208,11 +213,10 @@ class Dut:
             return session
         except ResponseTimeout as stuck:
             process.close()
-            raise LaunchError(
-                "the runner does not answer its handshake",
-                target=self.target.name,
-                log=stuck.log,
-            ) from None
+            who = "firmware" if self.elf.is_own else "runner"
+            hint = _ASKED_OF_FIRMWARE if self.elf.is_own else ""
+            what = f"the {who} does not answer its handshake"
+            raise LaunchError(what, target=self.target.name, hint=hint, log=stuck.log) from None
         except BaseException:
             process.close()
             raise

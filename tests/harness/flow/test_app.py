@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import ChannelError, ConfigError, LaunchError, Mismatch, NotOffered, TargetFault
 from cortex_m_hil.flow import App
+from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.tensor import Array
 from cortex_m_hil.runner.build import build_runner
@@ -197,6 +199,24 @@ def test_two_points_of_one_name_and_no_channels_at_all_are_told(app: App, monkey
     app.dut.restart()
     with pytest.raises(NotOffered, match=r"the firmware channels 1\.0 was built without channels"):
         App(app.dut).send("samples", FRAME)
+
+
+def test_firmware_without_the_library_is_told(
+    firmware: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints, and answers nothing."""
+    elf = tmp_path / "mute.elf"
+    own = firmware.target.firmware
+    assert own is not None
+    target = dataclasses.replace(firmware.target, firmware=dataclasses.replace(own, elf=elf))
+    text = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); for (;;) {} }'
+    (tmp_path / "mute.c").write_text(text)
+    subprocess.run(["gcc", tmp_path / "mute.c", "-o", elf], check=True)
+    monkeypatch.setattr(time_limits, "HANDSHAKE", 1.0)
+    with flow.open_dut(Resolved(target, target, "builtin")) as dut:
+        with pytest.raises(LaunchError, match="the firmware does not answer its handshake") as caught:
+            App(dut).send("samples", FRAME)
+        assert "does it link hil_target" in caught.value.hint and "ready" in caught.value.log
 
 
 # --- a line that damages bytes -------------------------------------------------------------------------------
