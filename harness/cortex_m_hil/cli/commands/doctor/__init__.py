@@ -49,7 +49,7 @@ def _doctor(
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
-    """Try each tool that is needed by the targets that hil ships. Exit status 1 if they do not all work."""
+    """Try each tool that the targets shipped with hil need. Exit status 1 if they do not all work."""
     if context.invoked_subcommand is not None:
         return
     targets = load_user_targets(targets_file)
