@@ -23,7 +23,6 @@ from known_bugs.bugs import BUGS, THREADS, How, KnownBug, Shown
 from known_bugs.next_steps import STEPS, foreseen
 from known_bugs.showing import PATCHES, TARGETS, By, judge
 from paths import REPOSITORY
-from planting import plant
 
 ALL = [pytest.param(bug, id=bug.name) for bug in BUGS]
 # The first way of each bug of upstream's threads that needs no firmware of its own, on one target.
@@ -113,12 +112,9 @@ def test_every_numbered_bug_is_listed_once() -> None:
     assert len(numbers) >= 16 and sorted(listed, key=int) == numbers
 
 
-def test_every_patch_is_used_and_fits_the_firmware(tmp_path: Path) -> None:
-    used = {shown.wrong.patch for bug in BUGS for shown in bug.shown}
+def test_every_patch_is_used() -> None:
     found = sorted(PATCHES.glob("*.patch"))
-    assert found and {*found} <= used
-    for patch in found:
-        plant(patch, tmp_path / patch.stem)
+    assert found and {*found} <= {shown.wrong.patch for bug in BUGS for shown in bug.shown}
 
 
 def test_the_page_is_made_from_the_list() -> None:

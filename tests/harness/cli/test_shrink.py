@@ -239,7 +239,7 @@ def test_what_there_is_nothing_to_shrink_of(folder: Path) -> None:
     assert (nothing.status, nothing.out) == (OK, "test_net.py::test_relu: nothing fails\n")
     own = spawn("shrink", "test_net.py::test_of_its_own", "-t", "native", cwd=folder)
     assert own.status == CANNOT_TELL and "fails, and not by a verdict on a program" in own.err
-    again = "→ pytest --hil-target=native --hil-runtime=builtin --hil-timeout-multiplier=1.0 test_net.py::"
+    again = "→ pytest --hil-target=native --hil-timeout-multiplier=1.0 test_net.py::"
     assert f"{again}test_of_its_own" in own.err
     warned = spawn("shrink", "test_net.py::test_warned", "-t", "native", cwd=folder)
     assert warned.status == CANNOT_TELL and "output 0 proves nothing\n" in warned.err

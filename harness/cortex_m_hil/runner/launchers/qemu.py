@@ -177,7 +177,10 @@ def _counter(version: str) -> Path:
             command = [str(toolchain.locate("g++")), *flags, str(source), "-o", str(made)]
             said = toolchain.run_tool(command, COMPILE_TIMEOUT)
             if said.status != 0:
-                raise ToolchainError(f"QEMU's counter of instructions does not compile: {said.err.strip()}")
+                raise ToolchainError(
+                    f"QEMU's counter of instructions does not compile: {said.err.strip()}",
+                    hint=f"QEMU {version} may have another plugin API: try another version, or do without instructions",
+                )
             made.replace(plugin)
     return plugin
 
