@@ -356,10 +356,12 @@ def run_pte(hil: Hil) -> Callable[..., RunResult]:
     """Return the function that runs a `.pte`.
 
     It is `run_pte(path_or_bytes, inputs=(), *, method="", lint=True, quantize_inputs=False)`. Its arguments:
-        path_or_bytes: the path or the bytes of a `.pte`. inputs: arrays (or tensors) of logical shape and the program's
-        dtypes, which the function lays out in the program's dim order; numbers for scalars. method: the name of the
-        method; "" for `forward`, or the only one that computes. lint: False runs a program even if it does not fit the
-        target. quantize_inputs: True quantises floats for int8 inputs by the program's scale, as in `hil.run`.
+        path_or_bytes: the path or the bytes of a `.pte`.
+        inputs: arrays (or tensors) of logical shape and the program's dtypes, which the function lays out in the
+            program's dim order; numbers for scalars.
+        method: the name of the method; "" for `forward`, or the only one that computes.
+        lint: False runs a program even if it does not fit the target.
+        quantize_inputs: True quantises floats for int8 inputs by the program's scale, as in `hil.run`.
 
     It returns a `RunResult`, as `hil.run` does: `outputs`, a tuple of `HostTensor` in the program's order, of which
     `array()` is a NumPy array of the output's logical shape and its dtype in the program; `stats`, peaks of memory in
