@@ -124,6 +124,16 @@ def test_a_changed_weight_is_no_pass(fuzzer: Fuzzer) -> None:
     assert judge(fuzzer, bytes(data)).outcome is FuzzOutcome.DIFFERS
 
 
+def test_constants_that_contradict_an_input_are_a_refusal_and_no_bug(native: Dut) -> None:
+    """The host reads the scale of an int8 input when it checks the values for it."""
+    fuzzer = Fuzzer(native, program("int8"))
+    for number, said in ((51, r"input0_dtype is 1 \(int8\), and the tensor is int16"), (855, "no input0_quant_min")):
+        mutant = fuzzer.mutator.mutant(20261127, number)
+        with pytest.raises(ProgramRejected, match=said):
+            Program.from_bytes(mutant.data, "mutant.pte").input_quantization(0)
+        assert fuzzer.judge(mutant).outcome is FuzzOutcome.REFUSED  # by the kernel, as what the host refuses runs too
+
+
 def test_nothing_passes_that_the_host_rejects(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
     def reject(data: bytes, source: str, method: str) -> Program:
         raise ProgramRejected("no")

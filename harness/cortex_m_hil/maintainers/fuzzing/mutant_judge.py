@@ -133,8 +133,10 @@ class Fuzzer:
             except ConfigError as error:  # the method has another name
                 return None, error.message
             _ = flow.ProgramLint(self.dut, program).findings
-            program.file.input_specs()
-            program.file.output_specs()
+            for number in range(len(program.file.input_specs())):
+                program.input_quantization(number)
+            for number in range(len(program.file.output_specs())):
+                program.output_quantization(number)
             _ = program.file.dataflow.output_quantizations
         except ProgramRejected as error:
             return None, error.message
