@@ -47,4 +47,4 @@ def test_the_matrix_installs_what_the_installer_does() -> None:
     script = (REPOSITORY / "ci/install.sh").read_text()
     assert f"'.[{','.join(environment['extras'])}]'" in script
     assert environment["commands_pre"] == [["ci/install.sh", "beside", "{env_dir}"]]
-    assert "    install_beside .venv\n" in script
+    assert "    install_labgrid .venv &\n" in script and "    install_rp2040js .venv\n" in script
