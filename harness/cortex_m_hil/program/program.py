@@ -120,6 +120,7 @@ class Program:
         float_reasons: why the quantiser left each instruction in float; "" where it did not.
         dimensions: the dimensions of inputs whose sizes are not fixed.
         training: the parts that were in training mode and compute differently in it; None where there are none.
+        etrecord: returns ExecuTorch's ETRecord with these inputs; lowers the module again if the program was cached.
     """
 
     pte: bytes = field(repr=False)
@@ -145,6 +146,7 @@ class Program:
     float_reasons: tuple[str, ...] = field(default=(), repr=False)
     dimensions: tuple[Dimension, ...] = ()
     training: Training | None = None
+    etrecord: Callable[[tuple[HostTensor, ...]], bytes] | None = field(default=None, repr=False)
 
     @cached_property
     def partition(self) -> Partition:
