@@ -283,7 +283,8 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         pte, file, isa, nodes, source.title, inputs,
         FloatReferences(references, inputs, given) if quantised else references, at_instructions,
         functools.partial(_origin, source), size,
-        no_key=source.no_key, undisturbed=undisturbed, sources=sources, float_reasons=tuple(entry["float_reasons"]),
+        no_key=source.no_key, undisturbed=undisturbed, sources=sources, ancestors=tuple(entry["ancestors"]),
+        float_reasons=tuple(entry["float_reasons"]),
         state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
         training=source.exported.training, etrecord=etrecord,
     )  # fmt: skip
