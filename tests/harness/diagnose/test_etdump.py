@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
 import struct
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import executorch
 import numpy as np
 import pytest
 import torch
@@ -25,11 +22,8 @@ from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from etdumps import read_etdump
 from planting import network
-
-EXECUTORCH = Path(executorch.__path__[0])
-FLATC = EXECUTORCH / "data" / "bin" / "flatc"
-SCHEMA = EXECUTORCH / "devtools" / "etdump" / "etdump_schema_flatcc.fbs"
 
 
 @functools.cache
@@ -55,12 +49,9 @@ def traced(native: Dut, result: RunResult) -> TracedRun:
 
 
 def read(dump: bytes, folder: Path) -> Any:
-    """Return an ETDump as ExecuTorch reads it: with its own flatc and schema, checked."""
     file = folder / "dump.etdp"
     file.write_bytes(dump)
-    words = [str(FLATC), "--json", "--strict-json", "--defaults-json", "--raw-binary", "--size-prefixed"]
-    subprocess.run([*words, "-o", str(folder), str(SCHEMA), "--", str(file)], check=True, timeout=60)
-    return json.loads((folder / "dump.json").read_text())
+    return read_etdump(file)
 
 
 def test_events_are_those_of_executorch(traced: TracedRun, tmp_path: Path) -> None:
