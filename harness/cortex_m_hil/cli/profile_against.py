@@ -15,6 +15,7 @@ from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, varia
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.provenance_hook import top_of
 from cortex_m_hil.cli.options import ModelOptions, TargetOptions
+from cortex_m_hil.cli.profile_files import NO_FILES, FileOptions
 from cortex_m_hil.cli.program_files import programs_of
 from cortex_m_hil.cli.progress import status
 from cortex_m_hil.diagnose.profile import Profile
@@ -54,17 +55,28 @@ class Order:
     load: Callable[[Target], tuple[Program, str]]
     runs: int
 
-    def profile(self, resolved: Resolved) -> Profile:
-        """Load or lower the program, and profile it; a terminal shows what is being waited for."""
+    def profile(self, resolved: Resolved, write: FileOptions = NO_FILES) -> tuple[Profile, list[str]]:
+        """Load or lower the program, and profile it; a terminal shows what is being waited for.
+
+        Args:
+            resolved: the target and runtime.
+            write: the files to write beside it.
+
+        Returns:
+            The profile, and a line about each file.
+        """
         what = f"{resolved.display_name}, {self.model}"
         with status(f"{what}: loading or lowering it") as line:
             program, source = self.load(resolved.target)
+            write.require_module(program)
             line.update(f"{what}: the runner, which is built where it is not in the cache")
             with self.on.open(resolved) as dut:
-                return profile(
+                found = profile(
                     dut, program, program.inputs, source, runs=self.runs,
                     told=lambda text: line.update(f"{what}: {text}"),
                 )  # fmt: skip
+                line.update(f"{what}: the files")
+                return found, list(write.write(dut, program, found))
 
 
 def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:
@@ -80,11 +92,11 @@ def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:
         HarnessError: the other run fails.
     """
     if other in RUNTIMES:
-        return order.profile(replace(order.on, runtime=other).resolve(order.name))
+        return order.profile(replace(order.on, runtime=other).resolve(order.name))[0]
     if other.endswith(_SAVED):
         return _saved(Path(other), order, resolved)
     if other.endswith(SUFFIXES) or other in NETWORKS or ":" in other:
-        return replace(order, model=other, load=programs_of(other, order.given)).profile(resolved)
+        return replace(order, model=other, load=programs_of(other, order.given)).profile(resolved)[0]
     return _of_commit(other, order)
 
 

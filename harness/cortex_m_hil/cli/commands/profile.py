@@ -12,6 +12,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each_part
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
 from cortex_m_hil.cli.profile_against import Order, profile_of
+from cortex_m_hil.cli.profile_files import FileOptions
 from cortex_m_hil.cli.profile_output import (
     PROFILE_FIELDS,
     fields_of_changes,
@@ -32,6 +33,7 @@ def profile_command(
     target: SeveralTargets,
     on: TimedOptions,
     given: ModelOptions,
+    files: FileOptions,
     models: Annotated[
         list[str] | None,
         typer.Argument(metavar="MODEL...", help=f"A .pte or .bpte file; {NETWORKS_HELP} [default: all networks]"),
@@ -60,7 +62,7 @@ def profile_command(
     def ask(name: str, model: str) -> Answer:
         order = Order(on, given, name, model, loads[model], runs)
         resolved = choice.resolve(name)
-        profile = order.profile(resolved)
+        profile, written = order.profile(resolved, files)
         found.append(profile)
         lines = [label_of(resolved), *([model] if len(chosen) > 1 else []), text_of(profile)]
         fields = {**fields_of_target(resolved), "model": model, **profile.as_json(), "against": None}
@@ -68,9 +70,10 @@ def profile_command(
             changes = profile.against(profile_of(against, order, resolved))
             lines += ["", text_of_changes(changes)]
             fields["against"] = fields_of_changes(changes)
-        return Answer("\n".join([*lines, ""]), fields)
+        return Answer("\n".join([*lines, *([""] * bool(written)), *written, ""]), fields)
 
     parts = [(name, model) for name in choice.names for model in chosen]
+    files.require_one(len(parts))
     status = answer_each_part(
         ({"target": name, "model": model}, f"{name}, {model}: " if len(parts) > 1 else "", partial(ask, name, model))
         for name, model in parts
