@@ -6,6 +6,7 @@ have changed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,6 +126,20 @@ class Change:
     limit: str = ""
     program: str = ""
     at_peak: str = ""
+
+    @property
+    def numbers(self) -> tuple[float, float] | None:
+        """Return a figure's values before and after; None where these are no numbers."""
+        try:
+            return (float(self.before), float(self.after)) if self.figure else None
+        except ValueError:
+            return None
+
+    @property
+    def share(self) -> float:
+        """Return how far a figure moved, relative to the value before; 0 where that is not known."""
+        before, after = self.numbers or (0.0, 0.0)
+        return abs((after - before) / before) if before and math.isfinite(after - before) else 0.0
 
     def fields(self) -> dict[str, Any]:
         """Return the change as fields for JSON."""
@@ -471,7 +486,7 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
 
 def _at_peak(one: Result, bank: str) -> str:
     """Return the operator that runs at the peak of a bank; of several programs, of the one that holds most."""
-    names = (name.partition(": ") + (nbytes,) for name, nbytes in one.parts.get(PLANNED_PEAK, {}).items())
+    names = ((*name.partition(": "), nbytes) for name, nbytes in one.parts.get(PLANNED_PEAK, {}).items())
     held = {operator: nbytes for region, _, operator, nbytes in names if region == bank}
     return max(held, key=held.__getitem__, default="")
 
