@@ -20,8 +20,8 @@ from cortex_m_hil.runner.results import Verdict
 class FailureKind(str, Enum):
     """The kinds of failures, the one to look at first first."""
 
-    NEW = "new"
-    ALL = "failed, and there is no nightly to compare with"
+    NEW = "new failures"
+    ALL = "failures"
     BROKEN = "already broken in the nightly that is compared with"
     FLAKY = "flaky: passed and failed on the same code"
     INFRA = "infrastructure: nothing was learnt about the programs"
