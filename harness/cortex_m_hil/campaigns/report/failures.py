@@ -142,17 +142,18 @@ class Tile:
 def tiles(report: ReportContents) -> Iterator[Tile]:
     """Yield what one must know first: failures by kind, figures that moved, and what was not run."""
     failures = sorted_failures(report)
+    by_kind = {kind: list(of) for kind, of in groupby(groups(report.changes), key=_kind_of)}
     first = FailureKind.NEW if report.against is not None else FailureKind.ALL
     label = "new failures" if report.against is not None else "failures"
     yield _of_failures(label, first, failures)
     yield _of_failures("already broken", FailureKind.BROKEN, failures)
-    yield _of_changes(report, "fixed", ChangeKind.FIXED, is_bad=False)
-    yield _of_changes(report, "slower", ChangeKind.SLOWER)
-    yield _of_changes(report, "larger", ChangeKind.LARGER)
+    yield _of_changes("fixed", ChangeKind.FIXED, by_kind, is_bad=False)
+    yield _of_changes("slower", ChangeKind.SLOWER, by_kind)
+    yield _of_changes("larger", ChangeKind.LARGER, by_kind)
     yield _of_failures("flaky", FailureKind.FLAKY, failures)
     yield _not_run(report, failures)
     for kind in (ChangeKind.LIMIT, ChangeKind.MISSING, ChangeKind.OUTPUTS):
-        if (tile := _of_changes(report, kind.value, kind)).count:
+        if (tile := _of_changes(kind.value, kind, by_kind)).count:
             yield tile
 
 
@@ -162,13 +163,19 @@ def _of_failures(label: str, kind: FailureKind, failures: Mapping[FailureKind, S
     return Tile(label, count, counted(len(found), "cause") if found else "", kind.name.lower())
 
 
-def _of_changes(report: ReportContents, label: str, kind: ChangeKind, *, is_bad: bool = True) -> Tile:
-    found = [one for one in groups(report.changes) if one.kind is kind]
+def _of_changes(
+    label: str, kind: ChangeKind, by_kind: Mapping[ChangeKind, Sequence[ChangeGroup]], *, is_bad: bool = True
+) -> Tile:
+    found = by_kind.get(kind, ())
     keys = {change.key for group in found for change in group.changes}
     most = max(found, key=_share, default=None)
     far = in_percent(most.furthest) if most is not None else ""
     detail = ", ".join(filter(None, (counted(len(found), "cause") if found else "", f"up to {far}" if far else "")))
     return Tile(label, len(keys), detail, anchor(kind), is_bad)
+
+
+def _kind_of(group: ChangeGroup) -> ChangeKind:
+    return group.kind
 
 
 def _share(group: ChangeGroup) -> float:
@@ -201,11 +208,11 @@ def moved_figures(changes: Sequence[Change]) -> list[tuple[ChangeKind, list[Chan
     """Return the groups of changes of figures by kind, those for the worse first; the largest share is first."""
     found = [one for one in groups(changes) if one.kind in FIGURE_KINDS]
     found.sort(key=lambda one: (FIGURE_KINDS.index(one.kind), -_share(one)))
-    return [(kind, list(of)) for kind, of in groupby(found, key=lambda one: one.kind)]
+    return [(kind, list(of)) for kind, of in groupby(found, key=_kind_of)]
 
 
 def other_changes(changes: Sequence[Change]) -> list[tuple[ChangeKind, list[ChangeGroup]]]:
     """Return the groups of changes that are neither failures nor figures, by kind, gravest first."""
     apart = (*TOLD_AS_FAILURES, *FIGURE_KINDS)
     found = (one for one in groups(changes) if one.kind not in apart)
-    return [(kind, list(of)) for kind, of in groupby(found, key=lambda one: one.kind)]
+    return [(kind, list(of)) for kind, of in groupby(found, key=_kind_of)]
