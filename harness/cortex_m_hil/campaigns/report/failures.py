@@ -83,7 +83,7 @@ def sorted_failures(report: ReportContents) -> dict[FailureKind, list[FailureGro
     A test is flaky if the store has evidence of it, new if it was no failure in the nightly that is compared with, else
     already broken. An infra error says nothing about the program, so it is never new.
     """
-    flaky = {one.key: one.before for one in report.changes if one.kind is ChangeKind.FLAKY}
+    flaky = _evidence(report)
     names = programs(report.night)
     found: dict[FailureKind, dict[tuple[str, ...], list[Result]]] = {kind: {} for kind in FailureKind}
     for one in report.night.tests:
@@ -97,6 +97,16 @@ def sorted_failures(report: ReportContents) -> dict[FailureKind, list[FailureGro
         for kind, by_cause in found.items()
         if by_cause
     }
+
+
+def _evidence(report: ReportContents) -> dict[Key, str]:
+    """Return for each flaky test what the store knows: how often it failed on the same code, or attempts before."""
+    found: dict[Key, list[str]] = {}
+    for change in report.changes:
+        if change.kind is ChangeKind.FLAKY:
+            attempts = ", ".join(report.night.results[change.key].earlier)
+            found.setdefault(change.key, []).append(f"after {attempts}" if change.before == attempts else change.before)
+    return {key: ", ".join(texts) for key, texts in found.items()}
 
 
 def _kind(report: ReportContents, one: Result, flaky: Mapping[Key, str]) -> FailureKind:

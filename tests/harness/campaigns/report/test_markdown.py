@@ -131,6 +131,12 @@ def test_a_comment_sorts_failures_and_has_a_table_of_the_figures_that_moved() ->
     assert "test_float_io [m0-qemu, m4-qemu, m55-qemu, native]` and 3 more tests |" in moved
     assert f"+1.46 % | `{SLOWER} +15000` |" in told(report_on(week[:5]))  # on Tuesday
     assert is_harmless(text) and "table" in rendered(text).tags
+    results = week[-2].results
+    one = next(iter(results.values()))
+    retried = replace(week[-2], results={**results, one.key: replace(one, earlier=("FAIL Mismatch",))})
+    assert f"- **`pass`** `{one.key.test} [{one.key.target}]` `after FAIL Mismatch`" in told(
+        report_on([*week[:-2], retried])
+    )
 
 
 @given(st.text(alphabet="`|@<>[]()#/\\ \nab*-:&", max_size=40))
