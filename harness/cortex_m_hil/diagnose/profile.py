@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,6 +13,9 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.partition import PartitionKind
 from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.target import Clock
+
+if TYPE_CHECKING:
+    from cortex_m_hil.diagnose.profile_changes import ProfileChanges
 
 VERSION: Final = 1  # version of a profile in JSON: raised when an older reader would not understand it
 
@@ -50,7 +53,8 @@ class ProfileRow:
         node: the name of its graph node; "" where the program does not know it.
         module: the path of the module in the user's code; "" where the program does not know it.
         source: the user's `file:line`; "" where the program does not know it.
-        kernel: whose kernel ran, and what it was compiled for: `CMSIS-NN, MVE`.
+        kernel: whose kernel ran: `executorch portable`; for a Cortex-M operator also the ISA class that it was compiled
+            for: `executorch Cortex-M, MVE`.
         calls: how often the instruction was executed in one run; 0 where a jump passed over it.
         ticks: ticks of the profile's clock; the median of `Profile.runs` runs.
         low, high: the least and the most ticks of these runs; both equal `ticks` where they are counted exactly.
@@ -181,6 +185,16 @@ class Profile:
             "alive": Figure("bytes", FigureSource.PLANNED, "constants, stack and the runtime's own memory"),
             "counters": Figure("events", FigureSource.MEASURED),
         }
+
+    def against(self, other: Profile) -> ProfileChanges:
+        """Return what changed from another profile to this one, what moved most first.
+
+        Raises:
+            ConfigError: their clocks or ISA classes differ, so that their ticks are not comparable.
+        """
+        from cortex_m_hil.diagnose.profile_changes import compare
+
+        return compare(other, self)
 
     def as_json(self) -> dict[str, Any]:
         """Return the profile as values for JSON, with the text of `figures`."""

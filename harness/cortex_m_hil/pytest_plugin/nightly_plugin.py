@@ -27,7 +27,7 @@ from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.failure_bundle import Attempt
-from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
+from cortex_m_hil.diagnose.profiling import ticks_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
 from cortex_m_hil.program.size import measure_pte
@@ -176,8 +176,7 @@ def _ticks_by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     """
     if ended.error is not None or ended.ran is None or ended.ran.clock not in (Clock.INSTRUCTIONS, Clock.CORE):
         return {}
-    counts = counts_by_operator(ended.dut, ended.task.program, ended.task.inputs)
-    return {ended.ran.clock.value: {operator: sum(calls) for operator, calls in counts.items()}}
+    return {ended.ran.clock.value: ticks_by_operator(ended.dut, ended.task.program, ended.task.inputs)}
 
 
 def _of_runner(path: Path) -> dict[str, dict[str, int]]:

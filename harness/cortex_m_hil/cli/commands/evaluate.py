@@ -40,10 +40,9 @@ from cortex_m_hil.cli.options import (
     accepted_on_command_line,
     within,
 )
-from cortex_m_hil.cli.program_files import ModelArgument
+from cortex_m_hil.cli.program_files import ModelArgument, check_model
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.cli.tables import table
-from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted, shown
 from cortex_m_hil.flow import judge_on_executorch

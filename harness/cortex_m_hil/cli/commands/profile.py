@@ -1,0 +1,81 @@
+"""The command `hil profile`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.cli.answers import Answer, json_fields, say
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.error_answers import answer_each_part
+from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
+from cortex_m_hil.cli.profile_against import Order, profile_of
+from cortex_m_hil.cli.profile_output import (
+    PROFILE_FIELDS,
+    fields_of_changes,
+    side_by_side,
+    text_of,
+    text_of_changes,
+)
+from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
+from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
+from cortex_m_hil.diagnose.profile import Profile
+from cortex_m_hil.diagnose.profiling import RUNS
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.lowering.named_modules import NETWORKS
+
+
+@app.command("profile", log=True, epilog=json_fields({**TARGET_FIELDS, **PROFILE_FIELDS}))
+def profile_command(
+    target: SeveralTargets,
+    on: TimedOptions,
+    given: ModelOptions,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODEL...", help=f"A .pte or .bpte file; {NETWORKS_HELP} [default: all networks]"),
+    ] = None,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="OTHER", show_default=False,
+            help="Compare with another: builtin or executorch (the same program on that runtime), a program as MODEL, "
+            "a file that --json wrote, or a commit of the current repository, at which MODEL is profiled",
+        ),
+    ] = "",
+    runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
+) -> None:  # fmt: skip
+    """Show what each operator of a program costs: CPU instructions or cycles, MACs, bytes.
+
+    QEMU counts CPU instructions exactly: the rows add up to what hil run counts on the same inputs. A board counts
+    cycles. Inputs of a program's file are found as hil run finds them.
+    """
+    chosen = models or list(NETWORKS)
+    if given.inputs and len(chosen) > 1:
+        raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
+    loads = {model: programs_of(model, given) for model in chosen}
+    choice, found = on.choose(target), list[Profile]()
+
+    def ask(name: str, model: str) -> Answer:
+        order = Order(on, given, name, model, loads[model], runs)
+        resolved = choice.resolve(name)
+        profile = order.profile(resolved)
+        found.append(profile)
+        lines = [label_of(resolved), *([model] if len(chosen) > 1 else []), text_of(profile)]
+        fields = {**fields_of_target(resolved), "model": model, **profile.as_json(), "against": None}
+        if against:
+            changes = profile.against(profile_of(against, order, resolved))
+            lines += ["", text_of_changes(changes)]
+            fields["against"] = fields_of_changes(changes)
+        return Answer("\n".join([*lines, ""]), fields)
+
+    parts = [(name, model) for name in choice.names for model in chosen]
+    status = answer_each_part(
+        ({"target": name, "model": model}, f"{name}, {model}: " if len(parts) > 1 else "", partial(ask, name, model))
+        for name, model in parts
+    )
+    for model in chosen if len(choice.names) > 1 else ():
+        for text in side_by_side([one for one in found if one.program == model or len(chosen) == 1]):
+            say(f"{model}\n{text}\n")
+    raise typer.Exit(status)
