@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each_part
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
 from cortex_m_hil.cli.profile_against import Order, profile_of
+from cortex_m_hil.cli.profile_files import PictureFiles, PictureOptions
 from cortex_m_hil.cli.profile_output import (
     PROFILE_FIELDS,
     fields_of_changes,
@@ -32,6 +34,7 @@ def profile_command(
     target: SeveralTargets,
     on: TimedOptions,
     given: ModelOptions,
+    pictures: PictureOptions,
     models: Annotated[
         list[str] | None,
         typer.Argument(metavar="MODEL...", help=f"A .pte or .bpte file; {NETWORKS_HELP} [default: all networks]"),
@@ -49,18 +52,20 @@ def profile_command(
     """Show what each operator of a program costs: CPU instructions or cycles, MACs, bytes.
 
     QEMU counts CPU instructions exactly: the rows add up to what hil run counts on the same inputs. A board counts
-    cycles. Inputs of a program's file are found as hil run finds them.
+    cycles. Inputs of a program's file are found as hil run finds them. Pictures also show where the error begins,
+    for a module or network, which has references.
     """
     chosen = models or list(NETWORKS)
     if given.inputs and len(chosen) > 1:
         raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
     loads = {model: programs_of(model, given) for model in chosen}
     choice, found = on.choose(target), list[Profile]()
+    drawn = PictureFiles.of(pictures, len(choice.names) * len(chosen))
 
     def ask(name: str, model: str) -> Answer:
         order = Order(on, given, name, model, loads[model], runs)
         resolved = choice.resolve(name)
-        profile = order.profile(resolved)
+        profile = order.profile(resolved, drawn.look)
         found.append(profile)
         lines = [label_of(resolved), *([model] if len(chosen) > 1 else []), text_of(profile)]
         fields = {**fields_of_target(resolved), "model": model, **profile.as_json(), "against": None}
@@ -75,7 +80,14 @@ def profile_command(
         ({"target": name, "model": model}, f"{name}, {model}: " if len(parts) > 1 else "", partial(ask, name, model))
         for name, model in parts
     )
-    for model in chosen if len(choice.names) > 1 else ():
-        for text in side_by_side([one for one in found if one.program == model or len(chosen) == 1]):
-            say(f"{model}\n{text}\n")
+    drawn.write()
+    if len(choice.names) > 1:
+        _say_side_by_side(chosen, found)
     raise typer.Exit(status)
+
+
+def _say_side_by_side(models: Sequence[str], profiles: Sequence[Profile]) -> None:
+    """Print the figures of several targets for each model."""
+    for model in models:
+        for text in side_by_side([one for one in profiles if one.program == model or len(models) == 1]):
+            say(f"{model}\n{text}\n")
