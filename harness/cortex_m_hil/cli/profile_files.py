@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from cortex_m_hil.diagnose.localize import localize
+from cortex_m_hil.diagnose.profile import Profile
+from cortex_m_hil.diagnose.profile_pictures.page import html
+from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured
+from cortex_m_hil.diagnose.profile_pictures.pictures import Picture, drawn
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.runner.elf_size import measure_elf
 
-if TYPE_CHECKING:
-    from cortex_m_hil.diagnose.profile import Profile
-    from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured
-    from cortex_m_hil.flow.dut import Dut
-    from cortex_m_hil.program.program import Program
-
-PICTURES: Final = ("graph", "time", "memory", "error", "flash")
+_NAMES: Final = [one.value for one in Picture]
 _HINT: Final = "a file in a folder that can be written"
 Html = Annotated[
     Path | None,
@@ -27,7 +29,7 @@ Html = Annotated[
 Svg = Annotated[
     list[str] | None,
     typer.Option(
-        "--svg", metavar="PICTURE=FILE.svg", help=f"Draw one of {', '.join(PICTURES)}, of one profile; repeatable"
+        "--svg", metavar="PICTURE=FILE.svg", help=f"Draw one of {', '.join(_NAMES)}, of one profile; repeatable"
     ),
 ]
 
@@ -46,12 +48,12 @@ class PictureFiles:
 
     Attributes:
         html: the file of the page; None for no page.
-        svg: the file of each single picture, by the picture's name.
+        svg: the file of each single picture.
         shown: the profiles so far.
     """
 
     html: Path | None
-    svg: Mapping[str, Path]
+    svg: Mapping[Picture, Path]
     shown: list[Pictured] = field(default_factory=list)
 
     @classmethod
@@ -74,11 +76,7 @@ class PictureFiles:
         """Find out what the pictures of a profile show beside it, while its target is live."""
         if self.html is None and not self.svg:
             return
-        from cortex_m_hil.diagnose.localize import localize
-        from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured
-        from cortex_m_hil.runner.elf_size import measure_elf
-
-        has_error = program.intermediates is not None and (self.html is not None or "error" in self.svg)
+        has_error = program.intermediates is not None and (self.html is not None or Picture.ERROR in self.svg)
         found = localize(dut, program) if has_error else None
         elf = None if dut.elf.foreign else measure_elf(dut.elf.path)
         self.shown.append(Pictured(profile, program, dut.target.board.memory, found, elf))
@@ -87,18 +85,15 @@ class PictureFiles:
         """Write the files; none where nothing could be profiled."""
         if not self.shown:
             return
-        from cortex_m_hil.diagnose.profile_pictures.page import html
-        from cortex_m_hil.diagnose.profile_pictures.pictures import Picture, drawn
-
         if self.html is not None:
             files.write_atomically(self.html, html(self.shown).encode(), f"--html takes {_HINT}")
-        for name, path in self.svg.items():
-            files.write_atomically(path, drawn(Picture(name), self.shown[0]).encode(), f"--svg takes {_HINT}")
+        for picture, path in self.svg.items():
+            files.write_atomically(path, drawn(picture, self.shown[0]).encode(), f"--svg takes {_HINT}")
 
 
-def _picture_and_file(text: str) -> tuple[str, Path]:
+def _picture_and_file(text: str) -> tuple[Picture, Path]:
     name, _, path = text.partition("=")
-    if name not in PICTURES or not path:
-        known = name if name in PICTURES else "memory"
+    if name not in _NAMES or not path:
+        known = name if name in _NAMES else "memory"
         raise ConfigError(f"--svg {text} names no picture and file", hint=f"--svg {known}=FILE.svg")
-    return name, Path(path)
+    return Picture(name), Path(path)

@@ -28,6 +28,11 @@ from cortex_m_hil.diagnose.profiling import RUNS
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.named_modules import NETWORKS
 
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="MODEL...", help=f"A .pte or .bpte file; {NETWORKS_HELP} [default: all networks]"),
+]
+
 
 @app.command("profile", log=True, epilog=json_fields({**TARGET_FIELDS, **PROFILE_FIELDS}))
 def profile_command(
@@ -35,10 +40,7 @@ def profile_command(
     on: TimedOptions,
     given: ModelOptions,
     pictures: PictureOptions,
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="MODEL...", help=f"A .pte or .bpte file; {NETWORKS_HELP} [default: all networks]"),
-    ] = None,
+    models: Models = None,
     against: Annotated[
         str,
         typer.Option(
