@@ -124,7 +124,7 @@ def _is_error(line: bytes) -> bool:
 
 
 def _of_commit(revision: str, order: Order) -> Profile:
-    """Profile the program at a commit of the current folder's repository, in a worktree and a process of its own.
+    """Measure the program at a commit of the current folder's repository, in a worktree and a process of its own.
 
     Raises:
         ConfigError: there is no such commit, or the program cannot be profiled there.
