@@ -15,20 +15,14 @@ from cortex_m_hil.errors.text import counted, in_decibels, percent, printable
 from cortex_m_hil.host.html_pages import number_text
 from cortex_m_hil.program.tensor import TensorSpec
 
-LEVELS: Final = 8  # of colour, from 0, which is none
 SHOWN: Final = 48  # lines that are open at first, where the modules allow it
 Fact = tuple[str, str, str]
 """What is told of a line: label, text with unit, and source."""
 
 
-def level(value: float, most: float) -> int:
-    """Return the level of colour of a value: 0 for none, LEVELS for `most` or more."""
-    return 0 if value <= 0 or most <= 0 else min(LEVELS, math.ceil(LEVELS * value / most))
-
-
-def doublings(quanta: float) -> float:
-    """Return how often a quantum is doubled to reach a distance, with 1 for one quantum and 0 for none."""
-    return math.log2(min(quanta, 1 << 32) + 1)
+def shade_of_quanta(quanta: float) -> float:
+    """Return 0 for no distance, and more for each doubling of one quantum: 1 for 255 quanta and more."""
+    return min(1.0, math.log2(min(quanta, 255) + 1) / 8)
 
 
 @dataclass(frozen=True)
@@ -88,16 +82,11 @@ class Line:
     def is_at_fault(self) -> bool:
         return any(one.is_at_fault for one in self.errors)
 
-    def levels(self, ticks: int, planned: int) -> list[int]:
-        """Return the levels of colour by time, memory, quanta and noise; full at so many ticks and planned bytes."""
-        noise = 0.0 if self.sqnr_db is None else SILENT - self.sqnr_db
-        quanta = doublings(self.quanta or 0)
-        return [
-            level(self.ticks, ticks),
-            level(self.planned or 0, planned),
-            level(quanta, LEVELS),
-            level(noise, SILENT),
-        ]
+    @property
+    def shades(self) -> tuple[float, float]:
+        """Return how dark it is by quanta and by noise, 0 to 1."""
+        noise = 0.0 if self.sqnr_db is None else 1 - self.sqnr_db / SILENT
+        return round(shade_of_quanta(self.quanta or 0), 3), round(min(1.0, max(0.0, noise)), 3)
 
 
 @dataclass(frozen=True)
@@ -130,11 +119,6 @@ class Graph:
         return max((row.ticks for row in self.one.rows), default=0)
 
     @cached_property
-    def most_planned(self) -> int:
-        """Return the most planned bytes that are in use while an operator runs."""
-        return max((row.planned_bytes for row in self.one.rows), default=0)
-
-    @cached_property
     def widest(self) -> float:
         """Return the largest share of a line."""
         return max((line.share for line in self.lines), default=0.0)
@@ -146,7 +130,9 @@ class Graph:
                 "parent": line.node.parent,
                 "module": line.node.is_module,
                 "at": line.node.instructions,
-                "levels": line.levels(self.most_ticks, self.most_planned),
+                "ticks": line.ticks,
+                "planned": line.planned or 0,
+                "shades": line.shades,
                 "fault": line.is_at_fault,
                 "facts": [fact for fact in self._facts(line) if fact[1]],
             }

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 from xml.sax.saxutils import escape
 
-from cortex_m_hil.diagnose.profile_pictures.graph_lines import LEVELS, Graph, Line, doublings
+from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph, Line, shade_of_quanta
 from cortex_m_hil.diagnose.profile_pictures.pictured import SILENT, Pictured
 from cortex_m_hil.errors.text import in_decibels, percent, printable
 from cortex_m_hil.host.html_pages import number_text
@@ -128,7 +128,7 @@ def _error(one: Pictured) -> _Elements:
     for index, error in one.errors.items():
         named = printable(one.program.named(index))
         if error.quanta is not None:
-            kind, height = "fault" if error.is_at_fault else "heat", min(1.0, doublings(error.quanta) / LEVELS)
+            kind, height = "fault" if error.is_at_fault else "heat", shade_of_quanta(error.quanta)
             quanta[index] = height, kind, f"{named}: {error.quanta:g} quanta from the dialect"
         if error.sqnr_db is not None:
             height = min(1.0, max(0.0, 1 - error.sqnr_db / SILENT))
@@ -196,7 +196,7 @@ def _graph_line(line: Line, y: int, graph: Graph, unit: str) -> Iterator[str]:
     if line.node.is_module:
         yield _text(x, y + 4, line.name, ' class="module"')
         return
-    shade = line.levels(graph.most_ticks, graph.most_planned)[0] / LEVELS
+    shade = max(0.0, line.ticks / max(1, graph.most_ticks))
     yield f'<circle class="heat" cx="{_GUTTER - 8}" cy="{y}" r="6" fill-opacity="{shade:.2f}"/>'
     yield _text(x, y + 4, f"{line.name} {line.operator}".strip())
     if line.rows:

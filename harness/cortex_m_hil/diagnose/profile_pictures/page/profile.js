@@ -1,8 +1,8 @@
 "use strict";
 (() => {
 const SVG = "http://www.w3.org/2000/svg";
-const LEVELS = 8;
-const LEGENDS = [["none", "the slowest"], ["none", "the fullest"], ["0", "255 quanta or more"], ["60 dB or more", "0 dB"]];
+const SHADES = 8; // of the legend
+const LEGENDS = [["none", "the slowest that is shown"], ["none", "the fullest that is shown"], ["0", "255 quanta or more"], ["60 dB or more", "0 dB"]];
 
 // Everything that is shown goes through here: as text, never as markup.
 function filled(element, attributes, children) {
@@ -65,11 +65,13 @@ function view(root, data) {
       d: arc(height.get(begin), height.get(end), apart([begin, end])),
       class: begin === chosen || end === chosen ? "on" : "",
     }));
+    const most = ["ticks", "planned"].map((key) => Math.max(1, ...dots.map((i) => lines[i][key])));
+    const shade = (line) => [Math.max(0, line.ticks) / most[0], line.planned / most[1], ...line.shades][mode];
     const boxes = dots.flatMap((i) => {
       const box = { x: dot - 9, y: height.get(i) - 6, width: 18, height: 12, rx: lines[i].module ? 1 : 6 };
       const kind = lines[i].fault && mode > 1 ? "fault" : "";
       return [drawn("rect", { ...box, class: "back" }),
-        drawn("rect", { ...box, class: kind, "fill-opacity": lines[i].levels[mode] / LEVELS })];
+        drawn("rect", { ...box, class: kind, "fill-opacity": shade(lines[i]).toFixed(3) })];
     });
     edges.setAttribute("height", table.offsetHeight);
     edges.replaceChildren(...paths, ...boxes);
@@ -79,8 +81,8 @@ function view(root, data) {
     mode = Number(value);
     table.dataset.mode = mode;
     const [least, most] = LEGENDS[mode];
-    const shades = Array.from({ length: LEVELS + 1 }, (_, i) =>
-      drawn("rect", { x: 1 + 11 * i, y: 1, width: 10, height: 10, "fill-opacity": i / LEVELS }));
+    const shades = Array.from({ length: SHADES + 1 }, (_, i) =>
+      drawn("rect", { x: 1 + 11 * i, y: 1, width: 10, height: 10, "fill-opacity": i / SHADES }));
     one(".legend").replaceChildren(least, drawn("svg", { viewBox: "0 0 101 12", "aria-hidden": "true" }, ...shades), most);
     drawEdges();
   }
