@@ -78,10 +78,10 @@ def _row(program: Program, step: PartitionStep, ticks: int, total: int) -> Profi
 
 def _error(step: PartitionStep, wrong: int, ratio: float) -> Row:
     departure = Departure(3, 16, 12.0, (0,)) if 0 <= wrong <= step.instruction else None
-    at_fault = departure if step.instruction == wrong else None
+    kernel_error = departure if step.instruction == wrong else None
     return Row(
         step.instruction, step.operator, step.node, step.source, "int8[16]", True, departure=departure,
-        at_fault=at_fault, graph_quanta=1, sqnr_db=ratio, inputs_db=ratio + 1,
+        kernel_error=kernel_error, graph_quanta=1, sqnr_db=ratio, inputs_db=ratio + 1,
     )  # fmt: skip
 
 
