@@ -82,9 +82,6 @@ class FileOptions:
         )
 
 
-NO_FILES: Final = FileOptions()
-
-
 def _write_all(folder: Path, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         write_atomically(folder / name, text.encode(), _ELSEWHERE)
