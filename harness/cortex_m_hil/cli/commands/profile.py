@@ -37,6 +37,16 @@ Models = Annotated[
     typer.Argument(metavar="MODEL...", help=f"A .pte or .bpte file; {NETWORKS_HELP} [default: all networks]"),
 ]
 
+Against = Annotated[
+    str,
+    typer.Option(
+        metavar="OTHER",
+        show_default=False,
+        help="Compare with another: builtin or executorch (the same program on that runtime), a program as MODEL, "
+        "a file that --json wrote, or a commit of the current repository, at which MODEL is profiled",
+    ),
+]
+
 
 @app.command("profile", log=True, epilog=json_fields({**TARGET_FIELDS, **PROFILE_FIELDS}))
 def profile_command(
@@ -46,16 +56,9 @@ def profile_command(
     files: FileOptions,
     pictures: PictureOptions,
     models: Models = None,
-    against: Annotated[
-        str,
-        typer.Option(
-            metavar="OTHER", show_default=False,
-            help="Compare with another: builtin or executorch (the same program on that runtime), a program as MODEL, "
-            "a file that --json wrote, or a commit of the current repository, at which MODEL is profiled",
-        ),
-    ] = "",
+    against: Against = "",
     runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
-) -> None:  # fmt: skip
+) -> None:
     """Show what each operator of a program costs.
 
     A row has CPU instructions or cycles, MACs, bytes, module and line of each. QEMU counts CPU instructions exactly:
