@@ -239,13 +239,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     given = tuple(to_host(leaf) for leaf in leaves)
     inputs, quantised = conform(given, file), quantised_inputs(given, file)
 
-    def lowered() -> _Lowered:
-        found = made or _lowered(source, isa)
-        if found.pte != pte:
-            what = f"{source.title}: lowered again, it gives another program than the one in the cache"
-            changed = compiler_state.problem()
-            raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else NOT_REPEATABLE)
-        return found
+    lowered = functools.partial(_lowered_to, pte, source, isa, made)
 
     def models() -> HostModels:
         return lowered().models
@@ -288,6 +282,16 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
         training=source.exported.training, etrecord=etrecord,
     )  # fmt: skip
+
+
+def _lowered_to(pte: bytes, source: _Source, isa: Isa, made: _Lowered | None) -> _Lowered:
+    """Return the lowering `made`, or lower again; raise ToolchainError if it gives another program than `pte`."""
+    found = made or _lowered(source, isa)
+    if found.pte != pte:
+        what = f"{source.title}: lowered again, it gives another program than the one in the cache"
+        changed = compiler_state.problem()
+        raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else NOT_REPEATABLE)
+    return found
 
 
 def _origin(source: _Source) -> Any:
