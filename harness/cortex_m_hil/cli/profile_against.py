@@ -1,4 +1,4 @@
-"""What `hil profile` profiles, and what `--against` names: another program or runtime, a saved profile, a commit."""
+"""The program of `hil profile`, and its reference of `--against`: a program, runtime, saved profile or commit."""
 
 from __future__ import annotations
 
