@@ -37,7 +37,7 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "banks": "bytes of the memory plan by bank",
     "rows": (
         "a list of index, operator, kind, node, module, source (file:line), kernel, calls, ticks, low, high, share, "
-        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank), counters"
+        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank)"
     ),
     "figures": "for each figure its unit, its source (counted, measured, planned, computed) and what it excludes",
     "profile_version": "of these fields, for --against FILE.json",
