@@ -20,6 +20,7 @@ from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import profile
 from cortex_m_hil.errors import ConfigError, IdentityError
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files, time_limits
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.toolchain import run_tool
@@ -34,6 +35,8 @@ _SAVED: Final = (".json", ".jsonl")
 _SAVED_LIMIT: Final = 1 << 28  # bytes
 _NIGHTLY: Final = re.compile(r"last(~\d+)?|\d{1,6}")
 _OTHER: Final = "builtin, executorch, FILE.pte, package.module:function, FILE.json of hil profile --json, or a commit"
+
+Look = Callable[[Dut, Program, Profile], None]
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,31 @@ class Order:
     load: Callable[[Target], tuple[Program, str]]
     runs: int
 
-    def profile(self, resolved: Resolved) -> Profile:
-        """Load or lower the program, and profile it; a terminal shows what is being waited for."""
+    def profile(
+        self,
+        resolved: Resolved,
+        look: Look = lambda dut, program, profile: None,
+        accept: Callable[[Program], None] = lambda program: None,
+    ) -> Profile:
+        """Load or lower the program, and profile it; a terminal shows what is being waited for.
+
+        Args:
+            resolved: the target and runtime.
+            look: called with the live target, the program and its profile.
+            accept: called with the program before it is run; raises ConfigError where files that were asked for cannot
+                be made of it.
+        """
         program, source = self.load(resolved.target)
+        accept(program)
+        what = resolved.display_name
         with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
-            return profile(
+            found = profile(
                 dut, program, program.inputs, source, runs=self.runs,
-                told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
+                told=lambda text: line.update(f"{what}: {text} of {self.model}"),
             )  # fmt: skip
+            line.update(f"{what}: what the files show beside it")
+            look(dut, program, found)
+            return found
 
 
 def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:
