@@ -17,7 +17,7 @@ from cortex_m_hil.campaigns.provenance_hook import top_of
 from cortex_m_hil.cli.options import ModelOptions, TargetOptions
 from cortex_m_hil.cli.profile_files import NO_FILES, FileOptions
 from cortex_m_hil.cli.program_files import programs_of
-from cortex_m_hil.cli.progress import status
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import profile
 from cortex_m_hil.errors import ConfigError, IdentityError
@@ -55,28 +55,24 @@ class Order:
     load: Callable[[Target], tuple[Program, str]]
     runs: int
 
-    def profile(self, resolved: Resolved, write: FileOptions = NO_FILES) -> tuple[Profile, list[str]]:
+    def profile(self, resolved: Resolved, files: FileOptions = NO_FILES) -> tuple[Profile, list[str]]:
         """Load or lower the program, and profile it; a terminal shows what is being waited for.
 
         Args:
             resolved: the target and runtime.
-            write: the files to write beside it.
+            files: what to write besides.
 
         Returns:
             The profile, and a line about each file.
         """
-        what = f"{resolved.display_name}, {self.model}"
-        with status(f"{what}: loading or lowering it") as line:
-            program, source = self.load(resolved.target)
-            write.require_module(program)
-            line.update(f"{what}: the runner, which is built where it is not in the cache")
-            with self.on.open(resolved) as dut:
-                found = profile(
-                    dut, program, program.inputs, source, runs=self.runs,
-                    told=lambda text: line.update(f"{what}: {text}"),
-                )  # fmt: skip
-                line.update(f"{what}: the files")
-                return found, list(write.write(dut, program, found))
+        program, source = self.load(resolved.target)
+        files.require_module(program)
+        with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
+            found = profile(
+                dut, program, program.inputs, source, runs=self.runs,
+                told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
+            )  # fmt: skip
+            return found, list(files.write(dut, program, found))
 
 
 def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:
@@ -125,7 +121,7 @@ def _is_error(line: bytes) -> bool:
 
 
 def _of_commit(revision: str, order: Order) -> Profile:
-    """Profile the program at a commit of the current folder's repository, in a worktree and a process of its own.
+    """Measure the program at a commit of the current folder's repository, in a worktree and a process of its own.
 
     Raises:
         ConfigError: there is no such commit, or the program cannot be profiled there.

@@ -48,10 +48,11 @@ def profile_command(
     ] = "",
     runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
 ) -> None:  # fmt: skip
-    """Show what each operator of a program costs: CPU instructions or cycles, MACs, bytes.
+    """Show what each operator of a program costs.
 
-    QEMU counts CPU instructions exactly: the rows add up to what hil run counts on the same inputs. A board counts
-    cycles. Inputs of a program's file are found as hil run finds them.
+    A row has CPU instructions or cycles, MACs, bytes, module and line of each. QEMU counts CPU instructions exactly:
+    the rows add up to what hil run counts on the same inputs. A board counts cycles. Inputs of a program's file are
+    found as hil run finds them.
     """
     chosen = models or list(NETWORKS)
     if given.inputs and len(chosen) > 1:
