@@ -20,7 +20,7 @@ from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night
 from cortex_m_hil.campaigns.report.report_files import write_report
-from cortex_m_hil.campaigns.report.summary_table import COUNTED
+from cortex_m_hil.campaigns.report.terminal_summary import COUNTED
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors import HarnessError

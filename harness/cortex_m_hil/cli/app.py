@@ -118,7 +118,7 @@ class App(typer.Typer):
 
 
 def application() -> App:
-    """Return an application without commands."""
+    """Return the application `hil`; commands register themselves when their modules are imported."""
     made = App(
         cls=Commands,
         help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",

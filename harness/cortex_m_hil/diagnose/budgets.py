@@ -1,4 +1,6 @@
-"""Budgets: limits on a program's instructions and memory, checked after each run; an error lists the largest parts.
+"""Budgets: limits on a program's instructions and memory, checked after each run.
+
+An error lists the operators or tensors with the largest part in the figure.
 
 A budget that cannot be judged is a ConfigError, never a pass.
 """

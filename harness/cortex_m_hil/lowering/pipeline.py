@@ -534,7 +534,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
 
 
 def _planning(options: LoweringOptions, title: str) -> tuple[RedzonePlanner | None, dict[str, Any]]:
-    """Return the memory planner for red zones, or None, and ExecuTorch's backend options for the memory plan."""
+    """Return (the planner for red zones or None, the arguments of ExecutorchBackendConfig for the memory plan)."""
     if not any(options.plan):
         return None, {}
     algorithm = planning_algorithm(options.plan[1], title)

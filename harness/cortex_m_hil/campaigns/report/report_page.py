@@ -22,7 +22,7 @@ from cortex_m_hil.campaigns.report.figure_totals import TotalsRow, sizes, target
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, Key, Night, Result, TargetRuntime
 from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
+from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
 from cortex_m_hil.flow.coverage.counts import total
 from cortex_m_hil.targets.runtimes import RUNTIMES
 
