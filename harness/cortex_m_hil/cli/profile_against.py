@@ -55,24 +55,24 @@ class Order:
     load: Callable[[Target], tuple[Program, str]]
     runs: int
 
-    def profile(self, resolved: Resolved, files: FileOptions = NO_FILES) -> tuple[Profile, list[str]]:
+    def profile(self, resolved: Resolved, others: FileOptions = NO_FILES) -> tuple[Profile, list[str]]:
         """Load or lower the program, and profile it; a terminal shows what is being waited for.
 
         Args:
             resolved: the target and runtime.
-            files: what to write besides.
+            others: what to write besides.
 
         Returns:
             The profile, and a line about each file.
         """
         program, source = self.load(resolved.target)
-        files.require_module(program)
+        others.require_module(program)
         with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
             found = profile(
                 dut, program, program.inputs, source, runs=self.runs,
                 told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
             )  # fmt: skip
-            return found, list(files.write(dut, program, found))
+            return found, list(others.write(dut, program, found))
 
 
 def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:

@@ -238,9 +238,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     leaves, structure = load_torch().utils._pytree.tree_flatten(source.inputs)
     given = tuple(to_host(leaf) for leaf in leaves)
     inputs, quantised = conform(given, file), quantised_inputs(given, file)
-
-    def lowered() -> _Lowered:
-        return made or _lowered_again(source, isa, pte)
+    lowered = functools.partial(_with_graphs, source, isa, pte, made)
 
     def models() -> HostModels:
         return lowered().models
@@ -283,9 +281,9 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     )  # fmt: skip
 
 
-def _lowered_again(source: _Source, isa: Isa, pte: bytes) -> _Lowered:
-    """Lower what the cache has as a program only; raise ToolchainError where it gives another program."""
-    found = _lowered(source, isa)
+def _with_graphs(source: _Source, isa: Isa, pte: bytes, made: _Lowered | None) -> _Lowered:
+    """Return `made`, or lower again; raise ToolchainError where that gives another program than `pte`."""
+    found = made or _lowered(source, isa)
     if found.pte != pte:
         what = f"{source.title}: lowered again, it gives another program than the one in the cache"
         changed = compiler_state.problem()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,11 +15,11 @@ from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.files import write_atomically
+from cortex_m_hil.program.bpte_file import SUFFIXES
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.target import Clock
 
 _ELSEWHERE: Final = "a file in a folder that you may write to"
-_OF_MODULES: Final = "hil profile package.module:function, which lowers the module"
 
 
 def _file(text: str, metavar: str = "FILE") -> typer.models.OptionInfo:
@@ -28,7 +28,7 @@ def _file(text: str, metavar: str = "FILE") -> typer.models.OptionInfo:
 
 
 @dataclass(frozen=True)
-class FileOptions:
+class FormatOptions:
     """Options about files for other tools."""
 
     etdump: Annotated[
@@ -42,20 +42,17 @@ class FileOptions:
         Path | None, _file("Write node data for Model Explorer there, a .json for each figure", "FOLDER")
     ] = None
 
-    def require_one(self, parts: int) -> None:
-        """Raise ConfigError where files are to be written of several profiles, or a buffer without its ETDump."""
+    def check(self, targets: Sequence[str], models: Sequence[str]) -> None:
+        """Raise ConfigError where the files cannot be of these programs on these targets."""
         for one in fields(self):
-            if getattr(self, one.name) is not None and parts > 1:
+            if getattr(self, one.name) is not None and len(targets) * len(models) > 1:
                 option = f"--{one.name.replace('_', '-')}"
                 raise ConfigError(f"{option} is for one program on one target", hint="-t m4-qemu, and one MODEL")
         if self.debug_buffer is not None and self.etdump is None:
             raise ConfigError("--debug-buffer is of an ETDump", hint="--etdump FILE too")
-
-    def require_module(self, program: Program) -> None:
-        """Raise ConfigError where an ETRecord is asked of a program that hil did not lower."""
-        if self.etrecord is not None and program.etrecord is None:
-            what = f"--etrecord: {program.name} was lowered before, and its graph is not in the file"
-            raise ConfigError(what, hint=_OF_MODULES)
+        if self.etrecord is not None and models[0].endswith(SUFFIXES):
+            what = f"--etrecord: {models[0]} was lowered before, and has no graph"
+            raise ConfigError(what, hint="hil profile package.module:function, which lowers the module")
 
     def write(self, dut: Dut, program: Program, profile: Profile) -> Iterator[str]:
         """Write the files that are asked for; yield a line about each kind."""
@@ -80,9 +77,6 @@ class FileOptions:
             f"wrote {path}: times are {profile.figures['ticks'].unit}; "
             "Inspector(…, source_time_scale=TimeScale.CYCLES, target_time_scale=TimeScale.CYCLES)"
         )
-
-
-NO_FILES: Final = FileOptions()
 
 
 def _write_all(folder: Path, texts: Mapping[str, str]) -> None:
