@@ -15,12 +15,12 @@ from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, varia
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.provenance_hook import top_of
 from cortex_m_hil.cli.options import ModelOptions, TargetOptions
-from cortex_m_hil.cli.profile_files import NO_FILES, FileOptions
 from cortex_m_hil.cli.program_files import programs_of
 from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import profile
 from cortex_m_hil.errors import ConfigError, IdentityError
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files, time_limits
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.toolchain import run_tool
@@ -35,6 +35,8 @@ _SAVED: Final = (".json", ".jsonl")
 _SAVED_LIMIT: Final = 1 << 28  # bytes
 _NIGHTLY: Final = re.compile(r"last(~\d+)?|\d{1,6}")
 _OTHER: Final = "builtin, executorch, FILE.pte, package.module:function, FILE.json of hil profile --json, or a commit"
+
+Look = Callable[[Dut, Program, Profile], None]
 
 
 @dataclass(frozen=True)
@@ -55,24 +57,22 @@ class Order:
     load: Callable[[Target], tuple[Program, str]]
     runs: int
 
-    def profile(self, resolved: Resolved, others: FileOptions = NO_FILES) -> tuple[Profile, list[str]]:
+    def profile(self, resolved: Resolved, look: Look = lambda dut, program, profile: None) -> Profile:
         """Load or lower the program, and profile it; a terminal shows what is being waited for.
 
         Args:
-            resolved: the target and runtime.
-            others: what to write besides.
-
-        Returns:
-            The profile, and a line about each file.
+            resolved: the target.
+            look: called with the live target, the program and its profile.
         """
         program, source = self.load(resolved.target)
-        others.require_module(program)
         with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
             found = profile(
                 dut, program, program.inputs, source, runs=self.runs,
                 told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
             )  # fmt: skip
-            return found, list(others.write(dut, program, found))
+            line.update(f"{resolved.display_name}: what the files of {self.model} show besides")
+            look(dut, program, found)
+            return found
 
 
 def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:
@@ -88,11 +88,11 @@ def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:
         HarnessError: the other run fails.
     """
     if other in RUNTIMES:
-        return order.profile(replace(order.on, runtime=other).resolve(order.name))[0]
+        return order.profile(replace(order.on, runtime=other).resolve(order.name))
     if other.endswith(_SAVED):
         return _saved(Path(other), order, resolved)
     if other.endswith(SUFFIXES) or other in NETWORKS or ":" in other:
-        return replace(order, model=other, load=programs_of(other, order.given)).profile(resolved)[0]
+        return replace(order, model=other, load=programs_of(other, order.given)).profile(resolved)
     return _of_commit(other, order)
 
 
