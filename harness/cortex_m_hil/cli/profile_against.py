@@ -16,7 +16,7 @@ from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.provenance_hook import top_of
 from cortex_m_hil.cli.options import ModelOptions, TargetOptions
 from cortex_m_hil.cli.program_files import programs_of
-from cortex_m_hil.cli.progress import status
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import profile
 from cortex_m_hil.errors import ConfigError, IdentityError
@@ -64,18 +64,15 @@ class Order:
             resolved: the target.
             look: called with the live target, the program and its profile.
         """
-        what = f"{resolved.display_name}, {self.model}"
-        with status(f"{what}: loading or lowering it") as line:
-            program, source = self.load(resolved.target)
-            line.update(f"{what}: the runner, which is built where it is not in the cache")
-            with self.on.open(resolved) as dut:
-                found = profile(
-                    dut, program, program.inputs, source, runs=self.runs,
-                    told=lambda text: line.update(f"{what}: {text}"),
-                )  # fmt: skip
-                line.update(f"{what}: where it departs from its references, and its sizes")
-                look(dut, program, found)
-                return found
+        program, source = self.load(resolved.target)
+        with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
+            found = profile(
+                dut, program, program.inputs, source, runs=self.runs,
+                told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
+            )  # fmt: skip
+            line.update(f"{resolved.display_name}: errors and sizes of {self.model}")
+            look(dut, program, found)
+            return found
 
 
 def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:

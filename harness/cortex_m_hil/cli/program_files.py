@@ -15,6 +15,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.expected_outputs import fitted, outputs_taken, require_form
 from cortex_m_hil.checks.input_checks import InputQuantizer, Taken
 from cortex_m_hil.cli.options import ModelOptions
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import arrays
@@ -88,9 +89,10 @@ def check_model(model: str) -> None:
 
 def program_of(model: str, target: Target, io: Io) -> Program:
     """Lower a known network, or the module that `package.module:function` returns, for a target."""
-    module, inputs = load_named_module(model)
-    options = LoweringOptions(banks=target.board.memory.banks, io=io)
-    return lower(module, inputs, isa=target.isa, options=options, name=model)
+    with status(f"lowering {model} for {target.name}"):
+        module, inputs = load_named_module(model)
+        options = LoweringOptions(banks=target.board.memory.banks, io=io)
+        return lower(module, inputs, isa=target.isa, options=options, name=model)
 
 
 def programs_of(model: str, given: ModelOptions) -> Callable[[Target], tuple[Program, str]]:

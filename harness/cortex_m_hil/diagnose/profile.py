@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -63,7 +63,6 @@ class ProfileRow:
         bytes_read: bytes of the tensors that it reads, each once for a call, constants included.
         bytes_written: bytes of the tensors that it writes, each once for a call.
         alive: bytes of the memory plan that hold something while it runs, by the names of the banks' regions.
-        counters: events of the core's performance monitor by name; empty where none were read.
     """
 
     index: int
@@ -82,7 +81,6 @@ class ProfileRow:
     bytes_read: int
     bytes_written: int
     alive: Mapping[str, int]
-    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ticks_per_mac(self) -> float | None:
@@ -183,7 +181,6 @@ class Profile:
             "bytes_read": Figure("bytes of tensors", FigureSource.COMPUTED, tensors),
             "bytes_written": Figure("bytes of tensors", FigureSource.COMPUTED, tensors),
             "alive": Figure("bytes", FigureSource.PLANNED, "constants, stack and the runtime's own memory"),
-            "counters": Figure("events", FigureSource.MEASURED),
         }
 
     def against(self, other: Profile) -> ProfileChanges:

@@ -41,6 +41,7 @@ from cortex_m_hil.cli.options import (
     within,
 )
 from cortex_m_hil.cli.program_files import ModelArgument, check_model
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError, VerdictError
@@ -250,7 +251,7 @@ def _jobs(
     resolved: Mapping[str, Resolved], on: TargetOptions, model: EvaluatedModel, data: DataSet, *, linted: bool
 ) -> dict[str, Job]:
     """Lower the model for each target, and return the jobs by the target's name."""
-    with options_named():
+    with options_named(), status(f"{', '.join(resolved)}: lowering, and the runners, which may have to be built"):
         return jobs_of(list(resolved), lambda name: on.open(resolved[name]), model, data, linted=linted)
 
 

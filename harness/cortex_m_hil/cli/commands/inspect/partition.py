@@ -12,6 +12,7 @@ from cortex_m_hil.cli.answers import Answer, end, json_fields, log_of_errors
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ProgramOptions, Pte, TimedOptions
 from cortex_m_hil.cli.program_files import find_inputs
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import fields_of_target, label_of
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.profiling import figures, operator_costs
@@ -96,7 +97,8 @@ def partition_command(
         found_inputs = find_inputs(program, pte, given.inputs or [], quantize=given.quantize)
         label = f"{label_of(resolved)}; inputs: {found_inputs.source}"
         try:
-            with log_of_errors(), on.open(resolved) as dut:
+            with log_of_errors(), status(runner_of(resolved)) as line, on.open(resolved) as dut:
+                line.update(f"{resolved.display_name}: started, and running {pte.name}")
                 result = flow.run(dut, program, found_inputs.inputs)
                 clock = result.ran.clock
                 costs = operator_costs(dut, program, found_inputs.inputs, result.ticks, clock)
