@@ -76,8 +76,8 @@ class PictureFiles:
         """Find out what the pictures of a profile show beside it, while its target is live."""
         if self.html is None and not self.svg:
             return
-        has_error = program.intermediates is not None and (self.html is not None or Picture.ERROR in self.svg)
-        found = localize(dut, program) if has_error else None
+        has_references = self.html is not None and program.intermediates is not None
+        found = localize(dut, program) if has_references or Picture.ERROR in self.svg else None
         elf = None if dut.elf.foreign else measure_elf(dut.elf.path)
         self.shown.append(Pictured(profile, program, dut.target.board.memory, found, elf))
 
