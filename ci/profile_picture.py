@@ -24,7 +24,7 @@ DEADLINE: Final = 1800.0  # seconds for a profile, which may have to build a run
 
 
 def made(folder: Path) -> bytes:
-    """Profile a network of MLPerf Tiny, and return a PNG of its page's begin.
+    """Return a PNG of the top of a profile's page, made for a network of MLPerf Tiny.
 
     Raises:
         CalledProcessError: the profile failed.
