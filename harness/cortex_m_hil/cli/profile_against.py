@@ -1,4 +1,4 @@
-"""What `hil profile` profiles, and what `--against` names: another program or runtime, a saved profile, a commit."""
+"""The program of `hil profile`, and its reference of `--against`: a program, runtime, saved profile or commit."""
 
 from __future__ import annotations
 
@@ -57,29 +57,20 @@ class Order:
     load: Callable[[Target], tuple[Program, str]]
     runs: int
 
-    def profile(
-        self,
-        resolved: Resolved,
-        look: Look = lambda dut, program, profile: None,
-        accept: Callable[[Program], None] = lambda program: None,
-    ) -> Profile:
+    def profile(self, resolved: Resolved, look: Look = lambda dut, program, profile: None) -> Profile:
         """Load or lower the program, and profile it; a terminal shows what is being waited for.
 
         Args:
-            resolved: the target and runtime.
+            resolved: the target.
             look: called with the live target, the program and its profile.
-            accept: called with the program before it is run; raises ConfigError where files that were asked for cannot
-                be made of it.
         """
         program, source = self.load(resolved.target)
-        accept(program)
-        what = resolved.display_name
         with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
             found = profile(
                 dut, program, program.inputs, source, runs=self.runs,
-                told=lambda text: line.update(f"{what}: {text} of {self.model}"),
+                told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
             )  # fmt: skip
-            line.update(f"{what}: what the files show beside it")
+            line.update(f"{resolved.display_name}: what the files of {self.model} show besides")
             look(dut, program, found)
             return found
 
