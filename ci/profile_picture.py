@@ -24,7 +24,7 @@ DEADLINE: Final = 1800.0  # seconds for a profile, which may have to build a run
 
 
 def made(folder: Path) -> bytes:
-    """Profile a network of MLPerf Tiny, and return a PNG of its page's begin.
+    """Run a profile of one of MLPerf Tiny's networks, and return a PNG of the first screen of its page.
 
     Raises:
         CalledProcessError: the profile failed.
