@@ -24,7 +24,7 @@ DEADLINE: Final = 1800.0  # seconds for a profile, which may have to build a run
 
 
 def made(folder: Path) -> bytes:
-    """Run a profile of one of MLPerf Tiny's networks, and return a PNG of the first screen of its page.
+    """Return a PNG of the top of a profile's page, made for a network of MLPerf Tiny.
 
     Raises:
         CalledProcessError: the profile failed.

@@ -1,4 +1,4 @@
-"""What `hil profile` profiles, and what `--against` names: another program or runtime, a saved profile, a commit."""
+"""The program of `hil profile`, and its reference of `--against`: a program, runtime, saved profile or commit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Order:
                 dut, program, program.inputs, source, runs=self.runs,
                 told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
             )  # fmt: skip
-            line.update(f"{resolved.display_name}: errors and sizes of {self.model}")
+            line.update(f"{resolved.display_name}: what the files of {self.model} show besides")
             look(dut, program, found)
             return found
 

@@ -1,4 +1,4 @@
-"""A profile: what one program costs on one target, as a whole and by instruction, as values that JSON keeps."""
+"""A profile: the cost of one program on one target, as a whole and by instruction, as values that JSON keeps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FigureSource(str, Enum):
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure of a row or profile is: its unit, its source, and what it excludes ("": nothing)."""
+    """The meaning of a figure of a row or profile: its unit, its source, and what it excludes ("": nothing)."""
 
     unit: str
     source: FigureSource
@@ -44,7 +44,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """What one instruction of a program costs: all its executions in one run, if it is in a loop.
+    """The cost of one instruction of a program: of all its executions in one run, if it is in a loop.
 
     Attributes:
         index: the number of the instruction in the program.

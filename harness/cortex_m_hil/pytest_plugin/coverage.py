@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.errors.text import printable
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.flow import Dut
 from cortex_m_hil.flow.coverage.counting import Counting, check
 from cortex_m_hil.flow.coverage.counts import Coverage, LostCounts, Share, total
@@ -151,4 +151,8 @@ def _named(what: str, names: list[str]) -> Iterator[str]:
     if names:
         yield f"{what}: {len(names)}"
         yield from (f"  {name}" for name in names[:_SHOWN])
-        yield from [f"  and {len(names) - _SHOWN} more, in the file of coverage"] if len(names) > _SHOWN else []
+        yield from (
+            [f"  and {counted(len(names) - _SHOWN, 'more line')}, in the file of coverage"]
+            if len(names) > _SHOWN
+            else []
+        )

@@ -30,6 +30,7 @@ from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.profiling import ticks_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
+from cortex_m_hil.program.memory_shortage import peak_by_bank
 from cortex_m_hil.program.size import measure_pte
 from cortex_m_hil.pytest_plugin import memory_fit_plugin as fitting
 from cortex_m_hil.pytest_plugin import options, records
@@ -149,7 +150,7 @@ def pytest_runtest_makereport(
 
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     """Add a program's figures by part to the test's report, and once for each runner the use of its bytes."""
-    found = {**_sections(ended), **_deviations(ended), **_ticks_by_operator(ended)}
+    found = {**_sections(ended), **_banks(ended), **_deviations(ended), **_ticks_by_operator(ended)}
     records.record(item, {prop.PARTS: json.dumps(found)})
     fitting.record(item, ended)
     measured, elf = item.config.stash[_MEASURED], ended.dut.elf
@@ -161,6 +162,14 @@ def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
 def _sections(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     size = measure_pte(ended.task.program.file)
     return {prop.PTE_BYTES: {section.value: nbytes for section, nbytes in size.sections.items()}}
+
+
+def _banks(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
+    """Return the planned bytes by bank, and what is held at each bank's peak, with the operator that runs then."""
+    file, memory = ended.task.program.file, ended.dut.target.board.memory
+    sizes = zip((bank.region for bank in memory.banks), file.bytes_in_banks(memory), strict=False)
+    planned = {region: nbytes for region, nbytes in sizes if nbytes}
+    return {prop.PLANNED_BYTES: planned, prop.PLANNED_PEAK: peak_by_bank(file, memory)}
 
 
 def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:

@@ -43,6 +43,7 @@ from cortex_m_hil.pytest_plugin import (
     runtime_differences,
     seeding,
     summary,
+    trace,
 )
 from cortex_m_hil.pytest_plugin import termination as ending
 from cortex_m_hil.pytest_plugin.fixtures import (
@@ -108,6 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
                 check_folder(folder, option_names.spelled(config, option))
         if not options.only_shows(config):
             coverage.prepare(config, config.stash[RESOLVED])
+            trace.prepare(config)
     except HarnessError as error:
         raise pytest.UsageError(error.describe()) from None
     _seed(config, config.option)  # needed if this plugin was registered too late for the hook below

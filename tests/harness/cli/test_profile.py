@@ -6,12 +6,14 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from command_line import CANNOT_TELL, OK, Files, Hil, answer, answers, expect
 from cortex_m_hil.cli.program_files import FORMULA
 from cortex_m_hil.lowering.named_modules import NETWORKS
+from etdumps import read_etdump
 
 MODULE = """
 import torch
@@ -49,6 +51,37 @@ def test_the_rows_add_up_to_the_run(hil: Hil, files: Files) -> None:
     assert "a .pte has none" in page and picture.startswith("<svg ") and "quantized_linear" in page
     assert f"whole run  {found['ticks']} instructions: {found['ticks']} in 3 rows, 0 outside" in shown
     assert "\x1b" not in shown and "█" not in shown and "CPU instructions, counted; without loading" in shown
+
+
+def test_files_for_other_tools_have_the_same_figures(hil: Hil, tmp_path: Path) -> None:
+    (tmp_path / "two_layers.py").write_text(MODULE.format(width=2))
+    dump, explorer = tmp_path / "a.etdp", tmp_path / "explorer"
+    files = ["--etdump", dump, "--debug-buffer", tmp_path / "a.buffer", "--etrecord", tmp_path / "a.etrecord"]
+    words = ["profile", "two_layers:make", "-t", "m4-qemu", *files, "--model-explorer", explorer]
+    rows = answer(hil(*words, "--json").out)["rows"]
+    events = [one["profile_event"] for one in read_etdump(dump)["run_data"][0]["events"] if "profile_event" in one]
+    calls = [one["end_time"] - one["start_time"] for one in events if one["name"] == "OPERATOR_CALL"]
+    assert calls == [row["ticks"] for row in rows] and events[-1]["end_time"] == sum(calls)
+    with ZipFile(tmp_path / "a.etrecord") as record:
+        handles = json.loads(record.read("debug_handle_map"))["forward"]
+    assert handles == {str(row["index"]): row["index"] + 1 for row in rows}
+    assert (tmp_path / "a.buffer").stat().st_size >= sum(row["bytes_written"] for row in rows)
+    ticks, planned = (json.loads((explorer / f"{name}.json").read_text()) for name in ("ticks", "planned_bytes"))
+    assert ticks["forward"]["results"] == {f"forward_0_{row['index']}": {"value": row["ticks"]} for row in rows}
+    assert "CPU instructions, counted" in ticks["forward"]["name"] and "m4-qemu" in ticks["forward"]["name"]
+    names = ["quantize_per_tensor", "quantized_linear", "quantized_linear", "dequantize_per_tensor"]
+    assert [row["operator"] for row in rows] == [f"cortex_m::{name}.out" for name in names]
+    exported = {"linear": rows[1]["ticks"], "linear_1": rows[2]["ticks"] + rows[3]["ticks"]}
+    assert ticks["graph"]["results"] == {name: {"value": value} for name, value in exported.items()}
+    last = max(row["alive"][bank] for row in rows[2:] for bank in row["alive"])
+    assert planned["graph"]["results"]["linear_1"] == {"value": last}
+
+
+def test_files_for_other_tools_are_of_one_profile(hil: Hil, files: Files) -> None:
+    where = ("profile", files.pte, "-t")
+    expect(hil(*where, "m4-qemu", "--etrecord", "a"), CANNOT_TELL, "was lowered before, and has no graph")
+    expect(hil(*where, "m4-qemu,m0-qemu", "--etdump", "a"), CANNOT_TELL, "for one program on one target")
+    expect(hil(*where, "m4-qemu", "--debug-buffer", "a"), CANNOT_TELL, "--etdump FILE too")
 
 
 def test_a_saved_profile_and_a_program_are_compared(hil: Hil, files: Files, tmp_path: Path) -> None:

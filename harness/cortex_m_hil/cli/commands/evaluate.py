@@ -177,7 +177,10 @@ def evaluate(
     led: CampaignOptions,
     of: EvaluatedOptions,
     layout: Annotated[
-        str, typer.Option("--layout", help="Memory layout to lower a module for: channels_last or explicit")
+        str,
+        typer.Option(
+            "--layout", help="Order of dimensions of a module's tensors: channels_last or explicit (hil docs lowering)"
+        ),
     ] = "",
     no_lint: NoLint = False,
     known: Known = None,

@@ -148,7 +148,7 @@ class Options:
             "compared_with": "the number of the nightly before it; null if there is none",
             "changes": (
                 "for each kind, suite, runtime, test, target, figure, before, after, limit (what the figure had to "
-                "keep to), parts (for each name, before, after)"
+                "keep to), at_peak (of planned bytes, the operator at the peak), parts (for each name, before, after)"
             ),
             "coverage": "with --coverage, by ISA class lines and branches of the kernels (each covered and all)",
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from cortex_m_hil.cli.error_answers import answer_each_part
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
 from cortex_m_hil.cli.profile_against import Order, profile_of
 from cortex_m_hil.cli.profile_files import PictureFiles, PictureOptions
+from cortex_m_hil.cli.profile_formats import FormatOptions
 from cortex_m_hil.cli.profile_output import (
     PROFILE_FIELDS,
     fields_of_changes,
@@ -26,7 +28,10 @@ from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, 
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import RUNS
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering.named_modules import NETWORKS
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.resolve import Resolved
 
 Models = Annotated[
     list[str] | None,
@@ -40,6 +45,7 @@ def profile_command(
     on: TimedOptions,
     given: ModelOptions,
     pictures: PictureOptions,
+    formats: FormatOptions,
     models: Models = None,
     against: Annotated[
         str,
@@ -63,19 +69,21 @@ def profile_command(
     loads = {model: programs_of(model, given) for model in chosen}
     choice, found = on.choose(target), list[Profile]()
     drawn = PictureFiles.of(pictures, len(choice.names) * len(chosen))
+    formats.check(choice.names, chosen)
 
     def ask(name: str, model: str) -> Answer:
+        written: list[str] = []
+
+        def look(dut: Dut, program: Program, profile: Profile) -> None:
+            drawn.look(dut, program, profile)
+            written.extend(formats.write(dut, program, profile))
+
         order = Order(on, given, name, model, loads[model], runs)
         resolved = choice.resolve(name)
-        profile = order.profile(resolved, drawn.look)
+        profile = order.profile(resolved, look)
         found.append(profile)
-        lines = [label_of(resolved), *([model] if len(chosen) > 1 else []), text_of(profile)]
-        fields = {**fields_of_target(resolved), "model": model, **profile.as_json(), "against": None}
-        if against:
-            changes = profile.against(profile_of(against, order, resolved))
-            lines += ["", text_of_changes(changes)]
-            fields["against"] = fields_of_changes(changes)
-        return Answer("\n".join([*lines, ""]), fields)
+        answer = _answer(order, resolved, profile, against, name_model=len(chosen) > 1)
+        return replace(answer, text="\n".join([answer.text, *written]))
 
     parts = [(name, model) for name in choice.names for model in chosen]
     status = answer_each_part(
@@ -86,6 +94,16 @@ def profile_command(
     if len(choice.names) > 1:
         _say_side_by_side(chosen, found)
     raise typer.Exit(status)
+
+
+def _answer(order: Order, resolved: Resolved, profile: Profile, against: str, *, name_model: bool) -> Answer:
+    lines = [label_of(resolved), *([order.model] if name_model else []), text_of(profile)]
+    fields = {**fields_of_target(resolved), "model": order.model, **profile.as_json(), "against": None}
+    if against:
+        changes = profile.against(profile_of(against, order, resolved))
+        lines += ["", text_of_changes(changes)]
+        fields["against"] = fields_of_changes(changes)
+    return Answer("\n".join([*lines, ""]), fields)
 
 
 def _say_side_by_side(models: Sequence[str], profiles: Sequence[Profile]) -> None:

@@ -17,7 +17,7 @@ from cortex_m_hil.program.tensor import TensorSpec
 
 SHOWN: Final = 48  # lines that are open at first, where the modules allow it
 Fact = tuple[str, str, str]
-"""What is told of a line: label, text with unit, and source."""
+"""The facts about a line: label, text with unit, and source."""
 
 
 def shade_of_quanta(quanta: float) -> float:

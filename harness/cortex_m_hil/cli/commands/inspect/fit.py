@@ -56,7 +56,10 @@ def fit(
     given: ModelOptions,
     banks: Annotated[
         bool,
-        typer.Option("--banks", help="Try all orders of the banks: where does the model fit, and at what cost?"),
+        typer.Option(
+            "--banks",
+            help="Try all orders of the memory banks (hil docs memory): where does the model fit, at what cost?",
+        ),
     ] = False,
 ) -> None:
     """Find the least memory that a program runs in.
