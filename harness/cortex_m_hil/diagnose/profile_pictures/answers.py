@@ -79,7 +79,9 @@ def _error(one: Pictured) -> Answer:
         departure = first.departure
         headline = f"{_named(one, first.instruction)}: {departure.distance:g} quanta"
         elements = f"{departure.elements} of {departure.numel} elements differ from the dialect"
-        return Answer(question, headline, ((elements, first.instruction), (found.conclusions[0], None)), source)
+        return Answer(
+            question, headline, ((elements, first.instruction), (printable(found.conclusions[0]), None)), source
+        )
     return Answer(question, "no value differs from the dialect", tuple(_noise(one)), source)
 
 
