@@ -39,7 +39,8 @@ if str(ROOT / "tests" / "support") not in sys.path:
     sys.path.append(str(ROOT / "tests" / "support"))
 
 from cortex_m_hil import Tolerance, api, flow  # noqa: E402 - tests/ is found by the line above
-from cortex_m_hil.campaigns.report.model_table import owner  # noqa: E402
+from cortex_m_hil.campaigns.report.model_table import EXECUTORCH, owner  # noqa: E402
+from cortex_m_hil.checks.missing_operators import executorch_lacks  # noqa: E402
 from cortex_m_hil.errors import HarnessError, WouldFailOnExecuTorch  # noqa: E402
 from cortex_m_hil.errors.text import percent  # noqa: E402
 from cortex_m_hil.lowering import Exported  # noqa: E402
@@ -56,7 +57,8 @@ LONGER: Final = 40.0  # multiplier of the 30 s for a program; MobileNetV2 on a C
 NOT_RUN: Final = "not run"  # stands for an obstacle: the model or operator was added to the table but not run yet
 BUILTIN: Final = "builtin"  # stands for "yes" if ExecuTorch would refuse the program, or compute it wrongly
 ALL: Final = "all"  # stands for a target if a row does not depend on one
-OWNERS: Final = ("package", "suite", "model", "exporter", "quantiser", "pass", "kernel", "memory")
+RAN: Final = ("yes", BUILTIN)  # in the column "runs" of a model that is right
+OWNERS: Final = ("package", "suite", "model", "exporter", "quantiser", "pass", "kernel", EXECUTORCH, "memory")
 COLUMNS: Final = (
     *("model", "of", "target", "lowers", "operators", "MACs", "runs", "quanta", "SQNR", "planned bytes"),
     *("instructions", "input", "first obstacle"),
@@ -378,9 +380,14 @@ def _measured(row: Row, checked: api.Checked) -> Row:
 
 
 def obstacle(error: HarnessError) -> str:
-    """Return a cell of the table with an error and the component that is responsible for it."""
+    """Return a cell of the table with an error and the component that is responsible for it.
+
+    It is ExecuTorch for an operator that its portable kernels lack as the runner's do.
+    """
     name, message = type(error).__name__, error.message.splitlines()[0]
-    return _cell(": ".join(filter(None, (owner(name, message), name, message))))
+    missing = re.search(r"the runner has no ([\w:]+\.\w+)", message)
+    responsible = EXECUTORCH if missing and executorch_lacks(missing[1]) else owner(name, message)
+    return _cell(": ".join(filter(None, (responsible, name, message))))
 
 
 def _cell(text: str) -> str:
@@ -398,7 +405,7 @@ def judged_together(name: str, tests: Sequence[Model], targets: Open) -> str:
     targets = {target: targets[target] for target in TARGETS}
     for test in tests:
         rows = list(judged(test, targets))
-        passed.update(one.target for one in rows if one.runs in ("yes", BUILTIN))
+        passed.update(one.target for one in rows if one.runs in RAN)
         stopped.update([one.obstacle for one in rows if one.obstacle][:1])
     cells = [f"{passed[target]}" for target in targets]
     return f"| {name} | {len(tests)} | {' | '.join(cells)} | {_obstacles(stopped)} |"
@@ -514,7 +521,7 @@ def summarised(page: str, tables: str) -> str:
 
 def _summary_of_models(of: str, rows: Sequence[list[str]]) -> str:
     """Return the line of a collection of models, of which `rows` has one for each target or one for all."""
-    ran = Counter(row[2] for row in rows if row[6] == "yes")
+    ran = Counter(row[2] for row in rows if row[6] in RAN)
     stopped = Counter(owner for owner in {row[0]: row[-1].partition(":")[0] for row in rows}.values() if owner)
     return _summary(of, len({row[0] for row in rows}), ran, stopped)
 

@@ -1,6 +1,6 @@
 """Comment with the findings of another workflow's run, on its pull request or on the issue of the nightlies.
 
-    python3 ci/post_comment.py FOLDER      # with the comment.json of that run
+    python3 ci/post_comment.py FOLDER      # with comment.json of that run, which compare_and_report.py wrote
 
 That run may have executed untrusted code. So its file is treated as data: its size is limited, its Markdown may have no
 more than headings, lists, tables and code spans, else it is shown as a block of text, and the number of the pull

@@ -30,21 +30,22 @@ static void start(void) {
 // The FPU comes on before any compiled code.
 __attribute__((naked)) void reset(void) {
   __asm volatile(
+#if __ARM_FP || __ARM_FEATURE_MVE
       "ldr r0, =0xE000ED88\n"  // CPACR
       "ldr r1, [r0]\n"
       "orr r1, r1, #(0xF << 20)\n"
       "str r1, [r0]\n"
       "dsb\n"
       "isb\n"
-      "b %c0\n" ::"i"(start));
+#endif
+      "ldr r0, =%c0\n"
+      "bx r0\n" ::"i"(start));
 }
 
 __attribute__((naked)) void fault(void) {
   __asm volatile(
-      "tst lr, #4\n"
-      "ite eq\n"
-      "mrseq r0, msp\n"
-      "mrsne r0, psp\n"
+      "mrs r0, msp\n"  // one stack: no process stack pointer
       "mov r1, lr\n"
-      "b hil_target_fault\n");
+      "ldr r2, =hil_target_fault\n"
+      "bx r2\n");
 }

@@ -19,6 +19,7 @@ from cortex_m_hil.errors import (
     LoweringError,
     Mismatch,
     OutOfTargetMemory,
+    WouldFailOnExecuTorch,
 )
 from cortex_m_hil.errors import UnsupportedOperator as Unsupported
 
@@ -123,7 +124,9 @@ def test_what_the_suite_skips_is_told() -> None:
         (LoweringError("Net: prepare_pt2e failed: x"), "quantiser"),
         (LoweringError("Net: Cortex-M passes for DSP failed at node: x"), "pass"),
         (LintError("self is int8"), "pass"),
-        (Unsupported("the runner has no aten::x"), "kernel"),
+        (Unsupported("the runner has no aten::embedding.out"), "kernel"),
+        (Unsupported("the runner has no aten::median.out, nor 2 others"), "ExecuTorch"),
+        (WouldFailOnExecuTorch("quantized_conv2d: 80 bytes of scratch"), "ExecuTorch"),
         (OutOfTargetMemory("too much"), "memory"),
         (mismatch(FindingKind.QUANTA), "kernel"),
         (mismatch(FindingKind.QUANTIZED), "pass"),

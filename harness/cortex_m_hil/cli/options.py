@@ -75,7 +75,7 @@ Known = Annotated[
     list[str] | None,
     typer.Option(
         "--known",
-        metavar="N",
+        metavar="NUMBER|NAME",
         help="Accept a known bug of ExecuTorch (hil docs known_bugs), by number, or an operator that it lacks, by name",
     ),
 ]

@@ -1,7 +1,7 @@
 """Imports the installed ExecuTorch, and checks its features rather than its version number.
 
-Only `executorch_api()` imports executorch and torchao; the pipeline uses nothing of them but its result. A program that
-is found in the cache needs only `load_torch()`. Tested with executorch 1.4.1 (without explicit layout) and 1.5.1, each
+Every import of executorch and torchao goes through `feature()`, here or in a module that calls it. A program that is
+found in the cache needs only `load_torch()`. Tested with executorch 1.4.1 (without explicit layout) and 1.5.1, each
 with the extra ``ethos-u``.
 """
 

@@ -150,7 +150,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
         with contextlib.suppress(NotImplementedError):  # the graph of an export cannot change its mode
             module.eval()
         if layout == "channels_last":
-            run_stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
+            run_stage(title, "channels_last", _LAYOUT, lambda: _to_channels_last(module))
         arranged = Snapshot(module)
         with stage_of("run"):
             outputs, changed, carried = _run_and_check(title, module, inputs, arranged)
@@ -169,6 +169,12 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
         return Exported(title, layout, inputs, outputs, _with_own_constants(exported), states, dimensions, training)
     finally:
         before.restore()
+
+
+def _to_channels_last(module: Any) -> None:
+    """Change the module's parameters and buffers of four dimensions in place; `Module.to` fails on five."""
+    wanted = load_torch().channels_last
+    module._apply(lambda tensor: tensor.to(memory_format=wanted) if tensor.dim() == 4 else tensor)
 
 
 def _training(module: Any) -> Training | None:

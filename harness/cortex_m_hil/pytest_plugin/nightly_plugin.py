@@ -27,7 +27,7 @@ from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.failure_bundle import Attempt
-from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
+from cortex_m_hil.diagnose.profiling import ticks_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
 from cortex_m_hil.program.memory_shortage import peak_by_bank
@@ -185,8 +185,7 @@ def _ticks_by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     """
     if ended.error is not None or ended.ran is None or ended.ran.clock not in (Clock.INSTRUCTIONS, Clock.CORE):
         return {}
-    counts = counts_by_operator(ended.dut, ended.task.program, ended.task.inputs)
-    return {ended.ran.clock.value: {operator: sum(calls) for operator, calls in counts.items()}}
+    return {ended.ran.clock.value: ticks_by_operator(ended.dut, ended.task.program, ended.task.inputs)}
 
 
 def _of_runner(path: Path) -> dict[str, dict[str, int]]:
@@ -283,7 +282,7 @@ class Teller:
         test = without_target(report.nodeid, by_id)
         of = next((one for name, one in by_id.items() if without_target(report.nodeid, [name]) != report.nodeid), None)
         said = self._impersonal(str(report.longrepr))
-        rerun = self._rerun(report.nodeid)
+        rerun = self._rerun_id(report.nodeid)
         key = self._key(test, of.name, of.runtime) if of else self._key(test)
         return Result(key, "", "", Verdict.INFRA, WORKER_CRASHED, said, node_id=rerun)
 
@@ -307,7 +306,7 @@ class Teller:
             figures=_values((name, self._shareable(value)) for name, value in properties if name not in _ABOUT),
             about=_values((name, self._shareable(value)) for name, value in properties if name in _ABOUT),
             parts=_parts(properties),
-            node_id=self._rerun(node_id),
+            node_id=self._rerun_id(node_id),
             log=self._log(phases),
             localized=self._impersonal(_section(_last_attempt(phases), LOCALIZED_SECTION)),
             bundle=Path(str(known.get(prop.BUNDLE, ""))).name,
@@ -318,8 +317,8 @@ class Teller:
         suite, of_run = (self._config.getoption(name) for name in ("hil_suite", "hil_runtime"))
         return Key(suite, runtime or of_run, _shareable_id(test), target)
 
-    def _rerun(self, node_id: str) -> str:
-        """Return a test's name for a call of pytest in the same folder, without parameters that are local paths."""
+    def _rerun_id(self, node_id: str) -> str:
+        """Return the node id by which to rerun a test, without [parameters] if they hold a path of this machine."""
         name = node_id.split("@", maxsplit=1)[0]
         name = name if _shareable_id(name) == name else name.partition("[")[0]
         return from_here(self._config, name)

@@ -59,6 +59,9 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--hil-coverage": {
         "type": Path, "metavar": "FILE", "help": "write the line coverage of the kernels into FILE",
     },
+    "--hil-trace": {
+        "type": Path, "metavar": "FILE", "help": "write a trace: when each worker lowered, built, booted, ran, waited",
+    },
     "--hil-quarantine": {
         "type": Path, "metavar": "FILE", "help": "list of tests that are known to fail, with reasons and end dates",
     },

@@ -48,7 +48,7 @@ def test_the_method_that_is_named_is_run(hil: Hil, pte: Path, tmp_path: Path) ->
         ("lint", ("-t", "native")),
         ("inspect partition", ()),
         ("inspect fit", ("-t", "native")),
-        ("inspect instructions", ("-t", "native")),
+        ("profile", ("-t", "native")),
         ("compare-runtimes", ("-t", "native")),
         ("evaluate", ("-t", "native", "--data", "none.npz")),
     ],

@@ -25,7 +25,7 @@ NEEDS = {
     "dev mutate": "refused",
     **dict.fromkeys(
         (
-            *("inspect instructions", "compare-runtimes", "evaluate", "launch", "localize", "nightly"),
+            *("profile", "compare-runtimes", "evaluate", "launch", "localize", "nightly"),
             *("replay", "run", "doctor selftest", "shrink", "dev upstream"),
         ),
         "all",

@@ -564,8 +564,10 @@ def test_inputs_that_are_no_dense_tensors_get_a_hint() -> None:
     assert "MyModule()" in hint_of(nn.ReLU, torch.ones(2), ConfigError)
 
 
-def test_a_module_that_has_no_channels_last_form() -> None:
-    assert 'layout="explicit"' in hint_of(nn.Conv3d(1, 2, 2), torch.randn(1, 1, 4, 4, 4), LoweringError)
+def test_tensors_of_five_dimensions_stay_as_they_are_in_channels_last() -> None:
+    """`Module.to(memory_format=torch.channels_last)` fails on them."""
+    program = lower(nn.Conv3d(1, 2, 2), (torch.randn(1, 1, 4, 4, 4),), isa=Isa.DSP)
+    assert program.inputs[0].spec.dim_order == (0, 1, 2, 3, 4)
 
 
 def test_a_pass_that_fails_is_told_with_the_reason_its_node_and_the_users_line() -> None:

@@ -12,7 +12,7 @@ from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, in_
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, judged, programs
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Key, Result
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
-from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
+from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.runner.results import Verdict
 

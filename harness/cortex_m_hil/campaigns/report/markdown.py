@@ -1,4 +1,4 @@
-"""A short report as GitHub's Markdown, for a job's summary or a comment on a pull request.
+"""A short report as GitHub's Markdown: `hil results show --markdown` and `compare --markdown`.
 
 Texts from tests and targets are put into code spans, so that they cannot be markup, links or mentions.
 """
@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns.report.failures import (
 )
 from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, FAILED, PASSED, Night
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
-from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
+from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 
 LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB

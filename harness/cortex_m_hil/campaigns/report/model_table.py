@@ -29,7 +29,12 @@ _STAGES: Final = {
     "to_executorch": "pass",
 }
 _OF_MISMATCH: Final = {FindingKind.EAGER.value: "quantiser", FindingKind.QUANTIZED.value: "pass"}
-_OF_VERDICTS: Final = {errors.LintError: "pass", errors.OutOfTargetMemory: "memory"}
+EXECUTORCH: Final = "ExecuTorch"
+_OF_VERDICTS: Final = {
+    errors.LintError: "pass",
+    errors.OutOfTargetMemory: "memory",
+    errors.WouldFailOnExecuTorch: EXECUTORCH,
+}
 _FIGURES: Final = (
     *(prop.CORTEX_M_OPERATORS, prop.CORTEX_M_MACS, prop.MAX_QUANTA, prop.SQNR_DB),
     *(prop.PLANNED_BYTES, prop.INSTRUCTIONS),
@@ -40,8 +45,8 @@ _NONE: Final = "–"
 def owner(error: str, message: str) -> str:
     """Return the component that is responsible for an error, by the error's class name and message.
 
-    It is `exporter`, `quantiser`, `pass`, `kernel`, `memory` or `model`; "" for an infra error, or an error that is not
-    the harness's.
+    It is `exporter`, `quantiser`, `pass`, `kernel`, `ExecuTorch`, `memory` or `model`; "" for an infra error, or an
+    error that is not the harness's.
     """
     kind = vars(errors).get(error)
     if kind is errors.ConfigError:

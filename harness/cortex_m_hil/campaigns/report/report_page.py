@@ -1,18 +1,11 @@
-"""The page index.html: one self-contained file. Its texts come from targets and programs, and are not trusted.
-
-The template escapes all values. The script gets JSON, and puts it into the page only as text; a policy in the page
-forbids any other script, and any request.
-"""
+"""The page index.html: the results of a nightly for a browser."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cortex_m_hil.campaigns.report.cell_details import Cells
 from cortex_m_hil.campaigns.report.change_groups import difference, values
@@ -28,13 +21,13 @@ from cortex_m_hil.campaigns.report.figure_totals import TotalsRow, sizes, target
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, Key, Night, Result, TargetRuntime
 from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
+from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.coverage.counts import total
+from cortex_m_hil.host.html_pages import number_text, rendered
 from cortex_m_hil.targets.runtimes import RUNTIMES
 
 LISTED: Final = 30  # tests of a group of changes that are listed at most; results.json has all
-_ESCAPED: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True)
@@ -87,17 +80,11 @@ class MatrixFile:
 
 def html(report: ReportContents) -> str:
     """Return the page, in UTF-8 at most 3 MB for 2,000 results and 30 nights."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("cortex_m_hil.campaigns.report", "page")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = _number
-    environment.filters["grouped"] = _grouped
     cells, changed = Cells(report), {change.key for change in report.changes}
-    style, script = (loader.get_source(environment, name)[0] for name in ("report.css", "report.js"))
-    return environment.get_template("index.html.jinja").render(
+    return rendered(
+        "cortex_m_hil.campaigns.report",
+        "report",
+        cells.fields(),
         report=report,
         night=report.night,
         began=utc_text(report.night.began),
@@ -120,33 +107,14 @@ def html(report: ReportContents) -> str:
         models=list(models(report.night)),
         coverage=report.night.coverage,
         total=total,
-        style=style,
-        script=script,
-        policy=_policy(style, script),
-        data=_embedded(cells.fields()),
+        grouped=_grouped,
         nights=cells.shown_nights,
     )
 
 
-def _policy(style: str, script: str) -> str:
-    """Return the policy for browsers: the page may use this style and this script, and nothing else."""
-    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
-    of_style, of_script = (f"'sha256-{digest}'" for digest in digests)
-    return f"default-src 'none'; style-src {of_style}; script-src {of_script}; base-uri 'none'; form-action 'none'"
-
-
-def _embedded(fields: Any) -> str:
-    """Return JSON that cannot begin or end an element of HTML, whatever its texts are."""
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
-
-
 def _grouped(text: str) -> str:
     """Return a whole number with its digits in groups; any other text as it is."""
-    return _number(int(text)) if text.isdecimal() and text.isascii() else text
+    return number_text(int(text)) if text.isdecimal() and text.isascii() else text
 
 
 # --- the matrix ----------------------------------------------------------------------------------------------

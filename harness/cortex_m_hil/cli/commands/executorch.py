@@ -104,7 +104,8 @@ def install(
         typer.Option(
             "--link",
             metavar="PATH",
-            help="Make PATH a link to the install, which is not selected for targets; {cpu} is replaced by the CPU",
+            help="Make PATH a symlink to the install, {cpu} replaced by the CPU; targets use it if "
+            "HIL_EXECUTORCH_PREFIX names it",
         ),
     ] = "",
     coverage: Annotated[
@@ -187,7 +188,7 @@ def _self_test(known: Mapping[str, Target], cpu: str) -> str:
     ),
 )
 def list_installed() -> None:
-    """List what is installed, for each CPU."""
+    """List the installed builds of ExecuTorch, by CPU."""
     found = executorch_build.selected_prefixes()
     if not found:
         nothing = {"cpu": None, "version": None, "directory": None, "coverage": None}

@@ -33,7 +33,7 @@ from cortex_m_hil.campaigns.report.figure_limits import FigureLimit, of_known_fi
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.report_files import write_report
-from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict, counts
+from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import StoredCampaign
 from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
@@ -443,7 +443,7 @@ def _named(campaign: StoredCampaign | None) -> str:
 
 
 def _totals(new: Night) -> Iterator[list[str]]:
-    """Yield a row for each target and runtime."""
+    """Yield the rows of the table of totals: one for each target and runtime."""
     for (target, runtime), here in new.by_target_runtime.items():
         ran = next((f"{one.ran} on {one.engine}" for one in here if one.engine), "none ran" if target else "-")
         told = ", ".join(counted_by_verdict(Counter(one.verdict for one in here)))
