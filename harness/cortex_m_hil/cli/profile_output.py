@@ -178,7 +178,10 @@ def _signed(number: int) -> str:
 
 
 def _percent(ratio: float | None) -> str:
-    return "" if ratio is None else f" ({100 * ratio:+.1f} %)"
+    if ratio is None:
+        return ""
+    value = 100 * ratio
+    return f" ({value:+.1f} %)" if abs(value) >= 0.1 or not value else f" ({value:+.1g} %)"
 
 
 def _growth(sizes: Mapping[str, int]) -> str:
