@@ -19,6 +19,7 @@ _BAR: Final = 12  # characters of the longest bar
 _HOT, _WARM = 0.2, 0.1  # shares from which on a row is coloured
 # Columns that a narrow terminal leaves out, the least important first; a pipe and --json have them all.
 _DROPPED: Final = ("kernel", "written", "read", "per MAC", "line")
+_NUMBERS: Final = ("#", "spread", "share", "MACs", "per MAC", "read", "written", "before", "after", "change")
 PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "model": "the program as it was named",
     "program": "its name",
@@ -66,7 +67,7 @@ def _table(profile: Profile) -> str:
         at = columns.index(name)
         columns, rows = [*columns[:at], *columns[at + 1 :]], [(*row[:at], *row[at + 1 :]) for row in rows]
         dropped.append(name)
-    drawn = table(columns, rows)
+    drawn = table(columns, rows, (profile.clock.value, *_NUMBERS))
     return f"{drawn}\nnot shown for want of width: {', '.join(dropped)}; --json has all" if dropped else drawn
 
 
@@ -157,7 +158,7 @@ def text_of_changes(changes: ProfileChanges) -> str:
 
 def _table_of_changes(changes: ProfileChanges) -> str:
     columns = ["module", "operator", "before", "after", "change", "", "planned", "line"]
-    return table(columns, [_cells_of_change(one) for one in changes.moved])
+    return table(columns, [_cells_of_change(one) for one in changes.moved], _NUMBERS)
 
 
 def _cells_of_change(one: RowChange) -> tuple[str | Text, ...]:
@@ -221,7 +222,8 @@ def side_by_side(profiles: Sequence[Profile]) -> Iterator[str]:
         places = dict.fromkeys(place for one in sums for place in one)
         rows = [(place, *(f"{one.get(place, 0)}" for one in sums)) for place in places]
         rows.append(("whole run", *(f"{one.ticks}" for one in same)))
-        yield table([f"{clock.value} by module", *(f"{one.ran.display_name} {one.ran.runtime}" for one in same)], rows)
+        names = [f"{one.ran.display_name} {one.ran.runtime}" for one in same]
+        yield table([f"{clock.value} by module", *names], rows, names)
 
 
 def _by_place(profile: Profile) -> dict[str, int]:
