@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,8 +100,13 @@ def _cells(profile: Profile, row: ProfileRow, most: float) -> dict[str, str | Te
         "written": f"{row.bytes_written}",
         "alive": _banks(row.alive),
         "kernel": row.kernel,
-        "line": row.source or "-",
+        "line": _line(row),
     }
+
+
+def _line(row: ProfileRow) -> str:
+    """Return the user's line, with a file in the current folder by its relative path."""
+    return row.source.removeprefix(f"{os.getcwd()}{os.sep}") or "-"
 
 
 def _banks(sizes: Mapping[str, int]) -> str:
@@ -170,7 +176,7 @@ def _cells_of_change(one: RowChange) -> tuple[str | Text, ...]:
     style = "red" if one.ticks > 0 else "green"
     return (
         one.row.place, operator, f"{before.ticks}" if before else "-", f"{after.ticks}" if after else "-",
-        Text(_signed(one.ticks), style=style), part, _growth(one.planned), one.row.source or "-",
+        Text(_signed(one.ticks), style=style), part, _growth(one.planned), _line(one.row),
     )  # fmt: skip
 
 
