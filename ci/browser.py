@@ -10,7 +10,7 @@ import select
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -95,9 +95,10 @@ class Page:
         named = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self._call("Emulation.setEmulatedMedia", media=medium, features=named)
 
-    def picture(self) -> bytes:
-        """Return a PNG of the window's content."""
-        return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
+    def picture(self, clip: Mapping[str, float] | None = None) -> bytes:
+        """Return a PNG of the window's content, or of a part: `x`, `y`, `width`, `height` in pixels, and `scale`."""
+        part = {} if clip is None else {"clip": dict(clip)}
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png", **part)["data"])
 
     def pdf(self) -> bytes:
         return base64.b64decode(self._call("Page.printToPDF")["data"])

@@ -654,6 +654,8 @@ TEST_CASE("bags of what is not there are refused") {
     Call call = bags(offsets, 0, false, -1);
     CHECK(says(call, "of 4 indices"));
   }
+  Call fewer = bags({0, 2, 3}, 1, true, -1);
+  CHECK(says(fewer, "the last of the offsets is 3, and there are 4 indices"));
   Call none = bags({}, 0, false, -1);
   CHECK(says(none, "not a row for each bag"));
   Call factors = bags({0}, 1, false, -1, {1, 1, 1, 1});

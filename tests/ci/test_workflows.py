@@ -118,7 +118,7 @@ def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Run
     [(what, body)] = github.asked
     assert what == "POST issues/7/comments" and "https://github.example/o/r/actions/runs/2" in body["body"]
     assert "\n#### New failures\n" in body["body"]  # and what the stranger's test said is code, not a mention
-    assert re.search(r"^  ````+ .*@everyone ```.* ````+  $", body["body"], re.MULTILINE)
+    assert re.search(r"^  (````+)[^`].*@everyone ```.*[^`]\1  $", body["body"], re.MULTILINE)
     assert comment.executed == commands(WORKFLOWS / "comment.yml")
 
 
@@ -169,7 +169,7 @@ def test_boards_run_and_report_in_one_job_where_a_limit_is_not_kept(run: Callabl
     (boards.workspace / "nightly.yaml").write_text(limit)
     assert boards.job("boards.yml", "boards")[0] == 1
     told = boards.summary
-    assert told.startswith("### Failed: 1 passed\n") and "- **beyond limit** `pte_bytes " in told
+    assert "### Failed: 1 passed\n" in told and "- **beyond limit** `pte_bytes " in told
     assert commands(WORKFLOWS / "boards.yml") == set()
 
 
@@ -233,7 +233,9 @@ def test_the_workflow_to_copy_runs_tests_and_tells_what_changed(
         subprocess.run(["bash", "-n", "-c", command], check=True)
         monkeypatch.setitem(APART, command, "installs packages")
     assert job.job(str(workflow_to_copy), "targets")[0] == 0
-    assert job.summary.startswith("### Passed: 2 passed\n\nNightly 1, 2 results.\n")
+    assert job.summary.startswith(
+        "### Passed: 2 passed\n\nNightly 1, 2 results. There is no nightly to compare with.\n"
+    )
     assert "| `m0-qemu` | `builtin` | `m0-qemu · QEMU" in job.summary
     assert (job.artifacts / "1" / "hil-report" / "index.html").is_file()
     (job.workspace / "tests" / "targets" / "test_it.py").write_text(TEST + "    assert not '@everyone `|<b>'\n")

@@ -61,7 +61,7 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...], LintRule]]] = {
 }
 """For each runtime that executes a program: the other one, the rules for its calls, and that for what it lacks."""
 _OF_CALLS: Final = frozenset({Rule.DTYPE, Rule.DIM_ORDER, Rule.ARGUMENTS, Rule.SCRATCH, Rule.OPERATOR})
-"""What `_ELSEWHERE` finds: a caller may accept it on both runtimes, by the number of the known bug or the operator."""
+"""The findings of `_ELSEWHERE`: a caller may accept them on both runtimes, by known bug or operator."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
 _RELEASE: Final = frozenset({Rule.RELEASE})

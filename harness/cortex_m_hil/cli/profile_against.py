@@ -1,4 +1,4 @@
-"""What `hil profile` profiles, and what `--against` names: another program or runtime, a saved profile, a commit."""
+"""The program of `hil profile`, and its reference of `--against`: a program, runtime, saved profile or commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.provenance_hook import top_of
 from cortex_m_hil.cli.options import ModelOptions, TargetOptions
 from cortex_m_hil.cli.program_files import programs_of
-from cortex_m_hil.cli.progress import status
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import profile
 from cortex_m_hil.errors import ConfigError, IdentityError
@@ -57,33 +57,22 @@ class Order:
     load: Callable[[Target], tuple[Program, str]]
     runs: int
 
-    def profile(
-        self,
-        resolved: Resolved,
-        look: Look = lambda dut, program, profile: None,
-        accept: Callable[[Program], None] = lambda program: None,
-    ) -> Profile:
+    def profile(self, resolved: Resolved, look: Look = lambda dut, program, profile: None) -> Profile:
         """Load or lower the program, and profile it; a terminal shows what is being waited for.
 
         Args:
-            resolved: the target and runtime.
+            resolved: the target.
             look: called with the live target, the program and its profile.
-            accept: called with the program before it is run; raises ConfigError where files that were asked for cannot
-                be made of it.
         """
-        what = f"{resolved.display_name}, {self.model}"
-        with status(f"{what}: loading or lowering it") as line:
-            program, source = self.load(resolved.target)
-            accept(program)
-            line.update(f"{what}: the runner, which is built where it is not in the cache")
-            with self.on.open(resolved) as dut:
-                found = profile(
-                    dut, program, program.inputs, source, runs=self.runs,
-                    told=lambda text: line.update(f"{what}: {text}"),
-                )  # fmt: skip
-                line.update(f"{what}: what the files show beside it")
-                look(dut, program, found)
-                return found
+        program, source = self.load(resolved.target)
+        with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
+            found = profile(
+                dut, program, program.inputs, source, runs=self.runs,
+                told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
+            )  # fmt: skip
+            line.update(f"{resolved.display_name}: what the files of {self.model} show besides")
+            look(dut, program, found)
+            return found
 
 
 def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:

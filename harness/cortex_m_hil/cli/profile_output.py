@@ -18,7 +18,7 @@ from cortex_m_hil.program.partition import PartitionKind
 _BAR: Final = 12  # characters of the longest bar
 _HOT, _WARM = 0.2, 0.1  # shares from which on a row is coloured
 # Columns that a narrow terminal leaves out, the least important first; a pipe and --json have them all.
-_DROPPED: Final = ("line", "kernel", "written", "read", "per MAC")
+_DROPPED: Final = ("kernel", "written", "read", "per MAC", "line")
 PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "model": "the program as it was named",
     "program": "its name",
@@ -37,7 +37,7 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "banks": "bytes of the memory plan by bank",
     "rows": (
         "a list of index, operator, kind, node, module, source (file:line), kernel, calls, ticks, low, high, share, "
-        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank), counters"
+        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank)"
     ),
     "figures": "for each figure its unit, its source (counted, measured, planned, computed) and what it excludes",
     "profile_version": "of these fields, for --against FILE.json",
@@ -111,8 +111,9 @@ def _sums(profile: Profile) -> Iterator[str]:
     rows = sum(row.ticks for row in profile.rows)
     spread = f", {profile.low} to {profile.high} in {profile.runs} runs, medians shown" if profile.runs > 1 else ""
     yield f"whole run  {total} {unit}{spread}: {rows} in {counted(len(profile.rows), 'row')}, {profile.outside} outside"
-    kinds = {kind: sum(row.share for row in profile.rows if row.kind is kind) for kind in PartitionKind}
-    yield f"by kind    {', '.join(f'{kind.value} {percent(share)}' for kind, share in kinds.items() if share)}"
+    kinds = {kind.value: sum(row.share for row in profile.rows if row.kind is kind) for kind in PartitionKind}
+    kinds["outside"] = profile.outside / total if total else 0.0
+    yield f"by kind    {', '.join(f'{kind} {percent(share)}' for kind, share in kinds.items() if share)}"
     if profile.depends_on_inputs is not None:
         told = "the count depends on the inputs" if profile.depends_on_inputs else "as with these inputs"
         yield f"inputs     {profile.ticks_of_zeros} {unit} with zeros: {told}"

@@ -23,7 +23,7 @@ from cortex_m_hil.runner.links.protocol import MemoryRegion
 
 SUFFIX: Final = ".etdp"
 BUFFER_SUFFIX: Final = ".buffer"
-"""What follows the name of an ETDump in the name of its debug buffer."""
+"""The suffix of a debug buffer's file, after the name of its ETDump."""
 
 _CALLS: Final = {
     InstructionKind.KERNEL: "OPERATOR_CALL",

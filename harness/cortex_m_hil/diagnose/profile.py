@@ -1,9 +1,9 @@
-"""A profile: what one program costs on one target, as a whole and by instruction, as values that JSON keeps."""
+"""A profile: the cost of one program on one target, as a whole and by instruction, as values that JSON keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -31,7 +31,7 @@ class FigureSource(str, Enum):
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure of a row or profile is: its unit, its source, and what it excludes ("": nothing)."""
+    """The meaning of a figure of a row or profile: its unit, its source, and what it excludes ("": nothing)."""
 
     unit: str
     source: FigureSource
@@ -44,7 +44,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """What one instruction of a program costs: all its executions in one run, if it is in a loop.
+    """The cost of one instruction of a program: of all its executions in one run, if it is in a loop.
 
     Attributes:
         index: the number of the instruction in the program.
@@ -63,7 +63,6 @@ class ProfileRow:
         bytes_read: bytes of the tensors that it reads, each once for a call, constants included.
         bytes_written: bytes of the tensors that it writes, each once for a call.
         alive: bytes of the memory plan that hold something while it runs, by the names of the banks' regions.
-        counters: events of the core's performance monitor by name; empty where none were read.
     """
 
     index: int
@@ -82,7 +81,6 @@ class ProfileRow:
     bytes_read: int
     bytes_written: int
     alive: Mapping[str, int]
-    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ticks_per_mac(self) -> float | None:
@@ -183,7 +181,6 @@ class Profile:
             "bytes_read": Figure("bytes of tensors", FigureSource.COMPUTED, tensors),
             "bytes_written": Figure("bytes of tensors", FigureSource.COMPUTED, tensors),
             "alive": Figure("bytes", FigureSource.PLANNED, "constants, stack and the runtime's own memory"),
-            "counters": Figure("events", FigureSource.MEASURED),
         }
 
     def against(self, other: Profile) -> ProfileChanges:

@@ -52,7 +52,7 @@ class RowChange:
 
 @dataclass(frozen=True)
 class ProfileChanges:
-    """What changed from one profile to another: `rows` has all instructions of both, what moved most first."""
+    """The changes from one profile to another: `rows` has all instructions of both, what moved most first."""
 
     before: Profile
     after: Profile

@@ -83,7 +83,7 @@ class _Output:
 
 @dataclass(frozen=True)
 class Recording:
-    """What the firmware made of a series of frames.
+    """The outputs that the firmware made of a series of frames.
 
     Attributes:
         outputs: for each recorded output an array for each frame; None where there is none.
@@ -526,7 +526,7 @@ def _require_element(channel: Channel, dtype: np.dtype[Any]) -> None:
 
 @dataclass(frozen=True)
 class _Form:
-    """What a frame's bytes are read as."""
+    """The type as which a frame's bytes are read."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 Kind = Literal["session", "collection", "test", "lowering", "build", "wait", "flash", "boot", "run"]
-"""What a span's time was spent on."""
+"""The kinds of work that a span's time was spent on."""
 
 
 @dataclass(frozen=True)

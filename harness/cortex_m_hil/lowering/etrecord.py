@@ -19,7 +19,7 @@ _HINT: Final = "an ETDump alone: Inspector opens it without an ETRecord"
 
 @dataclass(frozen=True, eq=False)
 class RecordedProgram:
-    """What an ETRecord is made from.
+    """The parts of a lowering that an ETRecord is made from.
 
     Attributes:
         title: the name of the module.

@@ -238,14 +238,10 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     leaves, structure = load_torch().utils._pytree.tree_flatten(source.inputs)
     given = tuple(to_host(leaf) for leaf in leaves)
     inputs, quantised = conform(given, file), quantised_inputs(given, file)
-
-    lowered = functools.partial(_lowered_to, pte, source, isa, made)
+    lowered = functools.partial(_with_graphs, source, isa, pte, made)
 
     def models() -> HostModels:
         return lowered().models
-
-    def etrecord(inputs: tuple[HostTensor, ...]) -> bytes:
-        return lowered().recorded.etrecord(inputs, source.exported.program.graph)
 
     @functools.cache
     def host_models() -> HostModels:
@@ -278,14 +274,15 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         FloatReferences(references, inputs, given) if quantised else references, at_instructions,
         functools.partial(_origin, source), size,
         no_key=source.no_key, undisturbed=undisturbed, sources=sources, ancestors=tuple(entry["ancestors"]),
-        float_reasons=tuple(entry["float_reasons"]),
-        state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
-        training=source.exported.training, etrecord=etrecord,
+        float_reasons=tuple(entry["float_reasons"]), state_names=_state_names(source, file), stream=stream,
+        dimensions=source.exported.dimensions,
+        training=source.exported.training,
+        etrecord=lambda inputs: lowered().recorded.etrecord(inputs, source.exported.program.graph),
     )  # fmt: skip
 
 
-def _lowered_to(pte: bytes, source: _Source, isa: Isa, made: _Lowered | None) -> _Lowered:
-    """Return the lowering `made`, or lower again; raise ToolchainError if it gives another program than `pte`."""
+def _with_graphs(source: _Source, isa: Isa, pte: bytes, made: _Lowered | None) -> _Lowered:
+    """Return `made`, or lower again; raise ToolchainError where that gives another program than `pte`."""
     found = made or _lowered(source, isa)
     if found.pte != pte:
         what = f"{source.title}: lowered again, it gives another program than the one in the cache"

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.errors import ConfigError, InfraError
+from cortex_m_hil.errors import InfraError
 from cortex_m_hil.errors.text import counted, printable
-from cortex_m_hil.host.files import write_atomically
+from cortex_m_hil.host.files import check_new_file, write_atomically
 from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, trace_events
 
 _WORKER_OUTPUT: Final = "hil_trace"
@@ -31,9 +31,7 @@ def prepare(config: pytest.Config) -> None:
     file: Path | None = config.getoption("hil_trace")
     if file is None:
         return
-    if file.is_dir() or not file.absolute().parent.is_dir():
-        why = "a folder" if file.is_dir() else "in no folder that is there"
-        raise ConfigError(f"--hil-trace={file} is {why}", hint="name a file, which is written at the end")
+    check_new_file(file, "--hil-trace")
     config.pluginmanager.register(_Trace(config, file), "hil-trace")
 
 

@@ -295,6 +295,13 @@ class BagReduction {
       : ctx_(ctx), bags_(bags), out_(out), columns_(bags.weight.size(1)) {}
 
   void compute() {
+    // Of fewer, torch sums those before the last offset, and takes means and maxima of others.
+    const uint32_t all = bags_.indices.numel;
+    const int64_t last = bags_.has_last_offset ? integer_at(bags_.offsets, bags_.bags()) : all;
+    if (!ctx_.require(last == all, "the last of the offsets is ", last, ", and there are ", all,
+                      " indices")) {
+      return;
+    }
     fill<float>(out_.rows, 0);
     fill<T>(out_.sizes, 0);  // _forward_only has one for the last offset, too
     fill<T>(out_.largest, 0);

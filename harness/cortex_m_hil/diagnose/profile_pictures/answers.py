@@ -59,7 +59,7 @@ def _peak(one: Pictured) -> Answer:
     for value, nbytes in peak.held[:LISTED]:
         extent = one.program.lifetimes.extent(value)
         first = -1 if extent is None else made_by.get(extent, -1)
-        origin = f"written by {_named(one, first)}" if first >= 0 else "of the inputs"
+        origin = f"of {printable(one.rows[first].place)}" if first >= 0 else "of the inputs"
         text = f"{number_text(nbytes)}: {tensor_text(one.program, value)} {origin}"
         held.append((text, first if first >= 0 else None))
     left = peak.held[LISTED:]

@@ -17,7 +17,7 @@ from cortex_m_hil.program.tensor import TensorSpec
 
 SHOWN: Final = 48  # lines that are open at first, where the modules allow it
 Fact = tuple[str, str, str]
-"""What is told of a line: label, text with unit, and source."""
+"""The facts about a line: label, text with unit, and source."""
 
 
 def shade_of_quanta(quanta: float) -> float:
@@ -175,8 +175,6 @@ class Graph:
         yield "multiply-accumulates", number_text(macs) if macs is not None else "not known", self._source("macs")
         if macs:
             yield f"{unit} per MAC", f"{ticks / macs:.3g}", self._source("ticks_per_mac")
-        for name in dict.fromkeys(name for row in rows for name in row.counters):
-            yield name, number_text(sum(row.counters.get(name, 0) for row in rows)), self._source("counters")
 
     def _memory(self, rows: Sequence[ProfileRow]) -> Iterator[Fact]:
         yield "read", f"{number_text(sum(row.bytes_read for row in rows))} bytes", self._source("bytes_read")

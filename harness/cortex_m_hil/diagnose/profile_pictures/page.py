@@ -27,7 +27,7 @@ def html(profiles: Sequence[Pictured]) -> str:
 
 @dataclass(frozen=True)
 class View:
-    """What the page shows of one profile."""
+    """The contents of the page for one profile."""
 
     one: Pictured
 

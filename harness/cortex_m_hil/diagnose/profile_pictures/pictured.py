@@ -1,4 +1,4 @@
-"""What the pictures of a profile are drawn from: the profile, its program, and what is known of errors and flash."""
+"""The data of a profile's pictures: the profile, its program, and what is known of errors and flash."""
 
 from __future__ import annotations
 

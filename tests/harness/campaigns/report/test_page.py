@@ -162,6 +162,10 @@ def test_the_page_leads_with_what_one_must_know(show: Show) -> None:
     page.run("document.querySelector('#moved button.spark').click()")
     assert page.run(OPEN) and "Fri 2026-11-27, nightly 8" in page.run(IN_CELL)
     page.press("Escape")
+    page.run("document.querySelector('#moved button.link').click()")
+    text = page.run(IN_CELL)
+    assert all(one in text for one in ("planned_bytes by bank", "held at each bank's peak", f"{LARGER}: {AT_PEAK}"))
+    page.press("Escape")
     page.emulate(390, 800)
     assert page.run("document.documentElement.scrollWidth") == 390
     page.emulate(1200, 900)

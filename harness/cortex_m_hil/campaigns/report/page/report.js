@@ -193,7 +193,7 @@ function bars(rows, head) {
   return make("table", { class: "totals" }, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...lines));
 }
 
-const OF_SECTIONS = ["pte_bytes", "elf_stored_bytes"]; // other figures have parts by operator
+const BY = { pte_bytes: "section", elf_stored_bytes: "section", planned_bytes: "bank" }; // others have parts by operator
 const OFF = { max_quanta: "the dialect, or what is expected", fake_quant_quanta: "fake-quant" };
 
 function parts(cell) {
@@ -204,7 +204,10 @@ function parts(cell) {
       return [make("h3", {}, `Quanta from ${OFF[what]}`), bars(rows, ["quanta", "elements", "share"])];
     }
     rows.sort((a, b) => b[1] - a[1]);
-    const part = OF_SECTIONS.includes(what) ? "section" : "operator";
+    if (what === "planned_peak") {
+      return [make("h3", {}, "Planned bytes held at each bank's peak"), bars(rows, ["bank: operator that runs then", "bytes", "share"])];
+    }
+    const part = BY[what] || "operator";
     return [make("h3", {}, `${what} by ${part}`), bars(rows, [part, what, "share"])];
   });
 }
