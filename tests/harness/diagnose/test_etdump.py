@@ -115,11 +115,11 @@ def test_a_buffer_is_read_at_any_alignment(traced: TracedRun, tmp_path: Path) ->
         assert len(read(dump, tmp_path)["run_data"]) == 2
 
 
-def inspector(folder: Path, run: TracedRun) -> Any:
+def inspector(folder: Path, *runs: TracedRun) -> Any:
     from executorch.devtools import Inspector
     from executorch.devtools.inspector import TimeScale
 
-    dump, buffer = etdump(program(), [run])
+    dump, buffer = etdump(program(), runs)
     made = program().etrecord
     assert made is not None
     files = {"a.etdp": dump, "a.buffer": buffer, "a.etrecord": made(program().inputs)}
@@ -132,10 +132,11 @@ def inspector(folder: Path, run: TracedRun) -> Any:
 
 @pytest.mark.filterwarnings("ignore")  # ExecuTorch's
 def test_the_inspector_gives_the_same_figures(traced: TracedRun, tmp_path: Path) -> None:
-    opened = inspector(tmp_path, traced)
+    slower = replace(traced, calls=tuple(replace(call, ticks=call.ticks + 2) for call in traced.calls))
+    opened = inspector(tmp_path, traced, slower)
     events = [one for one in opened.event_blocks[0].events if one.name.startswith("native_call_")]
     nodes = [name.partition(" ")[0] for name in program().nodes]
-    assert [one.perf_data.raw for one in events] == [[call.ticks] for call in traced.calls]
+    assert [one.perf_data.raw for one in events] == [[call.ticks, call.ticks + 2] for call in traced.calls]
     assert [list(one.stack_traces) for one in events] == [[f"{name}_"] for name in nodes]
     lines = [source for source in program().sources if source]
     for event, source in zip(events, program().sources, strict=True):
