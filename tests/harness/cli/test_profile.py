@@ -16,8 +16,8 @@ from cortex_m_hil.cli.program_files import FORMULA
 from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.runtimes import RUNTIMES
-from installed import installed_executorch
 from etdumps import read_etdump
+from installed import installed_executorch
 
 MODULE = """
 import torch
