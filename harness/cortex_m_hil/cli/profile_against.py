@@ -57,14 +57,22 @@ class Order:
     load: Callable[[Target], tuple[Program, str]]
     runs: int
 
-    def profile(self, resolved: Resolved, look: Look = lambda dut, program, profile: None) -> Profile:
+    def profile(
+        self,
+        resolved: Resolved,
+        look: Look = lambda dut, program, profile: None,
+        accept: Callable[[Program], None] = lambda program: None,
+    ) -> Profile:
         """Load or lower the program, and profile it; a terminal shows what is being waited for.
 
         Args:
-            resolved: the target.
+            resolved: the target and runtime.
             look: called with the live target, the program and its profile.
+            accept: called with the program before it is run; raises ConfigError where files that were asked for cannot
+                be made of it.
         """
         program, source = self.load(resolved.target)
+        accept(program)
         with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
             found = profile(
                 dut, program, program.inputs, source, runs=self.runs,

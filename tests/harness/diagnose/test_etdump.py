@@ -87,6 +87,25 @@ def test_tensors_are_those_of_the_dialect_and_of_a_run(traced: TracedRun, result
     assert [one is not None for one in last] == [False] * (len(logged) - 1) + [True]
 
 
+class Halves(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        first, second = torch.split(x, 2, 1)
+        return first * second
+
+
+def test_a_list_of_tensors_is_one_event(native: Dut, tmp_path: Path) -> None:
+    x = torch.rand(3, 4)
+    split = flow.lower(Halves(), (x,), isa=Isa.SCALAR, quantize=False)
+    dump, buffer = etdump(split, [traced_run(native, split, split.inputs, 0, outputs=True)])
+    (tmp_path / "a.etdp").write_bytes(dump)
+    events = read_etdump(tmp_path / "a.etdp")["run_data"][0]["events"]
+    first, product, output = (one["debug_event"]["debug_entry"] for one in events if "debug_event" in one)
+    tensors = first["tensor_list"]["tensors"]
+    there = [np.frombuffer(buffer, np.float32, 6, one["offset"]).reshape(one["sizes"]) for one in tensors]
+    assert np.array_equal(np.concatenate(there, 1), x.numpy())
+    assert (first["val"], product["val"], "output" in output) == ("TensorList", "Tensor", True)
+
+
 def test_a_buffer_is_read_at_any_alignment(traced: TracedRun, tmp_path: Path) -> None:
     """Names of any length before 8-byte numbers: flatc refuses a buffer that is not aligned."""
     for many in range(1, 5):
@@ -96,11 +115,11 @@ def test_a_buffer_is_read_at_any_alignment(traced: TracedRun, tmp_path: Path) ->
         assert len(read(dump, tmp_path)["run_data"]) == 2
 
 
-def inspector(folder: Path, run: TracedRun) -> Any:
+def inspector(folder: Path, *runs: TracedRun) -> Any:
     from executorch.devtools import Inspector
     from executorch.devtools.inspector import TimeScale
 
-    dump, buffer = etdump(program(), [run])
+    dump, buffer = etdump(program(), runs)
     made = program().etrecord
     assert made is not None
     files = {"a.etdp": dump, "a.buffer": buffer, "a.etrecord": made(program().inputs)}
@@ -113,10 +132,11 @@ def inspector(folder: Path, run: TracedRun) -> Any:
 
 @pytest.mark.filterwarnings("ignore")  # ExecuTorch's
 def test_the_inspector_gives_the_same_figures(traced: TracedRun, tmp_path: Path) -> None:
-    opened = inspector(tmp_path, traced)
+    slower = replace(traced, calls=tuple(replace(call, ticks=call.ticks + 2) for call in traced.calls))
+    opened = inspector(tmp_path, traced, slower)
     events = [one for one in opened.event_blocks[0].events if one.name.startswith("native_call_")]
     nodes = [name.partition(" ")[0] for name in program().nodes]
-    assert [one.perf_data.raw for one in events] == [[call.ticks] for call in traced.calls]
+    assert [one.perf_data.raw for one in events] == [[call.ticks, call.ticks + 2] for call in traced.calls]
     assert [list(one.stack_traces) for one in events] == [[f"{name}_"] for name in nodes]
     lines = [source for source in program().sources if source]
     for event, source in zip(events, program().sources, strict=True):

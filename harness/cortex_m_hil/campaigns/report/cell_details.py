@@ -6,15 +6,18 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.trend_encoding import Value, part_trends, trends
+from cortex_m_hil.errors.text import counted
 
-LOGS: Final = 450_000  # characters of all logs together
-LEAST: Final = 200  # characters of each log at least
+LOGS: Final = 300_000  # characters of all logs together, and of what was localised
+LEAST: Final = 150  # characters of each log, and of a cell's changes, at least
+CHANGES: Final = 300_000  # characters of all changes together
 HEADLINE: Final = 300  # characters of a headline at most
 TRENDS: Final = 800_000  # characters of all trends together
 WEEK: Final = 7.5 * 86400.0  # seconds: trends are shown since the first night of the last week, unless asked otherwise
@@ -49,12 +52,14 @@ class Cells:
         self.numbers: dict[Key, int] = {key: number for number, key in enumerate(report.night.results)}
         self._nights, self._trends, self._moved = _that_fit(report)
         self.shown_nights = len(self._nights)
-        said = sum(bool(one.log or one.localized) for one in report.night.results.values())
+        said = sum(bool(text) for one in report.night.results.values() for text in (one.log, one.localized))
         self._limit = max(LEAST, LOGS // max(said, 1))
         self._changed: dict[Key, list[str]] = {}
         for change in report.changes:
             text = " ".join(filter(None, (change.kind.value, ChangeGroup((change,)).what)))
             self._changed.setdefault(change.key, []).append(text)
+        room = max(LEAST, CHANGES // max(len(self._changed), 1))
+        self._changed = {key: _that_have_room(texts, room) for key, texts in self._changed.items()}
 
     def fields(self) -> dict[str, Any]:
         cells = [self._cell(key, one) for key, one in self._report.night.results.items()]
@@ -128,6 +133,14 @@ def _that_fit(report: ReportContents) -> tuple[Sequence[Night], _Trends, _PartTr
 def _night(one: Night) -> str:
     day = datetime.fromtimestamp(one.began, timezone.utc).strftime("%a %Y-%m-%d")
     return ", ".join(filter(None, (day, f"nightly {one.name}", one.commit[:10])))
+
+
+def _that_have_room(texts: Sequence[str], room: int) -> list[str]:
+    """Return the first texts, with `room` characters at most but one text at least, and how many more there are."""
+    lengths = list(accumulate(map(len, texts)))
+    kept = max(1, sum(length <= room for length in lengths))
+    left = [f"and {counted(len(texts) - kept, 'more change')}: results.json"] if kept < len(texts) else []
+    return [*texts[:kept], *left]
 
 
 def _shown(value: Figure) -> Figure:

@@ -77,10 +77,14 @@ class ChangeGroup:
 
     @property
     def causes(self) -> str:
-        """Return the operators, sections or banks of which the example's figure has more or less; "" if unknown."""
+        """Return the operators, sections or banks of which the example's figure has more or less; "" if unknown.
+
+        `…` stands for others, also those that only further tests have.
+        """
         one = self.example
         parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
-        parts += ["…"] if one.parts[PARTS_SHOWN:] else []
+        told = {part.name for part in one.parts[:PARTS_SHOWN]}
+        parts += ["…"] if any(part.name not in told for change in self.changes for part in change.parts) else []
         return "; ".join(filter(None, (", ".join(parts), f"at its peak {one.at_peak}" if one.at_peak else "")))
 
     @property
@@ -130,14 +134,14 @@ def _order(one: Change) -> _Order:
 def _cause(one: Change) -> Iterator[str]:
     """Yield the values that changes of a kind and figure must have in common to be in one group.
 
-    For figures that became slower or larger these are the operators; for infra errors the error and the target; for
-    changed outputs, and for tests that are mended, skipped or gone, nothing; for other changes the program and the
-    values.
+    For figures that became slower or larger it is the operator that moved most; for infra errors the error and the
+    target; for changed outputs, and for tests that are mended, skipped or gone, nothing; for other changes the program
+    and the values.
     """
     if one.kind is ChangeKind.NO_VERDICT:  # of infrastructure, whatever was to run
         yield from (one.after, one.key.target)
     elif one.kind in _OF_FIGURES:
-        yield from sorted(part.name for part in one.parts)
+        yield from (part.name for part in one.parts[:1])  # the largest: on another target the rest may differ
         if not is_exact(one.figure):  # boards are grouped separately
             yield from (one.key.target, "a test" if one.key.test else "all tests")
     elif one.kind not in _TOGETHER:

@@ -109,11 +109,11 @@ function step(one, since) {
   return { ...one, before, after, there, worse, by, share: there ? Math.abs((after - before) / (before || 1)) : 0 };
 }
 
-// Steps with the same cause are one: of one figure, for the worse or the better, by the same operators or banks.
+// Steps with the same cause are one: of one figure, for the worse or the better, most of it by the same operator or bank.
 function grouped(steps) {
   const found = new Map();
   for (const one of steps) {
-    const cause = one.by.length ? one.by.map((text) => text.slice(0, text.lastIndexOf(" "))).sort() : [one.test, one.before, one.after];
+    const cause = one.by.length ? one.by[0].slice(0, one.by[0].lastIndexOf(" ")) : [one.test, one.before, one.after];
     const key = JSON.stringify([one.figure, one.runtime, one.worse, one.there, one.there ? cause : [one.test, one.target]]);
     found.set(key, [...(found.get(key) || []), one]);
   }
