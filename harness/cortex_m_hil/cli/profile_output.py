@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ _BAR: Final = 12  # characters of the longest bar
 _HOT, _WARM = 0.2, 0.1  # shares from which on a row is coloured
 # Columns that a narrow terminal leaves out, the least important first; a pipe and --json have them all.
 _DROPPED: Final = ("kernel", "written", "read", "per MAC", "line")
+_NUMBERS: Final = ("#", "spread", "share", "MACs", "per MAC", "read", "written", "before", "after", "change")
 PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "model": "the program as it was named",
     "program": "its name",
@@ -66,7 +68,7 @@ def _table(profile: Profile) -> str:
         at = columns.index(name)
         columns, rows = [*columns[:at], *columns[at + 1 :]], [(*row[:at], *row[at + 1 :]) for row in rows]
         dropped.append(name)
-    drawn = table(columns, rows)
+    drawn = table(columns, rows, (profile.clock.value, *_NUMBERS))
     return f"{drawn}\nnot shown for want of width: {', '.join(dropped)}; --json has all" if dropped else drawn
 
 
@@ -98,8 +100,13 @@ def _cells(profile: Profile, row: ProfileRow, most: float) -> dict[str, str | Te
         "written": f"{row.bytes_written}",
         "alive": _banks(row.alive),
         "kernel": row.kernel,
-        "line": row.source or "-",
+        "line": _line(row),
     }
+
+
+def _line(row: ProfileRow) -> str:
+    """Return the user's line, with a file in the current folder by its relative path."""
+    return row.source.removeprefix(f"{os.getcwd()}{os.sep}") or "-"
 
 
 def _banks(sizes: Mapping[str, int]) -> str:
@@ -157,7 +164,7 @@ def text_of_changes(changes: ProfileChanges) -> str:
 
 def _table_of_changes(changes: ProfileChanges) -> str:
     columns = ["module", "operator", "before", "after", "change", "", "planned", "line"]
-    return table(columns, [_cells_of_change(one) for one in changes.moved])
+    return table(columns, [_cells_of_change(one) for one in changes.moved], _NUMBERS)
 
 
 def _cells_of_change(one: RowChange) -> tuple[str | Text, ...]:
@@ -169,7 +176,7 @@ def _cells_of_change(one: RowChange) -> tuple[str | Text, ...]:
     style = "red" if one.ticks > 0 else "green"
     return (
         one.row.place, operator, f"{before.ticks}" if before else "-", f"{after.ticks}" if after else "-",
-        Text(_signed(one.ticks), style=style), part, _growth(one.planned), one.row.source or "-",
+        Text(_signed(one.ticks), style=style), part, _growth(one.planned), _line(one.row),
     )  # fmt: skip
 
 
@@ -178,7 +185,10 @@ def _signed(number: int) -> str:
 
 
 def _percent(ratio: float | None) -> str:
-    return "" if ratio is None else f" ({100 * ratio:+.1f} %)"
+    if ratio is None:
+        return ""
+    value = 100 * ratio
+    return f" ({value:+.1f} %)" if abs(value) >= 0.1 or not value else f" ({value:+.1g} %)"
 
 
 def _growth(sizes: Mapping[str, int]) -> str:
@@ -218,7 +228,8 @@ def side_by_side(profiles: Sequence[Profile]) -> Iterator[str]:
         places = dict.fromkeys(place for one in sums for place in one)
         rows = [(place, *(f"{one.get(place, 0)}" for one in sums)) for place in places]
         rows.append(("whole run", *(f"{one.ticks}" for one in same)))
-        yield table([f"{clock.value} by module", *(f"{one.ran.display_name} {one.ran.runtime}" for one in same)], rows)
+        names = [f"{one.ran.display_name} {one.ran.runtime}" for one in same]
+        yield table([f"{clock.value} by module", *names], rows, names)
 
 
 def _by_place(profile: Profile) -> dict[str, int]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.errors import HarnessError, ProtocolError
+from cortex_m_hil.flow.checking import ProgramLint
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import operator_at
 from cortex_m_hil.flow.stepping import Executed, steps
@@ -71,11 +72,12 @@ def compare_runtimes(
 
     Raises:
         ConfigError: the inputs do not fit the program.
+        ToolchainError: the installed ExecuTorch lacks an operator because it is older than the wheel.
         HarnessError: either runtime fails; the message begins with the runtime's name.
     """
     for dut in (first, second):
         require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
-    both = zip_longest(*(_named(dut, steps(dut, program, inputs)) for dut in (first, second)))
+    both = zip_longest(*(_steps(dut, program, inputs) for dut in (first, second)))
     last = -1
     for mine, theirs in both:
         if mine is None or theirs is None or mine.index != theirs.index:
@@ -86,10 +88,11 @@ def compare_runtimes(
             yield _difference(mine.session, theirs.session, program, last, value)
 
 
-def _named(dut: Dut, executed: Iterator[Executed]) -> Iterator[Executed]:
+def _steps(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> Iterator[Executed]:
     """Yield each executed step; put the runtime's name in front of the message of an error."""
     try:
-        yield from executed
+        with ProgramLint(dut, program, linted=False).explaining_verdicts():
+            yield from steps(dut, program, inputs)
     except HarnessError as error:
         error.message = f"{dut.resolved.runtime}: {error.message}"
         raise

@@ -16,7 +16,7 @@ import flatbuffers
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.stepping import Executed, steps
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.schema import DTYPES, InstructionKind
+from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.runner.links.protocol import MemoryRegion
@@ -35,7 +35,7 @@ _CALLS: Final = {
 # Kernels that ExecuTorch registers by hand (kernels/prim_ops), so that they trace nothing.
 _UNTRACED: Final = ("executorch_prim::", "aten::sym_", "aten::_local_scalar_dense")
 _SCALAR_TYPES: Final = {dtype: number for number, dtype in DTYPES.items()}
-_TENSOR: Final = 5  # ValueType.Tensor
+_TENSOR, _TENSOR_LIST = 5, 6  # of ValueType
 _NO_CHAIN: Final = -1
 
 
@@ -138,7 +138,10 @@ class _Writer:
         """Yield the events of an instruction in the order in which ExecuTorch's runtime writes them."""
         instruction, end = self._program.file.instructions[call.index], begin + call.ticks
         if (name := _native_call(instruction)) is not None:
-            yield from (self._debug(0, call.index, tensor) for tensor in call.outputs)
+            if call.outputs and self._program.file.values[instruction.args[-1]].kind is ValueKind.TENSOR_LIST:
+                yield self._debug_list(call.index, call.outputs)
+            else:
+                yield from (self._debug(0, call.index, tensor) for tensor in call.outputs)
             yield self._profile(name, 0, call.index, begin, end)
         yield self._profile(_CALLS[instruction.kind], 0, call.index, begin, end)
 
@@ -152,6 +155,13 @@ class _Writer:
         value: dict[int, Any] = {0: (_TENSOR, "Int8"), 1: self._tensor(tensor)}
         if is_output:
             value[7] = self._table({0: (True, "Bool")}, 1)
+        return self._debug_event(chain, index, value)
+
+    def _debug_list(self, index: int, tensors: Sequence[HostTensor]) -> int:
+        found = self._table({0: self._vector([self._tensor(one) for one in tensors])}, 1)
+        return self._debug_event(0, index, {0: (_TENSOR_LIST, "Int8"), 2: found})
+
+    def _debug_event(self, chain: int, index: int, value: dict[int, Any]) -> int:
         entry = self._table(value, 8)
         where = {0: (chain % (1 << 64), "Uint64"), 1: (index, "Int32")}
         return self._table({2: self._table({**where, 2: entry}, 6)}, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.partition import PartitionKind
 from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.target import Clock
@@ -213,14 +215,22 @@ class Profile:
             ConfigError: this is no profile, or one of another version.
         """
         try:
-            return _ADAPTER.validate_json(data)
+            return _ADAPTER.validate_python(_printable(json.loads(data)))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            at = ".".join(map(str, first["loc"])) or "the text"
-            raise ConfigError(
-                f"{where} is no profile that this version reads: {at}: {first['msg']}",
-                hint="a line of hil profile --json",
-            ) from None
+            what = f"{'.'.join(map(str, first['loc'])) or 'the text'}: {first['msg']}"
+        except (ValueError, RecursionError) as error:
+            what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{where} is no profile that this version reads: {what}", hint="a line of hil profile --json")
 
 
 _ADAPTER: Final = TypeAdapter(Profile)
+
+
+def _printable(value: Any) -> Any:
+    """Return a value of JSON with all its texts made printable: a terminal obeys those of a stranger's file."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [_printable(one) for one in value]
+    return {printable(name): _printable(one) for name, one in value.items()} if isinstance(value, dict) else value

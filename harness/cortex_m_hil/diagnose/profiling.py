@@ -73,8 +73,10 @@ def profile(
     for number in range(1 if counted else runs):
         told(f"run by single steps {number + 1} of {1 if counted else runs}")
         stepped.append(_run_by_steps(dut, program, inputs))
-    told("a run with zeros for inputs")
-    zeros = _ticks_of_zeros(dut, program, inputs) if counted else None
+    zeros = None
+    if counted:
+        told("a run with zeros for inputs")
+        zeros = _ticks_of_zeros(dut, program, inputs)
     total = median_low(whole)
     rows = _rows(dut, program, stepped, total)
     memory = dut.target.board.memory

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.errors import ConfigError, InfraError
+from cortex_m_hil.errors import InfraError
 from cortex_m_hil.errors.text import counted, printable
-from cortex_m_hil.host.files import write_atomically
+from cortex_m_hil.host.files import check_new_file, write_atomically
 from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, trace_events
 
 _WORKER_OUTPUT: Final = "hil_trace"
@@ -30,9 +31,7 @@ def prepare(config: pytest.Config) -> None:
     file: Path | None = config.getoption("hil_trace")
     if file is None:
         return
-    if file.is_dir() or not file.absolute().parent.is_dir():
-        why = "a folder" if file.is_dir() else "in no folder that is there"
-        raise ConfigError(f"--hil-trace={file} is {why}", hint="name a file, which is written at the end")
+    check_new_file(file, "--hil-trace")
     config.pluginmanager.register(_Trace(config, file), "hil-trace")
 
 
@@ -108,15 +107,26 @@ class _Trace:
         except InfraError as error:
             self._problem = error.message
 
+    def _times(self) -> Counter[str]:
+        """Return the nanoseconds of each kind of span: of all workers, each from the begin to the end of the run."""
+        whole = _session(self._own.spans)
+        found: Counter[str] = Counter()
+        for spans in self._workers.values() or [self._own.spans]:
+            found += own_times(spans)
+            found["session"] += whole - _session(spans)  # before the worker's own session, and after it
+        return found
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        spans = self._workers or {"pytest": self._own.spans}
-        of_kinds = own_times(one for many in spans.values() for one in many)
         terminalreporter.section("where the time went")
         if self._workers:
             terminalreporter.write_line(f"summed over {counted(len(self._workers), 'worker')}")
-        for kind, took in of_kinds.most_common():
+        for kind, took in self._times().most_common():
             terminalreporter.write_line(f"{took / 1e9:10.1f} s  {_MEANINGS.get(kind, kind)}")
         if self._lost:
             terminalreporter.write_line(f"lost, since they ended and told nothing: {', '.join(sorted(self._lost))}")
         where = f"each span: {self._file}, for https://ui.perfetto.dev or chrome://tracing"
         terminalreporter.write_line(printable(self._problem or where))
+
+
+def _session(spans: Sequence[Span]) -> int:
+    return sum(one.duration for one in spans if one.kind == "session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -13,7 +14,10 @@ import pytest
 from command_line import CANNOT_TELL, OK, Files, Hil, answer, answers, expect
 from cortex_m_hil.cli.program_files import FORMULA
 from cortex_m_hil.lowering.named_modules import NETWORKS
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.runtimes import RUNTIMES
 from etdumps import read_etdump
+from installed import installed_executorch
 
 MODULE = """
 import torch
@@ -46,7 +50,9 @@ def test_the_rows_add_up_to_the_run(hil: Hil, files: Files) -> None:
     [linear] = [row for row in found["rows"] if row["operator"] == "cortex_m::quantized_linear.out"]
     assert linear["ticks_per_mac"] == linear["ticks"] / linear["macs"]
     assert (linear["kernel"], linear["calls"]) == (f"{found['runtime']} Cortex-M, DSP", 1)
-    shown = hil("profile", files.pte, "-t", "m4-qemu").out
+    shown = hil("profile", files.pte, "-t", "m4-qemu", "--html", "page.html", "--svg", "memory=memory.svg").out
+    page, picture = Path("page.html").read_text(), Path("memory.svg").read_text()
+    assert "a .pte has none" in page and picture.startswith("<svg ") and "quantized_linear" in page
     assert f"whole run  {found['ticks']} instructions: {found['ticks']} in 3 rows, 0 outside" in shown
     assert "\x1b" not in shown and "█" not in shown and "CPU instructions, counted; without loading" in shown
 
@@ -77,7 +83,7 @@ def test_files_for_other_tools_have_the_same_figures(hil: Hil, tmp_path: Path) -
 
 def test_files_for_other_tools_are_of_one_profile(hil: Hil, files: Files) -> None:
     where = ("profile", files.pte, "-t")
-    expect(hil(*where, "m4-qemu", "--etrecord", "a"), CANNOT_TELL, "was lowered before, and has no graph")
+    expect(hil(*where, "m4-qemu", "--etrecord", "a"), CANNOT_TELL, "was lowered before")
     expect(hil(*where, "m4-qemu,m0-qemu", "--etdump", "a"), CANNOT_TELL, "for one program on one target")
     expect(hil(*where, "m4-qemu", "--debug-buffer", "a"), CANNOT_TELL, "--etdump FILE too")
 
@@ -95,8 +101,9 @@ def test_a_saved_profile_and_a_program_are_compared(hil: Hil, files: Files, tmp_
     line = json.loads(saved.read_text())
     saved.write_text(json.dumps({**line, "ran": {**line["ran"], "target": "m0-qemu"}}))
     expect(hil(*where, "--against", saved), CANNOT_TELL, "has m0-qemu, and none of m4-qemu")
-    saved.write_text("{}")
-    expect(hil(*where, "--against", saved), CANNOT_TELL, "is no profile that this version reads")
+    for text in ("{}", "3", "[" * 100_000):
+        saved.write_text(text)
+        expect(hil(*where, "--against", saved), CANNOT_TELL, "is no profile that this version reads")
 
 
 @pytest.mark.slow
@@ -121,14 +128,25 @@ def test_a_commit_is_profiled_in_a_worktree_of_its_own(hil: Hil, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["builtin", "auto"])
-@pytest.mark.parametrize("network", NETWORKS)
-def test_the_rows_of_mlperf_tiny_add_up(hil: Hil, network: str, runtime: str) -> None:
-    done = hil("profile", network, "-t", "m55-qemu,m4-qemu,m0-qemu", "--runtime", runtime, "--json")
-    for one in answers(done.out):
-        assert one["exit_status"] == OK and one["outside"] == 0
-        assert sum(row["ticks"] for row in one["rows"]) == one["ticks"] > 0
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("target", ["m55-qemu", "m4-qemu", "m0-qemu"])
+def test_the_rows_of_mlperf_tiny_add_up(hil: Hil, target: str, runtime: str) -> None:
+    with nullcontext() if runtime == "builtin" else installed_executorch(load_targets()[target]):
+        done = hil("profile", "-t", target, "--runtime", runtime, "--json")
+    found = answers(done.out)
+    assert [one["model"] for one in found] == [*NETWORKS] and {one["runtime"] for one in found} == {runtime}
+    for one in found:
+        assert sum(row["ticks"] for row in one["rows"]) == one["ticks"] > 0 == one["outside"]
         assert max(row["ticks_per_mac"] or 0 for row in one["rows"]) > 0
+
+
+@pytest.mark.slow
+def test_the_page_of_a_network_says_where_its_error_begins(hil: Hil) -> None:
+    assert (
+        hil("profile", "ds_cnn", "-t", "m55-qemu,m4-qemu", "--runtime", "builtin", "--html", "page.html").status == OK
+    )
+    page = Path("page.html").read_text()
+    assert page.count("no value differs from the dialect") == 2 and "quantising begins" in page
 
 
 @pytest.mark.parametrize(
@@ -137,6 +155,8 @@ def test_the_rows_of_mlperf_tiny_add_up(hil: Hil, network: str, runtime: str) ->
         (["resnet", "-t", "m4-qemu"], "ConfigError: no network 'resnet'"),
         (["of_user:wrong", "-t", "m4-qemu"], "ConfigError: of_user:wrong returns a Linear"),
         (["nowhere.pte", "-t", "m4-qemu"], "nowhere.pte"),
+        (["resnet8", "-t", "m4-qemu", "--svg", "plan.svg"], "--svg plan.svg names no picture and file"),
+        (["resnet8", "-t", "m4-qemu,m0-qemu", "--svg", "memory=plan.svg"], "--svg draws one profile, not 2"),
     ],
 )
 def test_what_cannot_be_measured_is_an_error(hil: Hil, tmp_path: Path, arguments: list[str], message: str) -> None:

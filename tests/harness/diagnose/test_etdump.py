@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ import torch
 
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.etdump import TracedRun, etdump, traced_run
+from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.lowering.etrecord import RecordedProgram
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.results import RunResult
@@ -87,6 +90,25 @@ def test_tensors_are_those_of_the_dialect_and_of_a_run(traced: TracedRun, result
     assert [one is not None for one in last] == [False] * (len(logged) - 1) + [True]
 
 
+class Halves(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        first, second = torch.split(x, 2, 1)
+        return first * second
+
+
+def test_a_list_of_tensors_is_one_event(native: Dut, tmp_path: Path) -> None:
+    x = torch.rand(3, 4)
+    split = flow.lower(Halves(), (x,), isa=Isa.SCALAR, quantize=False)
+    dump, buffer = etdump(split, [traced_run(native, split, split.inputs, 0, outputs=True)])
+    (tmp_path / "a.etdp").write_bytes(dump)
+    events = read_etdump(tmp_path / "a.etdp")["run_data"][0]["events"]
+    first, product, output = (one["debug_event"]["debug_entry"] for one in events if "debug_event" in one)
+    tensors = first["tensor_list"]["tensors"]
+    there = [np.frombuffer(buffer, np.float32, 6, one["offset"]).reshape(one["sizes"]) for one in tensors]
+    assert np.array_equal(np.concatenate(there, 1), x.numpy())
+    assert (first["val"], product["val"], "output" in output) == ("TensorList", "Tensor", True)
+
+
 def test_a_buffer_is_read_at_any_alignment(traced: TracedRun, tmp_path: Path) -> None:
     """Names of any length before 8-byte numbers: flatc refuses a buffer that is not aligned."""
     for many in range(1, 5):
@@ -96,11 +118,11 @@ def test_a_buffer_is_read_at_any_alignment(traced: TracedRun, tmp_path: Path) ->
         assert len(read(dump, tmp_path)["run_data"]) == 2
 
 
-def inspector(folder: Path, run: TracedRun) -> Any:
+def inspector(folder: Path, *runs: TracedRun) -> Any:
     from executorch.devtools import Inspector
     from executorch.devtools.inspector import TimeScale
 
-    dump, buffer = etdump(program(), [run])
+    dump, buffer = etdump(program(), runs)
     made = program().etrecord
     assert made is not None
     files = {"a.etdp": dump, "a.buffer": buffer, "a.etrecord": made(program().inputs)}
@@ -113,10 +135,11 @@ def inspector(folder: Path, run: TracedRun) -> Any:
 
 @pytest.mark.filterwarnings("ignore")  # ExecuTorch's
 def test_the_inspector_gives_the_same_figures(traced: TracedRun, tmp_path: Path) -> None:
-    opened = inspector(tmp_path, traced)
+    slower = replace(traced, calls=tuple(replace(call, ticks=call.ticks + 2) for call in traced.calls))
+    opened = inspector(tmp_path, traced, slower)
     events = [one for one in opened.event_blocks[0].events if one.name.startswith("native_call_")]
     nodes = [name.partition(" ")[0] for name in program().nodes]
-    assert [one.perf_data.raw for one in events] == [[call.ticks] for call in traced.calls]
+    assert [one.perf_data.raw for one in events] == [[call.ticks, call.ticks + 2] for call in traced.calls]
     assert [list(one.stack_traces) for one in events] == [[f"{name}_"] for name in nodes]
     lines = [source for source in program().sources if source]
     for event, source in zip(events, program().sources, strict=True):
@@ -139,3 +162,12 @@ def test_the_inspector_finds_a_wrong_tensor(traced: TracedRun, tmp_path: Path) -
     gaps = inspector(tmp_path, run).calculate_numeric_gap("L1")
     expected = [3.0 if index == where else 0.0 for index in range(len(traced.calls))]
     assert [row.gap[0] for row in gaps.itertuples()] == expected
+
+
+def test_a_graph_that_cannot_be_recorded_is_no_verdict() -> None:
+    exported = torch.export.export(torch.nn.Linear(2, 2), (torch.rand(1, 2),))
+    with pytest.raises(ConfigError, match="it: its instructions have no known nodes"):
+        RecordedProgram("it", exported, ("",), ("",)).etrecord((), exported.graph)
+    broken = RecordedProgram("it", SimpleNamespace(graph=exported.graph), ("linear (l)",), ("",))
+    with pytest.raises(ToolchainError, match="it: ExecuTorch cannot write its own graph"):
+        broken.etrecord((), exported.graph)

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import cortex_m_hil as hil
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow
@@ -81,3 +83,22 @@ def test_ticks_of_two_clocks_or_instruction_sets_are_not_compared() -> None:
         profile(ran=replace(RAN, clock=Clock.CORE)).against(profile())
     with pytest.raises(hil.errors.ConfigError, match="another ISA class"):
         replace(profile(), isa="MVE").against(profile())
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text() | st.booleans(),
+        lambda one: st.lists(one) | st.dictionaries(st.text(), one),
+    )
+)
+def test_what_is_no_profile_is_refused_with_a_reason(value: object) -> None:
+    with pytest.raises(hil.errors.ConfigError, match=r"old\.json is no profile that this version reads"):
+        Profile.from_json(json.dumps(value), "old.json")
+
+
+def test_texts_of_a_file_do_not_reach_the_terminal_as_they_are() -> None:
+    made = profile(row(0, "a\x1b[2J", "x", 1)).as_json()
+    [one] = Profile.from_json(json.dumps(made), "old.json").rows
+    assert "\x1b" not in one.module and one.module.startswith("a")
+    with pytest.raises(hil.errors.ConfigError, match="JSONDecodeError"):
+        Profile.from_json("{", "old.json")

@@ -36,6 +36,7 @@ from cortex_m_hil.errors import (
     ProgramRejected,
     ProtocolError,
     TargetFault,
+    ToolchainError,
     UnsupportedOperator,
 )
 from cortex_m_hil.flow.dut import Dut
@@ -340,6 +341,16 @@ def test_two_runtimes_that_differ_are_told_apart_at_the_operator(dut: Dut) -> No
             session.step = step  # type: ignore[method-assign]
     assert [one is not None for one in found] == [False, True, False]
     assert found[1] is not None and (found[1].instruction, found[1].elements, found[1].numel) == (1, 1, 4)
+
+
+def test_a_program_of_a_newer_executorch_is_not_counted_as_refused(dut: Dut, monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = flow.lower(nn.Linear(8, 4), (torch.randn(1, 8),), isa=Isa.SCALAR)
+    with flow.open_dut(resolve("native", TARGETS)) as builtin:
+        with pytest.raises(UnsupportedOperator, match=r"^executorch: "):
+            list(compare_runtimes(builtin, dut, lowered, lowered.inputs))
+        monkeypatch.setattr(executorch_prefix, "lacking_operators", lambda _: ("cortex_m::quantized_linear.out",))
+        with pytest.raises(ToolchainError, match=r"^executorch: .*quantized_linear"):
+            list(compare_runtimes(builtin, dut, lowered, lowered.inputs))
 
 
 def compare(*arguments: object) -> tuple[int, str]:

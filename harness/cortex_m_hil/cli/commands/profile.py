@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,8 +13,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each_part
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
 from cortex_m_hil.cli.profile_against import Order, profile_of
-from cortex_m_hil.cli.profile_files import PictureFiles, PictureOptions
-from cortex_m_hil.cli.profile_formats import FormatOptions
+from cortex_m_hil.cli.profile_files import FileOptions
 from cortex_m_hil.cli.profile_output import (
     PROFILE_FIELDS,
     fields_of_changes,
@@ -23,6 +21,7 @@ from cortex_m_hil.cli.profile_output import (
     text_of,
     text_of_changes,
 )
+from cortex_m_hil.cli.profile_pictures import PictureFiles, PictureOptions
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.diagnose.profile import Profile
@@ -38,25 +37,28 @@ Models = Annotated[
     typer.Argument(metavar="MODEL...", help=f"A .pte or .bpte file; {NETWORKS_HELP} [default: all networks]"),
 ]
 
+Against = Annotated[
+    str,
+    typer.Option(
+        metavar="OTHER",
+        show_default=False,
+        help="Compare with another: builtin or executorch (the same program on that runtime), a program as MODEL, "
+        "a file that --json wrote, or a commit of the current repository, at which MODEL is profiled",
+    ),
+]
+
 
 @app.command("profile", log=True, epilog=json_fields({**TARGET_FIELDS, **PROFILE_FIELDS}))
 def profile_command(
     target: SeveralTargets,
     on: TimedOptions,
     given: ModelOptions,
+    files: FileOptions,
     pictures: PictureOptions,
-    formats: FormatOptions,
     models: Models = None,
-    against: Annotated[
-        str,
-        typer.Option(
-            metavar="OTHER", show_default=False,
-            help="Compare with another: builtin or executorch (the same program on that runtime), a program as MODEL, "
-            "a file that --json wrote, or a commit of the current repository, at which MODEL is profiled",
-        ),
-    ] = "",
+    against: Against = "",
     runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
-) -> None:  # fmt: skip
+) -> None:
     """Show what each operator of a program costs.
 
     A row has CPU instructions or cycles, MACs, bytes, module and line of each. QEMU counts CPU instructions exactly:
@@ -68,24 +70,25 @@ def profile_command(
         raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
     loads = {model: programs_of(model, given) for model in chosen}
     choice, found = on.choose(target), list[Profile]()
-    drawn = PictureFiles.of(pictures, len(choice.names) * len(chosen))
-    formats.check(choice.names, chosen)
+    parts = [(name, model) for name in choice.names for model in chosen]
+    drawn = PictureFiles.of(pictures, len(parts))
+    files.require_one(len(parts))
 
     def ask(name: str, model: str) -> Answer:
-        written: list[str] = []
-
         def look(dut: Dut, program: Program, profile: Profile) -> None:
+            written.extend(files.write(dut, program, profile))
             drawn.look(dut, program, profile)
-            written.extend(formats.write(dut, program, profile))
 
+        written: list[str] = []
         order = Order(on, given, name, model, loads[model], runs)
         resolved = choice.resolve(name)
-        profile = order.profile(resolved, look)
+        profile = order.profile(resolved, look, files.require_module)
         found.append(profile)
-        answer = _answer(order, resolved, profile, against, name_model=len(chosen) > 1)
-        return replace(answer, text="\n".join([answer.text, *written]))
+        lines, fields = _text_and_fields(order, resolved, profile, against)
+        lines += ["", *written] if written else []
+        lines[1:1] = [model] if len(chosen) > 1 else []
+        return Answer("\n".join([*lines, ""]), fields)
 
-    parts = [(name, model) for name in choice.names for model in chosen]
     status = answer_each_part(
         ({"target": name, "model": model}, f"{name}, {model}: " if len(parts) > 1 else "", partial(ask, name, model))
         for name, model in parts
@@ -96,14 +99,17 @@ def profile_command(
     raise typer.Exit(status)
 
 
-def _answer(order: Order, resolved: Resolved, profile: Profile, against: str, *, name_model: bool) -> Answer:
-    lines = [label_of(resolved), *([order.model] if name_model else []), text_of(profile)]
+def _text_and_fields(
+    order: Order, resolved: Resolved, profile: Profile, against: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the fields of JSON about a profile, and about the one that it is compared with."""
+    lines = [label_of(resolved), text_of(profile)]
     fields = {**fields_of_target(resolved), "model": order.model, **profile.as_json(), "against": None}
     if against:
         changes = profile.against(profile_of(against, order, resolved))
         lines += ["", text_of_changes(changes)]
         fields["against"] = fields_of_changes(changes)
-    return Answer("\n".join([*lines, ""]), fields)
+    return lines, fields
 
 
 def _say_side_by_side(models: Sequence[str], profiles: Sequence[Profile]) -> None:

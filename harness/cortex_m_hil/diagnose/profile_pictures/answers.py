@@ -79,7 +79,9 @@ def _error(one: Pictured) -> Answer:
         departure = first.departure
         headline = f"{_named(one, first.instruction)}: {departure.distance:g} quanta"
         elements = f"{departure.elements} of {departure.numel} elements differ from the dialect"
-        return Answer(question, headline, ((elements, first.instruction), (found.conclusions[0], None)), source)
+        return Answer(
+            question, headline, ((elements, first.instruction), (printable(found.conclusions[0]), None)), source
+        )
     return Answer(question, "no value differs from the dialect", tuple(_noise(one)), source)
 
 
@@ -105,10 +107,13 @@ def _flash(one: Pictured) -> Answer:
     details: list[Detail] = [
         (f"{percent(nbytes / max(1, whole))} {group}: {number_text(nbytes)}", None) for group, nbytes in groups.items()
     ]
+    headline = f"{number_text(whole)} bytes"
     if "kernels" not in groups:
-        details.append(("kernels: not known, no symbols of this runner name them", None))
+        headline += " without kernels"
+        stored = sum(section.stored for section in one.elf.sections) if one.elf is not None else 0
+        details.append((f"kernels: not known one by one; the whole runner has {number_text(stored)}", None))
     source = "bytes, computed from .pte and runner; without the runner's own code"
-    return Answer("What is in flash?", f"{number_text(whole)} bytes", tuple(details), source)
+    return Answer("What is in flash?", headline, tuple(details), source)
 
 
 def _named(one: Pictured, index: int) -> str:

@@ -146,6 +146,7 @@ class Graph:
         if line.spec is not None:
             yield "value", str(line.spec), ""
             yield "size", f"{number_text(line.spec.nbytes)} bytes", "computed"
+        if not line.rows:
             return
         if not line.node.is_module:
             yield from self._of_operator(line.rows[0])

@@ -6,7 +6,7 @@ Those along the program have one axis: a column for each instruction, the first 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -114,7 +114,7 @@ def _time(one: Pictured) -> _Elements:
         for row in one.rows
         for cost in (f"{number_text(row.ticks)} {unit}, {percent(row.share)} of the run",)
     }
-    bars = _Bars(f"{unit} of each instruction, {source}", number_text(most), "0", heights)
+    bars = _Bars(f"{unit} of each operator, {source}", number_text(most), "0", heights)
     return bars.height, bars.title, bars.elements(len(one.rows), 0)
 
 
@@ -172,21 +172,20 @@ def _flash_elements(one: Pictured, whole: int) -> Iterator[str]:
 
 
 def _graph(one: Pictured) -> _Elements:
-    lines = Graph(one).lines
-    return _ROW * len(lines) + _TOP, "Graph, coloured by time", _graph_elements(one, lines)
+    graph = Graph(one)
+    return _ROW * len(graph.lines) + _TOP, "Graph, coloured by time", _graph_elements(graph)
 
 
-def _graph_elements(one: Pictured, lines: Sequence[Line]) -> Iterator[str]:
+def _graph_elements(graph: Graph) -> Iterator[str]:
+    one, lines = graph.one, graph.lines
     unit, source = _ticks_unit(one)
-    yield _text(
-        8, 16, f"{printable(one.program.name)} on {one.profile.ran.display_name}: {unit}, {source}; dark: the most"
-    )
+    where = f"{printable(one.program.name)} on {printable(one.profile.ran.display_name)}"
+    yield _text(8, 16, f"{where}: {unit}, {source}; dark: the most")
     heights = [_TOP + _ROW * number for number in range(len(lines))]
     at = {line.node.instructions[0]: y for line, y in zip(lines, heights, strict=True) if not line.node.is_module}
     order = {index: number for number, index in enumerate(at)}
     for begin, end in one.edges:
         yield f'<path class="edge" d="{arc(at[begin], at[end], order[end] - order[begin])}"/>'
-    graph = Graph(one)
     for line, y in zip(lines, heights, strict=True):
         yield from _graph_line(line, y, graph, unit)
 
