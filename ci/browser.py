@@ -10,7 +10,7 @@ import select
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,9 @@ from cortex_m_hil.host.deadline import Deadline
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), "")
 SECONDS: Final = 120.0  # time limit for each answer; the first one waits for the browser to start
 _READS, _WRITES = 3, 4  # file descriptors of --remote-debugging-pipe
-_KEYS: Final = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowDown": (40, ""), "ArrowRight": (39, "")}
+_KEYS: Final = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "End": (35, "")} | {
+    f"Arrow{way}": (number, "") for way, number in (("Left", 37), ("Up", 38), ("Right", 39), ("Down", 40))
+}
 _OPTIONS: Final = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage")
 # Requests that Chromium makes itself, not for the page.
 _QUIET: Final = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
@@ -93,9 +95,10 @@ class Page:
         named = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self._call("Emulation.setEmulatedMedia", media=medium, features=named)
 
-    def picture(self) -> bytes:
-        """Return a PNG of the window's content."""
-        return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
+    def picture(self, clip: Mapping[str, float] | None = None) -> bytes:
+        """Return a PNG of the window's content, or of a part: `x`, `y`, `width`, `height` in pixels, and `scale`."""
+        part = {} if clip is None else {"clip": dict(clip)}
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png", **part)["data"])
 
     def pdf(self) -> bytes:
         return base64.b64decode(self._call("Page.printToPDF")["data"])

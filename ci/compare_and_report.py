@@ -10,76 +10,53 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
-from cortex_m_hil.campaigns.report.changes import Change, ChangeKind
-from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night
+from cortex_m_hil.campaigns.report.changes import ChangeKind
+from cortex_m_hil.campaigns.report.markdown import as_markdown
+from cortex_m_hil.campaigns.report.nightly_results import FAILED
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_files import write_report
-from cortex_m_hil.campaigns.report.summary_table import COUNTED
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
-from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.errors.text import counted
 from cortex_m_hil.runner.results import Verdict
-from github_actions import append, fail, fenced
+from github_actions import append, fail, fenced, is_harmless, shortened
 
 KEPT = 30  # nightlies that are kept
-SHOWN = 20  # failures that are shown at most
-REST = "see the report, the artifact hil-report"
+REST = "index.html in the artifact hil-report"
 PARTS, NIGHTLIES, REPORT, COMMENT = (Path(f"hil-{name}") for name in ("parts", "nightlies", "report", "comment"))
 
 
 @dataclass(frozen=True)
 class RunFindings:
-    """The findings of a run.
+    """The findings of a run; `missing` are the expected targets without results."""
 
-    Attributes:
-        before: the nightly to compare with; None: there is none.
-        changed: the changes since that nightly.
-        missing: expected targets without results.
-    """
-
-    night: Night
-    before: StoredCampaign | None
-    changed: Sequence[Change]
+    report: ReportContents
     missing: Sequence[str]
 
     @property
-    def lines(self) -> Iterator[str]:
-        if self.missing:
-            yield f"no results of {', '.join(self.missing)}: their jobs say why"
-        if not self.night.complete:
-            yield "tests are left: a budget was spent, or a job was cut short"
-        if self.before is None:
-            yield "no nightly to compare with yet"
-            yield from lines_of_changes(self.changed, "", REST) if self.changed else ()
-        else:
-            yield from lines_of_changes(self.changed, f"the nightly of {self.before.name or self.before.ordinal}", REST)
-        bad = [one for one in self.night.tests if one.verdict.is_bad]
-        for one in bad[:SHOWN]:
-            yield f"{one.verdict.value} {one.error} {one.key.test} [{one.key.target}]: {one.headline}"
-        if bad[SHOWN:]:
-            yield f"and {counted(len(bad) - SHOWN, 'more failure')}: {REST}"
-        for target in dict.fromkeys(one.key.target for one in self.night.tests):
-            verdicts = Counter(one.verdict for one in self.night.tests if one.key.target == target)
-            counts = ", ".join(f"{verdicts[one]} {word}" for one, word in COUNTED.items() if verdicts[one])
-            yield f"{target or '(no target)'}: {counts}"
+    def text(self) -> str:
+        """Return the findings as Markdown."""
+        told = as_markdown(self.report, REST, REST)
+        names = ", ".join(f"`{name}`" for name in self.missing)
+        return f"**No results of {names}**: their jobs say why.\n\n{told}" if names else told
 
     @property
     def status(self) -> int:
-        verdicts = {one.verdict for one in self.night.tests}
-        if verdicts & set(FAILED) or any(one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in self.changed):
+        verdicts = {one.verdict for one in self.report.night.tests}
+        if verdicts & set(FAILED) or any(
+            one.kind in (ChangeKind.LIMIT, ChangeKind.MISSING) for one in self.report.changes
+        ):
             return 1
-        return 2 if self.missing or not self.night.complete or Verdict.INFRA in verdicts or not verdicts else 0
+        return 2 if self.missing or not self.report.night.complete or Verdict.INFRA in verdicts or not verdicts else 0
 
     @property
     def is_news(self) -> bool:
-        return bool(self.changed or self.missing or not self.night.complete)
+        return bool(self.report.changes or self.missing or not self.report.night.complete)
 
 
 def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], against: str, *, whole: bool) -> RunFindings:
@@ -103,7 +80,7 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], agains
     write_report(report, REPORT)
     if whole and report.night.complete and not missing:
         keep(store, campaign)
-    return RunFindings(report.night, before, report.changes, missing)
+    return RunFindings(report, missing)
 
 
 def keep(store: Store, campaign: StoredCampaign) -> None:
@@ -114,12 +91,12 @@ def keep(store: Store, campaign: StoredCampaign) -> None:
 
 
 def tell(text: str, *, news: bool) -> None:
-    append("GITHUB_STEP_SUMMARY", f"### What changed\n\n{fenced(text)}\n")
+    append("GITHUB_STEP_SUMMARY", text if is_harmless(text) else fenced(text))
     print(text)
     number = os.environ["PULL_REQUEST"]
     COMMENT.mkdir(exist_ok=True)
-    told = {"pull_request": int(number) if number else None, "text": text, "news": news}
-    (COMMENT / "comment.json").write_text(json.dumps(told))
+    told = {"pull_request": int(number) if number else None, "text": shortened(text), "news": news}
+    (COMMENT / "comment.json").write_text(json.dumps(told, ensure_ascii=False), errors="backslashreplace")
 
 
 def main() -> None:
@@ -137,7 +114,7 @@ def main() -> None:
     except HarnessError as error:
         tell(str(error), news=True)
         fail(error.message)
-    tell("\n".join(found.lines), news=found.is_news)
+    tell(found.text, news=found.is_news)
     sys.exit(found.status)
 
 

@@ -15,6 +15,12 @@ from typing import Any, Final, NoReturn
 
 _SECONDS: Final = 60.0  # time limit for one request
 _LIMIT: Final = 16 << 20  # bytes of an answer at most
+LONGEST: Final = 30_000  # bytes of a comment; GitHub accepts 65,536 characters
+_SPAN: Final = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")  # a code span of Markdown, in one line
+_HEADING: Final = re.compile(r"^#{1,6} ")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9 .,;:()%+→…|*–-]*")  # no @ # / < > [ ] & \ ` ! _ ~ $
+_REFERENCE: Final = re.compile(r"www\.|\bGH-", re.IGNORECASE)  # what GitHub makes links of all the same
+_PIPE: Final = re.compile(r"(?<!\\)\|")
 
 
 def fail(what: str, status: int = 2) -> NoReturn:
@@ -33,6 +39,26 @@ def fenced(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
+
+
+def is_harmless(markdown: str) -> bool:
+    """Tell whether Markdown has only headings, lists, tables and code spans: no link, mention, reference or HTML.
+
+    Outside of code spans, which end on their lines, only a few characters are allowed. In a table's row a bare `|` ends
+    a code span, so none has one.
+    """
+    for line in markdown.split("\n"):
+        spans = [found[2] for found in _SPAN.finditer(line)]
+        outside = _SPAN.sub("", _HEADING.sub("", line))
+        if not _PLAIN.fullmatch(outside) or _REFERENCE.search(outside) or any(_PIPE.search(span) for span in spans):
+            return False
+    return True
+
+
+def shortened(text: str) -> str:
+    """Return as many whole lines of a text as a comment may have."""
+    kept = text.encode(errors="backslashreplace")[: LONGEST + 1].decode(errors="ignore")
+    return text if len(kept.encode()) <= LONGEST else kept.rpartition("\n")[0]
 
 
 class NotThere(Exception):

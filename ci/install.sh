@@ -98,17 +98,28 @@ install_venv() {
     python=$(find_python)
     echo "Installing into .venv with $("$python" --version); the first time takes some minutes"
     .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
+    install_labgrid .venv &
     # One resolve under the constraints: torch must never be looked up without its exact version.
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-        --editable '.[dev,docs,maintainers]'
-    install_beside .venv
+    pip_install .venv --constraint constraints.txt --editable '.[dev,docs,maintainers]'
+    wait $!
+    install_rp2040js .venv
     touch .venv/.installed
 }
 
-install_beside() {
+pip_install() {
+    # Not compiled: of 18,000 modules, a quarter is ever imported, and Python compiles what it imports.
+    environment=$1
+    shift
+    "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@"
+}
+
+install_labgrid() {
     # For the tests of board farms. It brings a fork of pyserial, so it has an environment of its own.
     "$1/bin/python" -m venv --clear "$1/labgrid"
-    "$1/labgrid/bin/python" -m pip install --quiet --disable-pip-version-check "labgrid==$LABGRID"
+    pip_install "$1/labgrid" "labgrid==$LABGRID"
+}
+
+install_rp2040js() {
     # For the virtual Pico, which nothing else needs: not worth the hundreds of packages that Debian's npm brings.
     version=$("$1/bin/python" -c 'from cortex_m_hil.host.toolchain import RP2040JS; print(RP2040JS)')
     has npm && npm install --silent --no-audit --no-fund --fetch-timeout=60000 --prefix "$1" "rp2040js@$version" ||
@@ -118,6 +129,6 @@ install_beside() {
 case ${1-} in
     system) install_system ;;
     venv) install_venv ;;
-    beside) install_beside "${2:?which environment}" ;;
+    beside) install_labgrid "${2:?which environment}" && install_rp2040js "$2" ;;
     *) die "usage: ci/install.sh system|venv|beside ENV" ;;
 esac

@@ -1,9 +1,10 @@
 """Comment with the findings of another workflow's run, on its pull request or on the issue of the nightlies.
 
-    python3 ci/post_comment.py FOLDER      # with the comment.json of that run
+    python3 ci/post_comment.py FOLDER      # with comment.json of that run, which compare_and_report.py wrote
 
-That run may have executed untrusted code. So its file is treated as data: its size is limited, it is shown as a block
-of text, and the number of the pull request is used only if GitHub confirms that the run's commit is the head of it.
+That run may have executed untrusted code. So its file is treated as data: its size is limited, its Markdown may have no
+more than headings, lists, tables and code spans, else it is shown as a block of text, and the number of the pull
+request is used only if GitHub confirms that the run's commit is the head of it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from github_actions import Api, NotThere, fail, fenced
+from github_actions import Api, NotThere, fail, fenced, is_harmless, shortened
 
 LIMIT: Final = 1 << 16  # bytes of comment.json
-LONGEST: Final = 20_000  # characters of a comment; GitHub accepts 65,536
 MARK: Final = "<!-- cortex-m-hil -->"
 BOT: Final = "github-actions[bot]"
 LABEL: Final = "hil-nightly"
@@ -45,12 +45,13 @@ def read(folder: Path) -> Findings:
     if not (whole and isinstance(text, str) and isinstance(news, bool)):
         fail("comment.json makes no sense: a number or null, a text and a truth value are expected")
     lines = ["".join(one if one.isprintable() else "?" for one in line) for line in text.split("\n")]
-    return Findings(number, "\n".join(lines)[:LONGEST], news)
+    return Findings(number, shortened("\n".join(lines)), news)
 
 
 def body(told: Findings, run: dict[str, Any], repository: str) -> str:
     where = f"{os.environ['GITHUB_SERVER_URL']}/{repository}/actions/runs/{int(run['id'])}"
-    return f"{MARK}\n**On Cortex-M targets** ([report and log]({where}))\n\n{fenced(told.text)}\n"
+    text = told.text if is_harmless(told.text) else fenced(told.text)
+    return f"{MARK}\n**On Cortex-M targets** ([report and log]({where}))\n\n{text}\n"
 
 
 def on_pull_request(api: Api, run: dict[str, Any], told: Findings) -> None:

@@ -1,6 +1,6 @@
 """Try this project with the releases of ExecuTorch, torch and Python that people have (docs/runtimes.md#versions).
 
-    make versions                                # all of MATRIX whose Python is on PATH: hours
+    make versions                                # all of COMBINATIONS whose Python is on PATH: hours
     make versions VERSIONS='1.5.1-2.14.1-3.11'   # names, or globs of names
     make versions VERSIONS=newest                # what pip installs today
 
@@ -72,7 +72,8 @@ PINNED: Final = Versions(*(version(name).partition("+")[0] for name in ("executo
 
 _RELEASES: Final = ("1.5.1", "1.4.1")
 _TORCHES: Final = ("2.12.1", "2.13.0", "2.14.1", "2.15.0")
-MATRIX: Final = tuple(
+# A new Python is first admitted in pyproject.toml: requires-python, the classifiers, and tox's env_list.
+COMBINATIONS: Final = tuple(
     dict.fromkeys(
         (
             PINNED,
@@ -249,7 +250,7 @@ def written(page: str, cells: Sequence[str]) -> str:
     block = _BLOCK.search(page)
     assert block is not None
     lines = [line for line in block[0].splitlines()[3:] if not line.startswith(_row(cells[:3]))]
-    order = [_row((one.executorch, one.torch, one.python)) for one in MATRIX]
+    order = [_row((one.executorch, one.torch, one.python)) for one in COMBINATIONS]
     lines = sorted(
         [*lines, _row(cells)],
         key=lambda line: next((number for number, start in enumerate(order) if line.startswith(start)), len(order)),
@@ -270,7 +271,7 @@ def main() -> None:
     parser.add_argument("--sample", default=SAMPLE, help="pytest's -k for tests/targets")
     parser.add_argument("names", nargs="*", default=["*-*"])
     options = parser.parse_args()
-    every = [*MATRIX, Versions()]
+    every = [*COMBINATIONS, Versions()]
     chosen = [one for one in every if any(fnmatch.fnmatchcase(one.name, name) for name in options.names)]
     if not chosen:
         raise SystemExit(f"no such versions; there are {', '.join(one.name for one in every)}")

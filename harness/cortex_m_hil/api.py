@@ -27,12 +27,16 @@ from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
 from cortex_m_hil.diagnose.budgets import Budget, require_budget
 from cortex_m_hil.diagnose.failure_bundle import BundleTask
-from cortex_m_hil.diagnose.instruction_counts import operator_costs
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Departure as Departure
 from cortex_m_hil.diagnose.localize import Localization as Localization
 from cortex_m_hil.diagnose.localize import Row as Row
 from cortex_m_hil.diagnose.localize import localize
+from cortex_m_hil.diagnose.profile import Profile as Profile
+from cortex_m_hil.diagnose.profile import ProfileRow as ProfileRow
+from cortex_m_hil.diagnose.profile_changes import ProfileChanges as ProfileChanges
+from cortex_m_hil.diagnose.profile_changes import RowChange as RowChange
+from cortex_m_hil.diagnose.profiling import RUNS, operator_costs, profile
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors import HarnessError as HarnessError
 from cortex_m_hil.errors import HilWarning as HilWarning
@@ -762,6 +766,44 @@ class OpenTarget:
             program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             found = localize(self.dut, program, None if inputs is None else _host(program, inputs, quantizer))
             return replace(found, saturated=quantizer.share)
+
+    @checked_call("hil.profile")
+    def profile(
+        self,
+        program: Program,
+        inputs: tuple[Any, ...] | list[Any] | None = None,
+        *,
+        method: str = "",
+        lint: bool = True,
+        quantize_inputs: bool = False,
+        runs: int = RUNS,
+    ) -> Profile:
+        """Measure what each instruction of a program costs: run it as a whole and by single steps.
+
+        Args:
+            program: a program from `lower`, whose rows have the user's modules and lines, or from `load_program`.
+            inputs: as in `run`. None: the program's example inputs.
+            method: as in `run`.
+            lint: False runs a program even if it does not fit the target.
+            quantize_inputs: as in `run`.
+            runs: how often a board, whose cycles vary, runs it in each way; counted instructions need one run.
+
+        Returns:
+            `rows`, one for each instruction; their `ticks` and `outside` add up to the `ticks` of the whole run, which
+            are those of `run`. `against(other)` compares with another profile, and `figures` describes each figure.
+
+        Raises:
+            ConfigError: the target counts neither instructions nor cycles, `runs` is below 1, or as in `run`.
+            HarnessError: the errors of `run` too.
+        """
+        __tracebackhide__ = True
+        with Reporting(self.dut.resolved):
+            if runs < 1:
+                raise ConfigError(f"runs={shown(runs)}: nothing would be measured", hint=f"runs={RUNS}")
+            program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
+            given = program.inputs if inputs is None else _host(program, inputs, quantizer)
+            described = "the program's example inputs" if inputs is None else "those of the call"
+            return profile(self.dut, program, given, described, runs=runs, linted=lint)
 
     def close(self) -> None:
         """Stop the simulator, or release the board; the next use boots the target again."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import profile_picture
 import readme_outputs
 import report_picture
 
@@ -37,10 +39,11 @@ def test_a_command_that_cannot_be_run_is_no_picture() -> None:
         readme_outputs.rendered("<!-- output: pytest --nonsense -->\n```\n```\n")
 
 
-def test_the_picture_of_the_report_is_of_the_page_as_it_is() -> None:
-    """Otherwise: python ci/report_picture.py."""
-    assert report_picture.PICTURE.read_bytes().startswith(b"\x89PNG")
-    assert report_picture.DIGESTS.read_text() == report_picture.digests(report_picture.PAGE)
+@pytest.mark.parametrize("made_by", [report_picture, profile_picture])
+def test_a_picture_of_a_page_is_of_the_page_as_it_is(made_by: ModuleType) -> None:
+    """Otherwise: python ci/report_picture.py, or ci/profile_picture.py."""
+    assert made_by.PICTURE.read_bytes().startswith(b"\x89PNG")
+    assert made_by.DIGESTS.read_text() == report_picture.digests(made_by.PAGE)
 
 
 @pytest.mark.parametrize("name", ["index.html.jinja", "report.css", "report.js"])

@@ -27,18 +27,18 @@ def test_what_the_package_admits_is_tried() -> None:
     """The lower bounds are among it, and each Python."""
     bounds = {found.name: found.specifier for found in map(Requirement, PROJECT["dependencies"])}
     for name in ("executorch", "torch"):
-        tried = {getattr(one, name) for one in versions.MATRIX}
+        tried = {getattr(one, name) for one in versions.COMBINATIONS}
         assert all(bounds[name].contains(one) for one in tried)
         (lowest,) = (one.version for one in bounds[name])
         assert any(f"{one}.".startswith(f"{lowest}.") for one in tried)
     pythons = [f"3.{minor}" for minor in range(30) if f"3.{minor}" in SpecifierSet(PROJECT["requires-python"])]
-    assert sorted({one.python for one in versions.MATRIX}) == sorted(pythons)
+    assert sorted({one.python for one in versions.COMBINATIONS}) == sorted(pythons)
 
 
 def test_the_pinned_versions_are_those_of_the_constraints() -> None:
     pins = dict(re.findall(r"^(executorch|torch)==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE))
-    assert versions.PINNED in versions.MATRIX
-    assert any((one.executorch, one.torch) == (pins["executorch"], pins["torch"]) for one in versions.MATRIX)
+    assert versions.PINNED in versions.COMBINATIONS
+    assert any((one.executorch, one.torch) == (pins["executorch"], pins["torch"]) for one in versions.COMBINATIONS)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_programs_are_compared_by_their_parts() -> None:
 
 
 def test_rows_are_written_in_the_order_of_the_matrix() -> None:
-    first, second = versions.MATRIX[1], versions.MATRIX[2]
+    first, second = versions.COMBINATIONS[1], versions.COMBINATIONS[2]
     page = PAGE
     for one, said in ((second, "old"), (first, "works"), (second, "new")):
         page = versions.written(page, [one.executorch, one.torch, one.python, said])
@@ -76,4 +76,4 @@ def test_the_table_has_rows_of_the_matrix_alone() -> None:
     block = versions._BLOCK.search(versions.PAGE.read_text())
     assert block is not None
     rows = [tuple(line.strip("| ").split(" | ")[:3]) for line in block[0].splitlines()[3:]]
-    assert rows and {*rows} <= {(one.executorch, one.torch, one.python) for one in versions.MATRIX}
+    assert rows and {*rows} <= {(one.executorch, one.torch, one.python) for one in versions.COMBINATIONS}

@@ -19,7 +19,7 @@ import pytest
 
 import install_action
 import job_targets
-from github_actions import fenced
+from github_actions import fenced, is_harmless
 from github_runner import APART, WORKFLOWS, Api, Runner, api, commands, load, steps
 from paths import REPOSITORY
 
@@ -93,7 +93,7 @@ def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Run
         assert nightly.job("nightly.yml", "target", target=target)[0] == 0
     needs = {"plan": {"outputs": {"targets": '["m4-qemu", "m0-qemu"]'}, "result": "success"}}
     assert nightly.job("nightly.yml", "report", needs)[0] == 0
-    assert "no nightly to compare with yet" in nightly.summary and "m0-qemu: 1 passed" in nightly.summary
+    assert "There is no nightly to compare with." in nightly.summary and "\n| `m0-qemu` | " in nightly.summary
     kept = nightly.artifacts / "1"
     assert {"index.html", "results.json", "junit.xml"} == {one.name for one in (kept / "hil-report").iterdir()}
     assert len(list((kept / "hil-nightlies").iterdir())) == 1
@@ -106,8 +106,9 @@ def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Run
     (change.workspace / "tests" / "targets" / "test_it.py").write_text(TEST + "    assert not '@everyone ```'\n")
     assert change.job("pull-request.yml", "target", target="m4-qemu")[0] == 1
     assert change.job("pull-request.yml", "report")[0] == 1
-    told = change.summary.partition("### What changed")[2]
-    assert "no results of m55-qemu, m0-qemu" in told and "new failure" in told and "no longer there" not in told
+    told = change.summary
+    assert "**No results of `m55-qemu`, `m0-qemu`**" in told and "#### New failures" in told
+    assert "no longer there" not in told
     assert not (change.artifacts / "2" / "hil-nightlies").exists()
     assert change.executed | {"make quick"} >= commands(WORKFLOWS / "pull-request.yml")
 
@@ -116,7 +117,8 @@ def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Run
     assert comment.job("comment.yml", "comment")[0] == 0
     [(what, body)] = github.asked
     assert what == "POST issues/7/comments" and "https://github.example/o/r/actions/runs/2" in body["body"]
-    assert re.search(r"^````+text\n(.|\n)*@everyone ```(.|\n)*^````+\n\Z", body["body"], re.MULTILINE)
+    assert "\n#### New failures\n" in body["body"]  # and what the stranger's test said is code, not a mention
+    assert re.search(r"^  (````+)[^`].*@everyone ```.*[^`]\1  $", body["body"], re.MULTILINE)
     assert comment.executed == commands(WORKFLOWS / "comment.yml")
 
 
@@ -166,13 +168,13 @@ def test_boards_run_and_report_in_one_job_where_a_limit_is_not_kept(run: Callabl
     limit = "fail_if: [{figure: pte_bytes, above: 1}]\n"
     (boards.workspace / "nightly.yaml").write_text(limit)
     assert boards.job("boards.yml", "boards")[0] == 1
-    told = boards.summary.partition("### What changed")[2]
-    assert "native: 1 passed" in told and "limits that were not kept" in told and "pte_bytes" in told
+    told = boards.summary
+    assert "### Failed: 1 passed\n" in told and "- **beyond limit** `pte_bytes " in told
     assert commands(WORKFLOWS / "boards.yml") == set()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("against", "said"), [("0123456", "no nightly '0123456'"), ("1", "the nightly of 1")])
+@pytest.mark.parametrize(("against", "said"), [("0123456", "no nightly '0123456'"), ("1", "Compared with nightly 1")])
 def test_what_to_compare_with_may_be_named(run: Callable[..., Runner], against: str, said: str) -> None:
     first, second = run(1, "schedule"), run(2, "schedule")
     given = {"targets": "native", "tests": "tests/targets", "report": "true"}
@@ -231,24 +233,21 @@ def test_the_workflow_to_copy_runs_tests_and_tells_what_changed(
         subprocess.run(["bash", "-n", "-c", command], check=True)
         monkeypatch.setitem(APART, command, "installs packages")
     assert job.job(str(workflow_to_copy), "targets")[0] == 0
-    assert job.summary.startswith("### Passed: 2 passed\n\nNightly 1, 2 results.\n")
+    assert job.summary.startswith(
+        "### Passed: 2 passed\n\nNightly 1, 2 results. There is no nightly to compare with.\n"
+    )
     assert "| `m0-qemu` | `builtin` | `m0-qemu · QEMU" in job.summary
     assert (job.artifacts / "1" / "hil-report" / "index.html").is_file()
     (job.workspace / "tests" / "targets" / "test_it.py").write_text(TEST + "    assert not '@everyone `|<b>'\n")
     job.run, job.summary = 2, ""
     (job.artifacts / "2").mkdir()
     assert job.job(str(workflow_to_copy), "targets")[0] == 1
-    assert (
-        job.summary.startswith("### Failed: 2 failed\n\nNightly 2, ") and "What changed since nightly 1" in job.summary
+    assert job.summary.startswith("### Failed: 2 failed\n\nNightly 2, 2 results. Compared with nightly 1.\n")
+    wanted = (
+        "#### New failures\n\n- **`FAIL AssertionError`** `tests/targets/test_it.py::test_runs [m0-qemu, native]`",
+        "again: `pytest --hil-target=m0-qemu --hil-runtime=builtin 'tests/targets/test_it.py::test_runs[m0-qemu]'`",
     )
-    assert (
-        "- **new failure** `pass → FAIL AssertionError` `tests/targets/test_it.py::test_runs [m0-qemu, native]`"
-        in job.summary
-    )
-    assert (
-        "again: `pytest --hil-target=native --hil-runtime=builtin 'tests/targets/test_it.py::test_runs[native]'`"
-        in job.summary
-    )
+    assert [text for text in wanted if text not in job.summary] == []
     assert job.executed == commands(workflow_to_copy) - installs
 
 
@@ -358,6 +357,25 @@ def test_what_changed_at_night_is_commented_on_one_issue(tmp_path: Path, github:
 def test_text_cannot_leave_its_block(text: str) -> None:
     first, *_, last = fenced(text).split("\n")
     assert first == f"{last}text" and set(last) == {"`"} and last not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "fine"),
+    [
+        ("### Failed\n\n- **`@a`** `http://b`\n  - `<c>`: +1.5 %\n\n| a |\n|---|\n| `x\\|y` |", True),
+        *((one, False) for one in ("@a", "[a](b)", "<b>", "a.b/c", "# 1\n#1", "GH-1", "www.a.b", "&#64;a", "\\`@a\\`")),
+        *((one, False) for one in ("`a", "`a\n@b`", "```\n@a\n```", "| `x | @a` |", "a\u202eb", "![a]", "~~~")),
+    ],
+)
+def test_only_harmless_markdown_is_shown_as_such(text: str, fine: bool) -> None:
+    assert is_harmless(text) == fine
+
+
+def test_other_text_is_commented_as_a_block(tmp_path: Path, github: Api) -> None:
+    github.answers |= {"GET pulls/7": {"head": HEAD}, "GET issues/7/comments": [], "POST issues/7/comments": {}}
+    for text, shown in (("`@a` is new", "\n\n`@a` is new\n"), ("@a is new", "\n\n```text\n@a is new\n```\n")):
+        assert comment(tmp_path, github, finished(2, "pull_request"), told(text=text)).returncode == 0
+        assert github.asked[-1][1]["body"].endswith(shown)
 
 
 def test_no_simulator_gets_a_job_in_the_name_of_another() -> None:

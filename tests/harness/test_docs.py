@@ -26,6 +26,7 @@ PAGES = sorted(
         *(page for folder in ("docs", "examples", "firmware") for page in (REPOSITORY / folder).rglob("*.md")),
     ]
 )
+PACKAGE = REPOSITORY / "harness" / "cortex_m_hil"
 FOLDERS = "ci|docs|examples|firmware|harness|tests"
 
 
@@ -54,6 +55,17 @@ def test_paths_that_are_named_exist(page: Path) -> None:
     assert missing - to_come == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_modules_that_are_named_exist(page: Path) -> None:
+    """By their room: `checks/lint.py` is in the package."""
+    if page.name == "CHANGELOG.md":
+        return
+    to_come = set(re.findall(r"^`harness/cortex_m_hil/(\S+)`, a new file:$", page.read_text(), re.MULTILINE))
+    rooms = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir())
+    named = set(re.findall(rf"`((?:{rooms})/[\w/]+\.py)`", page.read_text()))
+    assert {path for path in named if not (PACKAGE / path).exists()} - to_come == set()
+
+
 def cells(row: str) -> int:
     return len(re.split(r"(?<!\\)\|", row.strip().strip("|")))
 
@@ -66,7 +78,6 @@ def test_rows_of_a_table_have_the_headings_cells(page: Path) -> None:
     assert [row for row, heading in rows if cells(row) != cells(heading)] == []
 
 
-PACKAGE = REPOSITORY / "harness" / "cortex_m_hil"
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from cortex_m_hil.diagnose.instruction_counts import program_of
+from cortex_m_hil.cli.program_files import program_of
 from cortex_m_hil.diagnose.memory_fit import Fitting, Region
 from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.load import load_targets

@@ -160,7 +160,7 @@ def answers(out: str) -> list[dict[str, Any]]:
         fields = set(one) - documented("Every line")
         if "error" in one:
             assert set(one["error"]) == documented("An error")
-            assert fields <= {"error", "target", "case"}
+            assert fields <= {"error", "target", "case", "model"}
         else:
             assert fields == fields_of(one["command"])
     return found

@@ -30,6 +30,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         ".venv/bin/ruff check --fix && .venv/bin/ruff format",
         ".venv/bin/python ci/readme_outputs.py",
         ".venv/bin/python ci/report_picture.py",
+        ".venv/bin/python ci/profile_picture.py",
         ".venv/bin/python ci/known_bugs_table.py",
         ".venv/bin/python ci/accuracy_table.py",
         ".venv/bin/python ci/models_table.py",

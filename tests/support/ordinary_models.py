@@ -327,4 +327,4 @@ KNOWN: Mapping[tuple[str, Way], tuple[int | str, ...]] = {
     **_of(Way.QUANTIZED, "prelu", 42),
     **_of(Way.QUANTIZED, "unet", 22),
 }
-"""Why MODELS would fail on ExecuTorch: known bugs by number, and operators that it lacks."""
+"""The causes for which MODELS would fail on ExecuTorch: known bugs by number, and operators that it lacks."""

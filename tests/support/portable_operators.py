@@ -412,7 +412,7 @@ def _lowered(family: str, seed: int, form: Form, isa: Isa) -> tuple[Program, tup
 
 
 ULPS = 8 * float(np.finfo(np.float32).eps)
-"""Of what two libm's differ by, a unit in the last place each, and sums of ten items of a few units in two orders."""
+"""The tolerance for two libm's, which differ by a unit in the last place, and for sums of ten items in two orders."""
 
 
 _FEW_DIMENSIONS = ("aten::arange.start_out", "aten::scalar_tensor.out")
@@ -462,7 +462,7 @@ as if they were contiguous (known bug 36), or are missing; and state of theirs s
 
 
 _DRAWS = {Form.CHANNELS_LAST: 1, Form.MIXED: 4, Form.ANY: 2}
-"""Of dim orders, for one lowering: so many that operators of two tensors meet each combination."""
+"""Cases for one lowering: so many dim orders that operators of two tensors meet each combination."""
 
 
 @dataclass(frozen=True)

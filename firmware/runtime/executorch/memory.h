@@ -1,6 +1,6 @@
-// ExecuTorch's two allocators over one pool: what lives as long as the method grows up from its
-// start, what lives for one kernel grows down from its end. So neither needs a size of its own, and
-// both have a peak.
+// ExecuTorch's two allocators. What lives as long as the method grows up from the start of a pool,
+// what lives for one kernel grows down from the end: of the same pool, so that neither needs a size
+// of its own, or of another where the board has `temp:` (docs/memory.md). Both have a peak.
 #pragma once
 
 #include <executorch/runtime/core/memory_allocator.h>

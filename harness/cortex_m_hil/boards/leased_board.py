@@ -10,6 +10,7 @@ from pathlib import Path
 from cortex_m_hil.boards import health, labgrid, leases
 from cortex_m_hil.boards.board_tools import CommandTools
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.runner.links.uart import LABGRID
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import HardwareLauncher, Target
@@ -60,7 +61,8 @@ class LeasedBoard:
 
     def flash(self, elf: Path, build_id: str) -> str:
         self._tried.add("reflash")
-        return health.flash(self._lease, self._tools, elf, build_id)
+        with span("flash", build_id):
+            return health.flash(self._lease, self._tools, elf, build_id)
 
     def reset(self) -> str:
         self._tried.add("reset")
@@ -96,6 +98,13 @@ def _lease(
     launcher: HardwareLauncher, elf: Elf, what: str
 ) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
     """Lease a board of the launcher; return the lease, and the template variables that select the board for tools."""
+    with span("wait", f"for a board: {launcher.port}"):
+        return _acquired(launcher, elf, what)
+
+
+def _acquired(
+    launcher: HardwareLauncher, elf: Elf, what: str
+) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
     setup = _setup(launcher, elf)
     if launcher.port.startswith(LABGRID):
         remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait, setup=setup)

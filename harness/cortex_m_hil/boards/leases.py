@@ -4,7 +4,7 @@ A lock (`boards.locks`) is named after the device behind the port, so two target
 are the holder's record, which is valid only while the process that wrote it lives, and the board's health
 (`boards.health`).
 
-Fairness: a waiting process has a ticket (`boards.wait_queue`). Nothing is polled: a waiter sleeps in the kernel on the
+Fairness: a waiting process has a ticket (`boards.tickets`). Nothing is polled: a waiter sleeps in the kernel on the
 locks that it needs.
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from cortex_m_hil.boards import locks
 from cortex_m_hil.boards.health import Health
-from cortex_m_hil.boards.wait_queue import QUEUE_LOCK, Ticket
+from cortex_m_hil.boards.tickets import QUEUE_LOCK, Ticket
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline

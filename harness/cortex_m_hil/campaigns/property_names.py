@@ -43,10 +43,12 @@ NOT_FITTED: Final = "not_fitted"
 
 # Names of further fields of a nightly's results.
 CPU_SECONDS, PARTS, RUNNER = "cpu_seconds", "parts", "runner"
+PLANNED_PEAK: Final = "planned_peak"
+"""The name of parts that are no parts of a figure: the bytes at each bank's peak, by bank and operator."""
 
 
 def fit_bytes(region: str) -> str:
-    """Return the name of the property with the least bytes of a memory region in which a program runs."""
+    """Return the name of the property for the least bytes of a memory region with which a program still runs."""
     return f"{FIT}{region.replace(' ', '_')}{BYTES}"
 
 

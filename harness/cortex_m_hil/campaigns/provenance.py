@@ -1,4 +1,4 @@
-"""Checks which modules a command's Python processes imported: whether it tested the intended checkout."""
+"""Checks which modules the Python processes of a command imported: whether the command tested the intended checkout."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Advice:
 READING: Final = "hil docs failures#reading-a-failure"
 LAYOUT: Final = "hil lint tells whether a program's layout is its target's"
 LOCALIZE: Final = "target.localize(program)"
-"""How a script finds the wrong operator; in a test or for a bundle, a command is named in its place."""
+"""The hint for a script that looks for the wrong operator; tests and bundles have a command in its place."""
 FEEDS: Final = "or what feeds it"
 """The end of the cause's text where only the operator of the collapsed output is known."""
 CALIBRATE: Final = "calibrate with inputs of the range that is run"

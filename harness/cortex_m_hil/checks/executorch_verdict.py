@@ -47,7 +47,8 @@ def raise_for_executorch(
         findings: the findings of `lint_elsewhere`.
         target: the target.
         known: the causes that the caller accepts.
-        expected: the accepted causes that must be found, on an ISA class on which they show.
+        expected: the accepted causes that have to occur; a known bug that does not show on the target's ISA class is
+            ignored.
 
     Raises:
         WouldFailOnExecuTorch: a finding has a cause that is not accepted.

@@ -31,12 +31,13 @@ from cortex_m_hil.errors import ConfigError, ToolchainError
 GROUP: Final = "cortex_m_hil.commands"  # the group of entry points by which other packages add commands
 # Command names of version 0.1, which work for one more release.
 RENAMED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
-    ("bench", "kernels"): ("inspect", "instructions"),
-    ("bench",): ("inspect", "instructions"),
+    ("bench", "kernels"): ("profile",),
+    ("bench",): ("profile",),
     ("cache",): ("doctor", "cache"),
     ("fit",): ("inspect", "fit"),
     ("fuzz",): ("dev", "fuzz"),
     ("fvp-shim",): ("dev", "fvp-shim"),
+    ("inspect", "instructions"): ("profile",),
     ("mutate",): ("dev", "mutate"),
     ("partition",): ("inspect", "partition"),
     ("selftest",): ("doctor", "selftest"),

@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # The commands of `hil --help`, at most 20. Commands that are not listed here come from other packages.
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run and check": ("run", "lint", "evaluate", "launch", "replay"),
-    "Understand a program": ("inspect", "localize", "shrink", "compare-runtimes"),
+    "Understand a program": ("inspect", "profile", "localize", "shrink", "compare-runtimes"),
     "Many runs": ("nightly", "results", "bisect"),
     "Boards": ("board",),
     "Set up": ("doctor", "targets", "build", "executorch", "docs"),
@@ -118,7 +118,7 @@ class App(typer.Typer):
 
 
 def application() -> App:
-    """Return an application without commands."""
+    """Return the application `hil`; commands register themselves when their modules are imported."""
     made = App(
         cls=Commands,
         help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",

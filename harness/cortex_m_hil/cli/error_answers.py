@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -84,18 +84,27 @@ def answer_each(names: Sequence[str], ask: Callable[[str], Answer]) -> None:
         ask: returns the answer for a target of that name.
     """
     heading = "{}: " if len(names) > 1 else ""
-    statuses = [_answer_one({"target": name}, heading.format(name), partial(ask, name)) for name in names]
-    raise typer.Exit(max(statuses))
+    raise typer.Exit(answer_each_part(({"target": name}, heading.format(name), partial(ask, name)) for name in names))
 
 
 def answer_each_case(names: Sequence[str], cases: int, ask: Callable[[str, int], Answer]) -> None:
     """Write an answer for each target and test case of a program, as `answer_each` does for each target."""
-    statuses = [
-        _answer_one({"target": name, "case": case}, f"{name}, test case {case}: ", partial(ask, name, case))
+    parts = (
+        ({"target": name, "case": case}, f"{name}, test case {case}: ", partial(ask, name, case))
         for name in names
         for case in range(cases)
-    ]
-    raise typer.Exit(max(statuses))
+    )
+    raise typer.Exit(answer_each_part(parts))
+
+
+def answer_each_part(parts: Iterable[tuple[Mapping[str, Any], str, Callable[[], Answer]]]) -> int:
+    """Write an answer for each part of a command, and return the highest of their exit statuses.
+
+    Args:
+        parts: for each part the fields that name it in an answer with an error, the text in front of an error, and what
+            returns its answer.
+    """
+    return max([_answer_one(*part) for part in parts])
 
 
 def _answer_one(fields: Mapping[str, Any], heading: str, ask: Callable[[], Answer]) -> int:

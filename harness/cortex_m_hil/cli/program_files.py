@@ -15,11 +15,12 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.expected_outputs import fitted, outputs_taken, require_form
 from cortex_m_hil.checks.input_checks import InputQuantizer, Taken
 from cortex_m_hil.cli.options import ModelOptions
-from cortex_m_hil.diagnose.instruction_counts import check_model, program_of
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import arrays
-from cortex_m_hil.lowering.named_modules import NETWORKS
+from cortex_m_hil.lowering import Io, LoweringOptions, lower
+from cortex_m_hil.lowering.named_modules import NETWORKS, check_name, load_named_module
 from cortex_m_hil.program.bpte_file import SUFFIXES
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.program import Program
@@ -78,6 +79,20 @@ def find_inputs(program: Program, pte: Path, paths: Sequence[Path], *, quantize:
 
 
 FORMULA: Final = "made by a formula, since none are given and none lie beside the program"
+
+
+def check_model(model: str) -> None:
+    """Raise ConfigError for a name that is neither a program's file nor known to `program_of`. Imports no model."""
+    if not model.endswith(SUFFIXES):
+        check_name(model)
+
+
+def program_of(model: str, target: Target, io: Io) -> Program:
+    """Lower a known network, or the module that `package.module:function` returns, for a target."""
+    with status(f"lowering {model} for {target.name}"):
+        module, inputs = load_named_module(model)
+        options = LoweringOptions(banks=target.board.memory.banks, io=io)
+        return lower(module, inputs, isa=target.isa, options=options, name=model)
 
 
 def programs_of(model: str, given: ModelOptions) -> Callable[[Target], tuple[Program, str]]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.status import Status
 
 from cortex_m_hil.host.deadline import Deadline
+
+if TYPE_CHECKING:
+    from cortex_m_hil.targets.resolve import Resolved
 
 _Step = TypeVar("_Step")
 _Result = TypeVar("_Result")
@@ -28,6 +31,11 @@ def going_on(said: str) -> Iterator[None]:
 def status(text: str = "") -> Status:
     """Return a context in which a terminal shows a status line about the current work on standard error."""
     return Console(stderr=True, markup=False).status(text)
+
+
+def runner_of(resolved: Resolved) -> str:
+    """Return the text of a status line while the runner of a target is looked for, or built."""
+    return f"{resolved.display_name}: its runner, which is built where the cache has none"
 
 
 def with_status(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -13,13 +13,20 @@ from rich.text import Text
 _STYLES = {"ok": "green", "absent": "yellow", "FAIL": "bold red"}
 
 
-def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
-    """Return a table without a frame. For a pipe lines are not wrapped, so that they can be searched."""
+def table(columns: Sequence[str], rows: Sequence[tuple[str | Text, ...]], right: Collection[str] = ()) -> str:
+    """Return a table without a frame. For a pipe lines are not wrapped, so that they can be searched.
+
+    Args:
+        columns: the headings.
+        rows: the cells of each row.
+        right: the headings of columns of numbers, which are flush right.
+    """
     drawing = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for column in drawing.columns:
         column.overflow = "fold"
+        column.justify = "right" if column.header in right else "left"
     for row in rows:
-        drawing.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        drawing.add_row(*(Text(cell, style=_STYLES.get(cell, "")) if isinstance(cell, str) else cell for cell in row))
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))

@@ -1,4 +1,6 @@
-"""Budgets: limits on a program's instructions and memory, checked after each run; an error lists the largest parts.
+"""Budgets: limits on a program's instructions and memory, checked after each run.
+
+An error lists the operators or tensors with the largest part in the figure.
 
 A budget that cannot be judged is a ConfigError, never a pass.
 """
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from cortex_m_hil.diagnose.instruction_counts import operator_costs
+from cortex_m_hil.diagnose.profiling import operator_costs
 from cortex_m_hil.errors import BudgetExceeded, ConfigError, HarnessError
 from cortex_m_hil.errors.text import percent, shown
 from cortex_m_hil.flow.dut import Dut

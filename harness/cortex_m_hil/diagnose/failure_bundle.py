@@ -16,7 +16,7 @@ from typing import Any, Final
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.budgets import Budget
-from cortex_m_hil.diagnose.failure_bundle_description import (
+from cortex_m_hil.diagnose.failure_bundle_schema import (
     SCHEMA_VERSION,
     BudgetEntry,
     BundleJudgement,

@@ -18,7 +18,7 @@ from cortex_m_hil.checks.input_checks import input_misfits
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.diagnose.failure_bundle import SINGLE, Bundle, BundleTask
-from cortex_m_hil.diagnose.failure_bundle_description import (
+from cortex_m_hil.diagnose.failure_bundle_schema import (
     SCHEMA_VERSION,
     BundleJudgement,
     Description,

@@ -21,6 +21,7 @@ import numpy as np
 from cortex_m_hil.checks.advice_texts import CALIBRATE
 from cortex_m_hil.checks.argument_layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.input_checks import require_fit
+from cortex_m_hil.checks.sqnr import decibels
 from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import align, in_decibels
@@ -30,7 +31,7 @@ from cortex_m_hil.program.dataflow import Memory
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
-from cortex_m_hil.program.tensor import Array, HostTensor
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 from cortex_m_hil.runner.session.session import Session
 
@@ -89,7 +90,7 @@ class Row:
         known: whether the dialect's value is known; if not, the value cannot be judged.
         inputs_right: whether all inputs of the instruction equalled the dialect's, in the unchanged program.
         departure: the difference from the dialect in the unchanged program; None where the bytes are equal.
-        at_fault: the difference when the instruction got right inputs; None where it is within the tolerance.
+        kernel_error: the difference when the instruction got right inputs; None where it is within the tolerance.
         damaged: instructions whose results this instruction overwrote, though they are not its outputs.
         graph_quanta: the distance of the dialect's node from fake-quant, in quanta, both on fake-quant's inputs.
         sqnr_db: the signal-to-quantisation-noise ratio of the target's values against the float module.
@@ -111,7 +112,7 @@ class Row:
     known: bool
     inputs_right: bool = True
     departure: Departure | None = None
-    at_fault: Departure | None = None
+    kernel_error: Departure | None = None
     damaged: tuple[int, ...] = ()
     graph_quanta: int | None = None
     sqnr_db: float | None = None
@@ -140,7 +141,7 @@ class Row:
     @property
     def is_kernel_wrong(self) -> bool:
         """Tell whether the kernel computes wrong values from right inputs and layout, or overwrites other tensors."""
-        return (self.at_fault is not None and self.layout is None) or bool(self.damaged)
+        return (self.kernel_error is not None and self.layout is None) or bool(self.damaged)
 
     @property
     def is_graph_wrong(self) -> bool:
@@ -273,7 +274,7 @@ def _cells(row: Row) -> Iterator[str]:
     else:
         one = row.departure
         wrong = "AT FAULT" if row.layout is None else "WRONG LAYOUT"
-        fault = f", {wrong}" if row.at_fault is not None else ""
+        fault = f", {wrong}" if row.kernel_error is not None else ""
         yield f"{one.distance:g} in {one.elements} of {one.numel}{fault}"
     yield "-" if row.graph_quanta is None else str(row.graph_quanta)
     yield "-" if row.sqnr_db is None else in_decibels(row.sqnr_db)
@@ -303,10 +304,13 @@ def localize(
     require_fit(program, given, dut.target.name, dut.resolved.runtime)
     stepper = _Stepper(dut, program, given, program.intermediates(given), tolerance or Tolerance())
     as_it_ran = list(stepper.rows(repair=False))
-    rows = [replace(row, at_fault=None) for row in as_it_ran]
+    rows = [replace(row, kernel_error=None) for row in as_it_ran]
     if not stepper.outputs_right or any(row.departure or not row.inputs_right for row in as_it_ran):
         right = stepper.rows(repair=True)
-        rows = [replace(ran, at_fault=one.at_fault, damaged=one.damaged) for ran, one in zip(rows, right, strict=True)]
+        rows = [
+            replace(ran, kernel_error=one.kernel_error, damaged=one.damaged)
+            for ran, one in zip(rows, right, strict=True)
+        ]
     return Localization(tuple(rows), tuple(_conclusions(rows)))
 
 
@@ -317,7 +321,7 @@ class _Live:
     value: int
     instruction: int
     tensor: HostTensor
-    crc: int
+    expected_crc: int
     db: float | None = None
 
 
@@ -353,28 +357,28 @@ class _Stepper:
         def look_at_inputs(session: Session, position: int) -> None:
             nonlocal read, right
             read = self._known_inputs(position, live)
-            right = all(_digest(session, one) == one.crc for one in read)
+            right = all(_digest(session, one) == one.expected_crc for one in read)
 
         for done in steps(self._dut, self._program, self._inputs, before=look_at_inputs):
             if done.is_kernel:
-                worst = _worst(read, len(set(self._read(done.index))))
+                worst = _worst_input_db(read, len(set(self._read_only(done.index))))
                 for row in self._look(done.session, done.index, live, repair):
                     yield replace(row, inputs_right=right, inputs_db=worst)
         outputs = [live[memory] for memory in {self._data.memory[one] for one in self._file.outputs} & live.keys()]
         session = self._dut.session()
-        self.outputs_right = all(_digest(session, one) == one.crc for one in outputs)
+        self.outputs_right = all(_digest(session, one) == one.expected_crc for one in outputs)
 
     def _live_inputs(self) -> dict[Memory, _Live]:
         pairs = zip(self._file.inputs, self._inputs, strict=True)
-        return {self._data.memory[value]: _of(value, -1, tensor, math.inf) for value, tensor in pairs}
+        return {self._data.memory[value]: _live_value(value, -1, tensor, math.inf) for value, tensor in pairs}
 
     def _known_inputs(self, position: int, live: Mapping[Memory, _Live]) -> list[_Live]:
-        places = [self._data.memory[value] for value in self._read(position)]
+        places = [self._data.memory[value] for value in self._read_only(position)]
         return [live[memory] for memory in places if memory in live]
 
-    def _read(self, position: int) -> list[int]:
+    def _read_only(self, position: int) -> list[int]:
         own = self._data.written[position]
-        return [value for value in _read(self._file, position) if value not in own]
+        return [value for value in _tensors_read(self._file, position) if value not in own]
 
     def _look(self, session: Session, position: int, live: dict[Memory, _Live], repair: bool) -> Iterator[Row]:
         places = self._data.written[position]
@@ -389,7 +393,7 @@ class _Stepper:
             row, got = self._row(session, position, value, tensor)
             if tensor is not None:
                 row = self._judged(row, expected, tensor, got)
-                live[self._data.memory[value]] = _of(value, position, tensor, row.dialect_db)
+                live[self._data.memory[value]] = _live_value(value, position, tensor, row.dialect_db)
                 if repair and got is not None:
                     session.write(MemoryRegion.VALUE, value, tensor.data)
             yield replace(row, damaged=damaged)
@@ -400,7 +404,7 @@ class _Stepper:
         Return the instructions that had written them.
         """
         own = {self._data.memory[value] for value in places}
-        wrong = [one for memory, one in live.items() if memory not in own and _digest(session, one) != one.crc]
+        wrong = [one for memory, one in live.items() if memory not in own and _digest(session, one) != one.expected_crc]
         for one in wrong:
             session.write(MemoryRegion.VALUE, one.value, one.tensor.data)
         return tuple(one.instruction for one in wrong)
@@ -427,32 +431,32 @@ class _Stepper:
     def _judged(self, row: Row, expected: Intermediate, tensor: HostTensor, got: HostTensor | None) -> Row:
         """Return a row with its judgement; `got` is None where the target has the dialect's bytes."""
         departure = _departure(got, tensor) if got is not None else None
-        wrong = got is not None and departure is not None and self._is_wrong(row, tensor, got, departure)
+        wrong = got is not None and departure is not None and self._exceeds_tolerance(tensor, got, departure)
         held = tensor if got is None else got
         return replace(
             row,
             departure=departure,
-            at_fault=departure if wrong else None,
+            kernel_error=departure if wrong else None,
             graph_quanta=expected.graph_quanta,
             sqnr_db=_sqnr(held, expected),
             dialect_db=_sqnr(tensor, expected),
             distinct=len(np.unique(held.array())),
-            holds=_holds(tensor, expected),
-            spans=_spans(expected),
+            holds=_representable(tensor, expected),
+            spans=_eager_range(expected),
         )
 
-    def _is_wrong(self, row: Row, expected: HostTensor, got: HostTensor, departure: Departure) -> bool:
+    def _exceeds_tolerance(self, expected: HostTensor, got: HostTensor, departure: Departure) -> bool:
         if _is_integer(expected):
             return departure.distance > self._tolerance.qtol
         bounds = self._tolerance.rtol, self._tolerance.atol
         return not np.allclose(got.array(), expected.array(), *bounds, equal_nan=True)
 
 
-def _of(value: int, instruction: int, tensor: HostTensor, db: float | None = None) -> _Live:
+def _live_value(value: int, instruction: int, tensor: HostTensor, db: float | None = None) -> _Live:
     return _Live(value, instruction, tensor, zlib.crc32(tensor.data), db)
 
 
-def _worst(read: Sequence[_Live], many: int) -> float | None:
+def _worst_input_db(read: Sequence[_Live], many: int) -> float | None:
     """Return the worst figure of the `many` values that an instruction reads; None where it is not known.
 
     If all known values are exact but another one is not known, the worst figure is not known.
@@ -466,7 +470,7 @@ def _digest(session: Session, one: _Live) -> int:
     return session.digest(MemoryRegion.VALUE, one.value)
 
 
-def _read(file: PteFile, position: int) -> Iterator[int]:
+def _tensors_read(file: PteFile, position: int) -> Iterator[int]:
     """Yield the tensors that an instruction reads, except for constants."""
     for value in file.dataflow.arguments[position]:
         spec = file.values[value].spec
@@ -493,13 +497,14 @@ def _departure(got: HostTensor, expected: HostTensor) -> Departure | None:
 
 def _sqnr(tensor: HostTensor, expected: Intermediate) -> float | None:
     """Return the signal-to-noise ratio in dB against the float module; None where that has no value here."""
-    if expected.eager is None or not expected.scale:
+    if expected.eager is None or not expected.scale or not expected.eager.any():
         return None
     values = (tensor.array().astype(np.float64) - expected.zero_point) * expected.scale
-    return _ratio(values, expected.eager)
+    eager = expected.eager.astype(np.float64)
+    return decibels(eager, values - eager)
 
 
-def _holds(tensor: HostTensor, expected: Intermediate) -> tuple[float, float] | None:
+def _representable(tensor: HostTensor, expected: Intermediate) -> tuple[float, float] | None:
     if not expected.scale or tensor.array().dtype.kind != "i":
         return None
     limits = np.iinfo(tensor.array().dtype)
@@ -507,18 +512,10 @@ def _holds(tensor: HostTensor, expected: Intermediate) -> tuple[float, float] | 
     return least, most
 
 
-def _spans(expected: Intermediate) -> tuple[float, float] | None:
+def _eager_range(expected: Intermediate) -> tuple[float, float] | None:
     if expected.eager is None or not expected.eager.size:
         return None
     return float(expected.eager.min()), float(expected.eager.max())
-
-
-def _ratio(values: Array, reference: Array) -> float | None:
-    signal = float(np.square(reference.astype(np.float64)).sum())
-    noise = float(np.square(values - reference).sum())
-    if not signal:
-        return None
-    return math.inf if not noise else 10 * math.log10(signal / noise)
 
 
 # --- conclusions -----------------------------------------------------------------------------------------
@@ -578,11 +575,11 @@ def _of_layout(row: Row) -> str:
 
 def _of_kernel(row: Row) -> str:
     parts = []
-    if row.at_fault is not None and row.layout is None:
+    if row.kernel_error is not None and row.layout is None:
         unit = "" if row.spec.startswith("float") else " quanta"
-        many = f"{row.at_fault.elements} of {row.at_fault.numel} elements"
+        many = f"{row.kernel_error.elements} of {row.kernel_error.numel} elements"
         parts.append(
-            f"gives other values than the dialect on right inputs: {many}, by up to {row.at_fault.distance:g}{unit}"
+            f"gives other values than the dialect on right inputs: {many}, by up to {row.kernel_error.distance:g}{unit}"
         )
     if row.damaged:
         whose = ", ".join("an input" if one < 0 else f"instruction {one}" for one in row.damaged)
@@ -610,20 +607,21 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
     right = "kernels are right" if not_compared else "kernels and graph are right"
     losses = _losses(rows)
     if (coarse := _coarsest(losses)) is not None:
-        yield f"quantisation is coarse here: {coarse.place} has {_left(coarse)}{_advice(coarse)}; {right}"
+        precision = _remaining_precision(coarse)
+        yield f"quantisation is coarse here: {coarse.place} has {precision}{_advice(coarse)}; {right}"
     elif not any(_computes(row) for *_, row in losses):
         yield f"{right}; what an operator loses to quantisation is not known"
     elif (least := min(row.dialect_db for row in rows if row.dialect_db is not None)) < GOOD_SQNR:
         most = max(losses, key=lambda one: one[0])[-1]
         yield (
             f"{right}; no operator is known to lose much to quantisation, and all together leave as little as "
-            f"{in_decibels(least)}: {most.place} loses most, and has {_left(most)}{_advice(most)}"
+            f"{in_decibels(least)}: {most.place} loses most, and has {_remaining_precision(most)}{_advice(most)}"
         )
     else:
         yield f"{right}, and no operator loses much to quantisation"
 
 
-def _left(row: Row) -> str:
+def _remaining_precision(row: Row) -> str:
     assert row.dialect_db is not None and row.inputs_db is not None
     before = "exact" if math.isinf(row.inputs_db) else in_decibels(row.inputs_db)
     return f"{in_decibels(row.dialect_db)} against the float module, its inputs {before}"

@@ -17,7 +17,7 @@ import numpy as np
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.budgets import require_budget
 from cortex_m_hil.diagnose.failure_bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.failure_bundle_description import PASSED, Recorded
+from cortex_m_hil.diagnose.failure_bundle_schema import PASSED, Recorded
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
 from cortex_m_hil.errors.text import printable

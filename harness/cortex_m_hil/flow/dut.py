@@ -20,6 +20,7 @@ from cortex_m_hil.flow.coverage.counting import Counting
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.runner import elf_size as weight
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import build_runner
@@ -158,6 +159,10 @@ class Dut:
         selftest(self)
 
     def _begin(self) -> Session:
+        with span("boot", self.target.name):
+            return self._started()
+
+    def _started(self) -> Session:
         if not isinstance(self.target.launcher, HardwareLauncher):
             return self._boot()
         if self._leased is None:

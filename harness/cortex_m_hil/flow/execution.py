@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.flow.program_state import fill_around, write_state
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
@@ -60,7 +61,8 @@ def execute(
 
 
 def load(session: Session, program: Program) -> None:
-    session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
+    with span("run", f"load {program.name}"):
+        session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
 
 
 def execute_loaded(
@@ -108,11 +110,12 @@ def one_pass(
     Raises:
         ResponseTimeout: the program does not end in time.
     """
-    prepare(session, inputs, poison, guard, keep_state=keep_state)
-    ticks = session.execute(dut.seconds)
-    if guard:
-        guard.inspect(session, poison)
-    return session.outputs(), ticks
+    with span("run", "execute"):
+        prepare(session, inputs, poison, guard, keep_state=keep_state)
+        ticks = session.execute(dut.seconds)
+        if guard:
+            guard.inspect(session, poison)
+        return session.outputs(), ticks
 
 
 def prepare(

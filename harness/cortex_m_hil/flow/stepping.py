@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cortex_m_hil.flow.execution import POISON, Device, Guard, load, operator_at, prepare
 from cortex_m_hil.flow.hang import hang_diagnosed
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
@@ -87,7 +88,7 @@ def steps(
     index, done = 0, not program.file.instructions
     while not done:
         before(session, index)
-        with hang_diagnosed(device, program, inputs):
+        with hang_diagnosed(device, program, inputs), span("run", "step"):
             step = session.step(1, device.seconds)
         yield Executed(index, step.ticks, program, session)
         index, done = step.next, step.done

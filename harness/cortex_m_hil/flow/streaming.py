@@ -14,6 +14,7 @@ from cortex_m_hil.checks.comparison_result import Comparison
 from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, Mismatch
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.checking import ProgramLint
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
@@ -134,7 +135,7 @@ class _Stream:
             if lost:
                 number, array = lost[0]
                 count = f"{int((~np.isfinite(array)).sum())} of {array.size} elements are NaN or infinite"
-                more = f", and in {len(lost) - 1} more frames" if len(lost) > 1 else ""
+                more = f", and in {counted(len(lost) - 1, 'more frame')}" if len(lost) > 1 else ""
                 name = self._name(at)
                 yield f"frame {number}: {name}: uninformative: {count}, as in the reference{more}: proves nothing"
 

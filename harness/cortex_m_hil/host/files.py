@@ -95,6 +95,18 @@ def check_folder(path: Path, option: str) -> None:
         raise ConfigError(f"{option} {shown(str(path))}: {why}", hint="name a folder; it is made when it is needed")
 
 
+def check_new_file(path: Path, option: str) -> None:
+    """Raise ConfigError where a file cannot be written, before the work whose result it is for.
+
+    Args:
+        path: the file.
+        option: the option with the file, for the message.
+    """
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        why = "a folder" if path.is_dir() else "in no folder that is there"
+        raise ConfigError(f"{option}={path} is {why}", hint="name a file, which is written at the end")
+
+
 def _is_there(path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         path.stat()

@@ -19,6 +19,7 @@ from pathlib import Path
 import filelock
 
 from cortex_m_hil.errors import BuildError
+from cortex_m_hil.host.spans import span
 
 _OWNER = ".hil-owner"
 
@@ -109,7 +110,8 @@ def build_lock(path: Path, seconds: float) -> Iterator[None]:
     """
     lock = filelock.FileLock(path, timeout=seconds)
     try:
-        lock.acquire()
+        with span("wait", f"for the lock {path.name}"):
+            lock.acquire()
     except filelock.Timeout as error:
         what = f"another process has been building {path.stem} for {seconds:.0f} s, and holds {path}"
         raise BuildError(what, hint="end that process (fuser -v names it), and run this again") from error

@@ -1,7 +1,7 @@
 """Imports the installed ExecuTorch, and checks its features rather than its version number.
 
-Only `executorch_api()` imports executorch and torchao; the pipeline uses nothing of them but its result. A program that
-is found in the cache needs only `load_torch()`. Tested with executorch 1.4.1 (without explicit layout) and 1.5.1, each
+Every import of executorch and torchao goes through `feature()`, here or in a module that calls it. A program that is
+found in the cache needs only `load_torch()`. Tested with executorch 1.4.1 (without explicit layout) and 1.5.1, each
 with the extra ``ethos-u``.
 """
 
@@ -21,6 +21,7 @@ from typing import Any, Final
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.host.garbage_collection import garbage_collection_paused
+from cortex_m_hil.host.spans import span
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
 # Loggers whose level is set. Children are listed if they have a level of their own, so that their parent's does not
@@ -102,14 +103,15 @@ def _at(level: int, names: Sequence[str]) -> Iterator[None]:
 @functools.cache
 def load_torch() -> Any:
     """Import torch without ExecuTorch, and return it; raise ToolchainError where it is missing."""
-    with quiet():
+    with span("lowering", "import of torch"), quiet():
         return feature("torch")
 
 
 @functools.cache
 def executorch_api() -> LoweringTools:
     """Import and check everything that lowering needs; raise ToolchainError that names what is missing."""
-    with quiet(), garbage_collection_paused(), compiler_state.own_work():
+    importing = span("lowering", "import of ExecuTorch")
+    with importing, quiet(), garbage_collection_paused(), compiler_state.own_work():
         torch = load_torch()
         # ExecuTorch's pass manager imports TOSA's serializer even for Cortex-M, so the extra `ethos-u` is needed.
         feature("tosa_serializer")

@@ -43,6 +43,7 @@ from cortex_m_hil.program.tensor import Dimension, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 
 if TYPE_CHECKING:
+    from cortex_m_hil.lowering.etrecord import RecordedProgram
     from cortex_m_hil.lowering.reference import HostModels
 
 # For each ISA class a CPU that has it as its most capable class. Source: backends/cortex_m/target_config.py.
@@ -99,6 +100,7 @@ class _Lowered:
     float_reasons: tuple[str, ...]
     size_without_redzones: int | None
     models: HostModels
+    recorded: RecordedProgram
 
     def entry(self) -> dict[str, Any]:
         """Return the fields that the cache on disk keeps."""
@@ -236,14 +238,10 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     leaves, structure = load_torch().utils._pytree.tree_flatten(source.inputs)
     given = tuple(to_host(leaf) for leaf in leaves)
     inputs, quantised = conform(given, file), quantised_inputs(given, file)
+    lowered = functools.partial(_with_graphs, source, isa, pte, made)
 
     def models() -> HostModels:
-        lowered = made or _lowered(source, isa)
-        if lowered.pte != pte:
-            what = f"{source.title}: lowered again, it gives another program than the one in the cache"
-            changed = compiler_state.problem()
-            raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else NOT_REPEATABLE)
-        return lowered.models
+        return lowered().models
 
     @functools.cache
     def host_models() -> HostModels:
@@ -275,10 +273,22 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         pte, file, isa, nodes, source.title, inputs,
         FloatReferences(references, inputs, given) if quantised else references, at_instructions,
         functools.partial(_origin, source), size,
-        no_key=source.no_key, undisturbed=undisturbed, sources=sources, float_reasons=tuple(entry["float_reasons"]),
-        state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
+        no_key=source.no_key, undisturbed=undisturbed, sources=sources, ancestors=tuple(entry["ancestors"]),
+        float_reasons=tuple(entry["float_reasons"]), state_names=_state_names(source, file), stream=stream,
+        dimensions=source.exported.dimensions,
         training=source.exported.training,
+        etrecord=lambda inputs: lowered().recorded.etrecord(inputs, source.exported.program.graph),
     )  # fmt: skip
+
+
+def _with_graphs(source: _Source, isa: Isa, pte: bytes, made: _Lowered | None) -> _Lowered:
+    """Return `made`, or lower again; raise ToolchainError where that gives another program than `pte`."""
+    found = made or _lowered(source, isa)
+    if found.pte != pte:
+        what = f"{source.title}: lowered again, it gives another program than the one in the cache"
+        changed = compiler_state.problem()
+        raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else NOT_REPEATABLE)
+    return found
 
 
 def _origin(source: _Source) -> Any:
@@ -490,6 +500,7 @@ def _sample_error(source: _Source, number: int, error: LoweringError) -> ConfigE
 
 def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     """Run the Cortex-M passes and to_executorch for an ISA class."""
+    from cortex_m_hil.lowering.etrecord import RecordedProgram
     from cortex_m_hil.lowering.reference import HostModels, to_host
 
     api, title, hint = executorch_api(), source.title, shared.hint
@@ -516,11 +527,12 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     nodes = graph_nodes(made, file)
     ancestors = node_origins.ancestors(nodes, dialect.graph, source.exported.program.graph)
     float_reasons = tuple(shared.float_reasons.get(name, "") for name in ancestors)
-    return _Lowered(pte, nodes, ancestors, float_reasons, size_without_redzones, models)
+    recorded = RecordedProgram(title, dialect, nodes, ancestors)
+    return _Lowered(pte, nodes, ancestors, float_reasons, size_without_redzones, models, recorded)
 
 
 def _planning(options: LoweringOptions, title: str) -> tuple[RedzonePlanner | None, dict[str, Any]]:
-    """Return the memory planner for red zones, or None, and ExecuTorch's backend options for the memory plan."""
+    """Return (the planner for red zones or None, the arguments of ExecutorchBackendConfig for the memory plan)."""
     if not any(options.plan):
         return None, {}
     algorithm = planning_algorithm(options.plan[1], title)

@@ -39,9 +39,9 @@ _HARD_SWISHES: Final = (torch.ops.aten.hardswish.default, torch.ops.aten.hardswi
 
 
 def disturbed(model: Any | None) -> list[Callable[..., Any]]:
-    """Return for each of RUNS a function to call in place of the fake-quantised graph; an empty list for None.
+    """Return for each direction in RUNS a function that runs the fake-quantised graph with disturbed roundings.
 
-    The functions are deterministic: equal arguments give equal outputs.
+    The functions are deterministic: equal arguments give equal outputs. If `model` is None, the list is empty.
     """
     if model is None:
         return []
@@ -60,9 +60,8 @@ class _Disturbed(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         if n.target in _HARD_SWISHES:
-            self._constants[n] = self._hard_swish_rounding(
-                n.args[0]
-            )  # computed before the node, which may overwrite its input
+            # Computed before the node, which may overwrite its input.
+            self._constants[n] = self._hard_swish_rounding(n.args[0])
         if n.target is not _QUANTIZED.quantize_per_tensor.default:
             return super().run_node(n)
         (value, scale, *rest), options = self.fetch_args_kwargs_from_env(n)

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
+from cortex_m_hil.host.spans import span
+
 Observer = Callable[[str], AbstractContextManager[None]]
 """Returns, for the name of a stage, a context manager that is entered before the stage and left after it."""
 
@@ -42,6 +44,8 @@ def seconds_by_stage() -> Iterator[Counter[str]]:
         yield seconds
 
 
-def stage_of(name: str) -> AbstractContextManager[None]:
-    """Return a context manager whose block is a stage of that name."""
-    return _OBSERVER.get()(name)
+@contextmanager
+def stage_of(name: str) -> Iterator[None]:
+    """Run the block as a stage of that name."""
+    with span("lowering", name), _OBSERVER.get()(name):
+        yield

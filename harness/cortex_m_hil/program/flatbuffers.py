@@ -46,7 +46,7 @@ class FlatbufferReader:
         return int(self.number(at, code, what))
 
     def vector(self, at: int, code: str, what: str) -> tuple[int, tuple[int | float, ...]]:
-        """Return the position of the first element, and all elements of the vector at ``at``."""
+        """Return (the position of the first element, all elements) of the vector at ``at``."""
         count = self.integer(at, "I", what)
         self.spend(count, what)
         self.span(at + 4, count * struct.calcsize(f"<{code}"), what)

@@ -10,7 +10,7 @@ from typing import Final
 from cortex_m_hil.program.control_flow import ControlFlow, bits
 from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, Memory, in_place
 from cortex_m_hil.program.pte_file import PteFile
-from cortex_m_hil.program.schema import InstructionKind
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction
 
 
@@ -154,6 +154,36 @@ class Lifetimes:
         """Return the values that are live, read or written while an instruction runs; -1: before the first one."""
         touched = self._touched[position] if position >= 0 else ()
         return tuple(dict.fromkeys((*self.live(position), *touched)))
+
+    def bytes_in_use(self, position: int) -> dict[int, int]:
+        """Return the bytes of tensors in use while an instruction runs, by the number of the planned buffer."""
+        held: dict[Extent, int] = {}
+        for value in self.in_use(position):
+            planned, extent = self._file.values[value].planned, self.extent(value)
+            if planned is not None and extent is not None:
+                held[extent] = planned.memory_id
+        found: dict[int, int] = {}
+        for extent, number in held.items():
+            found[number] = found.get(number, 0) + -(-(extent.end - extent.begin) // ALIGNMENT) * ALIGNMENT
+        return found
+
+    def traffic(self, position: int) -> tuple[int, int]:
+        """Return the bytes of the tensors that one call of an instruction reads, constants included, and writes.
+
+        Each tensor counts once, scratch not at all. A view at its base's address moves no byte.
+        """
+        instruction = self._file.instructions[position]
+        outs = [value for value in self._outs(instruction) if value not in self._data.scratch]
+        if not outs:
+            return 0, 0
+        reads = (value for value in self._data.arguments[position] if value not in self._data.scratch)
+        kept = in_place(instruction) and instruction.operator != COPY_IN_PLACE
+        read = {value for value in reads if value not in outs or kept}
+        return self._tensor_bytes(read), self._tensor_bytes(set(outs))
+
+    def _tensor_bytes(self, values: Collection[int]) -> int:
+        specs = (self._file.values[value].spec for value in values)
+        return sum(spec.nbytes for spec in specs if spec is not None and spec.kind is ValueKind.TENSOR)
 
     @cached_property
     def _touched(self) -> list[list[int]]:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Final
 
 from cortex_m_hil.errors.text import counted, percent
-from cortex_m_hil.program.lifetimes import Lifetimes
+from cortex_m_hil.program.lifetimes import Lifetimes, Peak
 from cortex_m_hil.program.partition import Partition, planned_in_int8
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.targets.load import is_shipped
@@ -197,13 +197,8 @@ def peak_details(file: PteFile, named: Named, buffer: int = 0) -> Iterator[tuple
         named: returns the name of an instruction.
         buffer: the planned buffer whose values are counted; 0: all buffers.
     """
-
-    def counted_bytes(value: int, nbytes: int) -> int:
-        planned = file.values[value].planned
-        return nbytes if not buffer or (planned is not None and planned.memory_id == buffer) else 0
-
     whole = file.planned_sizes[buffer] if buffer else file.planned_bytes
-    peak = Lifetimes(file).peak(counted_bytes)
+    peak = _peak(file, buffer)
     where = _at(peak.instruction, named) if peak.instruction >= 0 else "the inputs"
     share = percent(min(1.0, peak.nbytes / whole))
     yield "peak", f"{where}: {peak.nbytes} bytes are held, {share} of the plan"
@@ -218,6 +213,30 @@ def peak_details(file: PteFile, named: Named, buffer: int = 0) -> Iterator[tuple
             "in float",
             f"{counted(len(found.left_in_float), 'operator')}; in int8 the plan would take about {in_int8} bytes",
         )
+
+
+def peak_by_bank(file: PteFile, memory: Memory) -> dict[str, int]:
+    """Return the bytes that are held at each bank's peak, by the bank's region and the operator that runs then.
+
+    The keys are as `sram: cortex_m::quantized_conv2d.out`. A bank that holds nothing has no item.
+    """
+    several = len(memory.banks) > 1
+    peaks = ((bank.region, _peak(file, number if several else 0)) for number, bank in enumerate(memory.banks, 1))
+    return {f"{region}: {_operator(file, peak.instruction)}": peak.nbytes for region, peak in peaks if peak.nbytes}
+
+
+def _operator(file: PteFile, instruction: int) -> str:
+    return file.instructions[instruction].name if instruction >= 0 else "the inputs"
+
+
+def _peak(file: PteFile, buffer: int) -> Peak:
+    """Return the peak of a planned buffer by its number, or of all buffers together for 0."""
+
+    def counted_bytes(value: int, nbytes: int) -> int:
+        planned = file.values[value].planned
+        return nbytes if not buffer or (planned is not None and planned.memory_id == buffer) else 0
+
+    return Lifetimes(file).peak(counted_bytes)
 
 
 def _written_by(file: PteFile, value: int, before: int, named: Named) -> str:

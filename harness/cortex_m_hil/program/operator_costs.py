@@ -1,4 +1,4 @@
-"""What each operator of a program cost in one run, for results and messages."""
+"""The costs of each operator of a program in one run, for results and messages."""
 
 from __future__ import annotations
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.program.lifetimes import Extent, Lifetimes
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte_file import PteFile
+from cortex_m_hil.targets.memory import Memory
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 960, 420, 96, 48, 40  # of the picture's plot and margins, in pixels
 _CHARACTER: Final = 7  # pixels of a character in a label
 _LINE: Final = 14  # pixels of a line of text
 _COLOURS: Final = 6
-_STYLE: Final = """
-text { pointer-events: none; } svg { font: 11px sans-serif; fill: #222; background: #fff; }
-.axis { stroke: #888; } .limit { stroke: #888; stroke-dasharray: 4; } .peak { fill: none; stroke: #c00; }
-rect { stroke: #fff; stroke-width: .5; } .c0 { fill: #9ecae1; } .c1 { fill: #a1d99b; } .c2 { fill: #fdd0a2; }
-.c3 { fill: #dadaeb; } .c4 { fill: #fcbba1; } .c5 { fill: #c7e9c0; } .state { fill: #bdbdbd; }
-@media (prefers-color-scheme: dark) {
-svg { fill: #eee; background: #1c1c1c; } rect { stroke: #1c1c1c; } .peak { stroke: #f66; }
-.c0 { fill: #31688e; } .c1 { fill: #35784a; } .c2 { fill: #9a6324; } .c3 { fill: #5e548e; } .c4 { fill: #9b3d33; }
-.c5 { fill: #4f7942; } .state { fill: #555; } }
+PICTURE_STYLE: Final = """
+.picture { font: 11px sans-serif; fill: #222; background: #fff; } .picture text { pointer-events: none; }
+.picture .axis { stroke: #888; } .picture .limit { stroke: #888; stroke-dasharray: 4; }
+.picture rect { stroke: #fff; stroke-width: .5; } .picture .peak { fill: none; stroke: #c00; stroke-width: 1; }
+.picture .c0 { fill: #9ecae1; } .picture .c1 { fill: #a1d99b; } .picture .c2 { fill: #fdd0a2; }
+.picture .c3 { fill: #dadaeb; } .picture .c4 { fill: #fcbba1; } .picture .c5 { fill: #c7e9c0; }
+.picture .state { fill: #bdbdbd; }
+@media screen and (prefers-color-scheme: dark) {
+.picture { fill: #eee; background: #1c1c1c; } .picture rect { stroke: #1c1c1c; } .picture .peak { stroke: #f66; }
+.picture .c0 { fill: #31688e; } .picture .c1 { fill: #35784a; } .picture .c2 { fill: #9a6324; }
+.picture .c3 { fill: #5e548e; } .picture .c4 { fill: #9b3d33; } .picture .c5 { fill: #4f7942; }
+.picture .state { fill: #555; } }
 """
+"""The style of this picture, and of others that are drawn with the same classes in an element of class `picture`."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +71,40 @@ def _held(program: Program, position: int) -> Iterator[tuple[Extent, int]]:
                 yield extent, value
 
 
-def plan_svg(program: Program) -> str:
+def plan_svg(program: Program, memory: Memory | None = None, style: str = PICTURE_STYLE) -> str:
     """Return the picture as SVG: time from left to right, the arena's bytes from bottom to top, its peak marked.
 
     Each tensor has its dtype, shape, bytes, offset and lifetime as a label that a browser shows. Each planned buffer is
     a band of its own.
+
+    Args:
+        program: the program.
+        memory: the target's memory, whose banks give the bands their names; None: a band is named by its `mem_id`.
+        style: CSS in the picture; "" in a page that has PICTURE_STYLE.
     """
-    return "\n".join(_Picture(program).elements())
+    picture = _Picture(program, memory)
+    return framed(TOP + HEIGHT + BOTTOM, "Memory plan", picture.elements(), style)
+
+
+def framed(height: int, label: str, elements: Iterable[str], style: str = PICTURE_STYLE) -> str:
+    """Return the SVG of elements that lie in the width of the memory plan's picture.
+
+    Args:
+        height: the picture's height in pixels.
+        label: what the picture shows, in words, for those who do not see it.
+        elements: the SVG of the elements.
+        style: as for `plan_svg`.
+    """
+    width = LEFT + WIDTH + 8
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" aria-label={quoteattr(label)} {size}>'
+    return "\n".join([head, *([f"<style>{style}</style>"] if style else []), *elements, "</svg>"])
 
 
 @dataclass(frozen=True)
 class _Picture:
     program: Program
+    memory: Memory | None
 
     @property
     def file(self) -> PteFile:
@@ -88,10 +115,6 @@ class _Picture:
         return self.program.lifetimes
 
     def elements(self) -> Iterator[str]:
-        width, height = LEFT + WIDTH + 8, TOP + HEIGHT + BOTTOM
-        size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-        yield f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
-        yield f"<style>{_STYLE}</style>"
         peak = self.lifetimes.peak()
         name = escape(printable(self.program.name))
         instructions = counted(len(self.file.instructions), "instruction")
@@ -104,7 +127,7 @@ class _Picture:
         x, step = self._x(peak.instruction), WIDTH / self._steps
         yield f'<rect class="peak" x="{x:.1f}" y="{TOP}" width="{step:.1f}" height="{HEIGHT}"/>'
         yield f'<text x="{LEFT}" y="{TOP + HEIGHT + 16}">inputs</text>'
-        yield f'<text x="{LEFT + WIDTH}" y="{TOP + HEIGHT + 16}" text-anchor="end">last instruction</text></svg>'
+        yield f'<text x="{LEFT + WIDTH}" y="{TOP + HEIGHT + 16}" text-anchor="end">last instruction</text>'
 
     @property
     def _steps(self) -> int:
@@ -122,9 +145,14 @@ class _Picture:
         for number, size in enumerate(self.file.planned_sizes[1:], 1):
             y = self._y(bases[number])
             yield f'<line class="limit" x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + WIDTH}" y2="{y:.1f}"/>'
-            yield f'<text x="8" y="{y - 4 - _LINE:.1f}">mem_id {number}</text>'
+            yield f'<text x="8" y="{y - 4 - _LINE:.1f}">{escape(printable(self._band(number)))}</text>'
             yield f'<text x="8" y="{y - 4:.1f}">{size} bytes</text>'
         yield f'<line class="axis" x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{TOP + HEIGHT}"/>'
+
+    def _band(self, number: int) -> str:
+        banks = () if self.memory is None else self.memory.banks
+        place = number - 1 if len(banks) > 1 else 0
+        return banks[place].region if place < len(banks) else f"mem_id {number}"
 
     def _tensor(self, number: int, one: Tensor) -> Iterator[str]:
         x, y = self._x(one.first), self._y(one.extent.end)

@@ -117,9 +117,11 @@ class Program:
         stream: returns references for consecutive frames from a given state: the outputs and then the states, computed
             by the dialect alone, or also by the float models.
         sources: the user's `file:line` of each instruction.
+        ancestors: the node of the exported module that each instruction was made from; "" where it is unknown.
         float_reasons: why the quantiser left each instruction in float; "" where it did not.
         dimensions: the dimensions of inputs whose sizes are not fixed.
         training: the parts that were in training mode and compute differently in it; None where there are none.
+        etrecord: returns ExecuTorch's ETRecord with these inputs; lowers the module again if the program was cached.
     """
 
     pte: bytes = field(repr=False)
@@ -142,9 +144,11 @@ class Program:
     state_names: tuple[str, ...] = ()
     stream: StreamReference | None = field(default=None, repr=False)
     sources: tuple[str, ...] = field(default=(), repr=False)
+    ancestors: tuple[str, ...] = field(default=(), repr=False)
     float_reasons: tuple[str, ...] = field(default=(), repr=False)
     dimensions: tuple[Dimension, ...] = ()
     training: Training | None = None
+    etrecord: Callable[[tuple[HostTensor, ...]], bytes] | None = field(default=None, repr=False)
 
     @cached_property
     def partition(self) -> Partition:

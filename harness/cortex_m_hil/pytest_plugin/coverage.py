@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.errors.text import printable
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.flow import Dut
 from cortex_m_hil.flow.coverage.counting import Counting, check
 from cortex_m_hil.flow.coverage.counts import Coverage, LostCounts, Share, total
+from cortex_m_hil.host.files import check_new_file
 from cortex_m_hil.runner.build import COUNTING
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -45,9 +45,7 @@ def prepare(config: pytest.Config, targets: list[Resolved]) -> None:
         return
     for resolved in targets:
         check(resolved)
-    if file.is_dir() or not file.absolute().parent.is_dir():
-        why = "a folder" if file.is_dir() else "in no folder that is there"
-        raise ConfigError(f"--hil-coverage={file} is {why}", hint="name a file, which is written at the end")
+    check_new_file(file, "--hil-coverage")
     config.stash[_RUN] = _CoverageOfRun(file)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Report(config.stash[_RUN], config.get_verbosity() > 0), "hil-coverage")
@@ -151,4 +149,8 @@ def _named(what: str, names: list[str]) -> Iterator[str]:
     if names:
         yield f"{what}: {len(names)}"
         yield from (f"  {name}" for name in names[:_SHOWN])
-        yield from [f"  and {len(names) - _SHOWN} more, in the file of coverage"] if len(names) > _SHOWN else []
+        yield from (
+            [f"  and {counted(len(names) - _SHOWN, 'more line')}, in the file of coverage"]
+            if len(names) > _SHOWN
+            else []
+        )

@@ -38,7 +38,7 @@ def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError |
         return
     path = folder / _name(item.nodeid)
     try:
-        again = summary.rerun(item.config, [(failure.dut.resolved.name, item.nodeid)])
+        again = summary.rerun_command(item.config, [(failure.dut.resolved.name, item.nodeid)])
         write_bundle(failure.bundle(item.nodeid, seed=item.config.getoption("hil_seed"), rerun=again), path)
     except Exception as problem:
         yield "replay", f"no bundle: {printable(str(problem))}"

@@ -27,9 +27,10 @@ from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.failure_bundle import Attempt
-from cortex_m_hil.diagnose.instruction_counts import counts_by_operator
+from cortex_m_hil.diagnose.profiling import ticks_by_operator
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
+from cortex_m_hil.program.memory_shortage import peak_by_bank
 from cortex_m_hil.program.size import measure_pte
 from cortex_m_hil.pytest_plugin import memory_fit_plugin as fitting
 from cortex_m_hil.pytest_plugin import options, records
@@ -149,7 +150,7 @@ def pytest_runtest_makereport(
 
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     """Add a program's figures by part to the test's report, and once for each runner the use of its bytes."""
-    found = {**_sections(ended), **_deviations(ended), **_ticks_by_operator(ended)}
+    found = {**_sections(ended), **_banks(ended), **_deviations(ended), **_ticks_by_operator(ended)}
     records.record(item, {prop.PARTS: json.dumps(found)})
     fitting.record(item, ended)
     measured, elf = item.config.stash[_MEASURED], ended.dut.elf
@@ -161,6 +162,14 @@ def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
 def _sections(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     size = measure_pte(ended.task.program.file)
     return {prop.PTE_BYTES: {section.value: nbytes for section, nbytes in size.sections.items()}}
+
+
+def _banks(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
+    """Return the planned bytes by bank, and what is held at each bank's peak, with the operator that runs then."""
+    file, memory = ended.task.program.file, ended.dut.target.board.memory
+    sizes = zip((bank.region for bank in memory.banks), file.bytes_in_banks(memory), strict=False)
+    planned = {region: nbytes for region, nbytes in sizes if nbytes}
+    return {prop.PLANNED_BYTES: planned, prop.PLANNED_PEAK: peak_by_bank(file, memory)}
 
 
 def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
@@ -176,8 +185,7 @@ def _ticks_by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     """
     if ended.error is not None or ended.ran is None or ended.ran.clock not in (Clock.INSTRUCTIONS, Clock.CORE):
         return {}
-    counts = counts_by_operator(ended.dut, ended.task.program, ended.task.inputs)
-    return {ended.ran.clock.value: {operator: sum(calls) for operator, calls in counts.items()}}
+    return {ended.ran.clock.value: ticks_by_operator(ended.dut, ended.task.program, ended.task.inputs)}
 
 
 def _of_runner(path: Path) -> dict[str, dict[str, int]]:
@@ -274,7 +282,7 @@ class Teller:
         test = without_target(report.nodeid, by_id)
         of = next((one for name, one in by_id.items() if without_target(report.nodeid, [name]) != report.nodeid), None)
         said = self._impersonal(str(report.longrepr))
-        rerun = self._rerun(report.nodeid)
+        rerun = self._rerun_id(report.nodeid)
         key = self._key(test, of.name, of.runtime) if of else self._key(test)
         return Result(key, "", "", Verdict.INFRA, WORKER_CRASHED, said, node_id=rerun)
 
@@ -298,7 +306,7 @@ class Teller:
             figures=_values((name, self._shareable(value)) for name, value in properties if name not in _ABOUT),
             about=_values((name, self._shareable(value)) for name, value in properties if name in _ABOUT),
             parts=_parts(properties),
-            node_id=self._rerun(node_id),
+            node_id=self._rerun_id(node_id),
             log=self._log(phases),
             localized=self._impersonal(_section(_last_attempt(phases), LOCALIZED_SECTION)),
             bundle=Path(str(known.get(prop.BUNDLE, ""))).name,
@@ -309,8 +317,8 @@ class Teller:
         suite, of_run = (self._config.getoption(name) for name in ("hil_suite", "hil_runtime"))
         return Key(suite, runtime or of_run, _shareable_id(test), target)
 
-    def _rerun(self, node_id: str) -> str:
-        """Return a test's name for a call of pytest in the same folder, without parameters that are local paths."""
+    def _rerun_id(self, node_id: str) -> str:
+        """Return the node id by which to rerun a test, without [parameters] if they hold a path of this machine."""
         name = node_id.split("@", maxsplit=1)[0]
         name = name if _shareable_id(name) == name else name.partition("[")[0]
         return from_here(self._config, name)

@@ -59,6 +59,9 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "--hil-coverage": {
         "type": Path, "metavar": "FILE", "help": "write the line coverage of the kernels into FILE",
     },
+    "--hil-trace": {
+        "type": Path, "metavar": "FILE", "help": "write a trace: when each worker lowered, built, booted, ran, waited",
+    },
     "--hil-quarantine": {
         "type": Path, "metavar": "FILE", "help": "list of tests that are known to fail, with reasons and end dates",
     },
@@ -188,7 +191,9 @@ def id_of(config: pytest.Config, resolved: Resolved) -> str:
 
 
 def known(config: pytest.Config) -> frozenset[int | str]:
-    """Return the causes that the ini file accepts in all tests: known bugs of ExecuTorch, operators, or everything.
+    """Return what `hil_known` of the ini file accepts as causes of WouldFailOnExecuTorch, in all tests.
+
+    These are numbers of known bugs, names of operators, or ALL.
 
     Raises:
         ConfigError: a word is no such cause.

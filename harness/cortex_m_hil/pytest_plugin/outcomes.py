@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER, TargetOutcome
+from cortex_m_hil.campaigns.report.terminal_summary import NO_RUNNER, TargetOutcome
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.pytest_plugin.records import LARGEST

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.summary_table import NO_RUNNER
+from cortex_m_hil.campaigns.report.terminal_summary import NO_RUNNER
 from cortex_m_hil.checks.advice_texts import LOCALIZE
 from cortex_m_hil.errors import (
     ConfigError,
@@ -43,6 +43,7 @@ from cortex_m_hil.pytest_plugin import (
     runtime_differences,
     seeding,
     summary,
+    trace,
 )
 from cortex_m_hil.pytest_plugin import termination as ending
 from cortex_m_hil.pytest_plugin.fixtures import (
@@ -108,6 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
                 check_folder(folder, option_names.spelled(config, option))
         if not options.only_shows(config):
             coverage.prepare(config, config.stash[RESOLVED])
+            trace.prepare(config)
     except HarnessError as error:
         raise pytest.UsageError(error.describe()) from None
     _seed(config, config.option)  # needed if this plugin was registered too late for the hook below
@@ -384,7 +386,7 @@ def _localized_by(item: pytest.Item) -> str:
     resolved = resolved_of(item)
     if LOCALIZED in item.stash or resolved is None:
         return "what was localised" if LOCALIZED in item.stash else LOCALIZE
-    return summary.localize(item.config, resolved, item.stash[TEST_ID])
+    return summary.localize_command(item.config, resolved, item.stash[TEST_ID])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
-from cortex_m_hil.campaigns.report.summary_table import (
+from cortex_m_hil.campaigns.report.terminal_summary import (
     TargetOutcome,
     largest,
     missing_elsewhere,
@@ -40,16 +40,18 @@ class Summary:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._outcomes = Outcomes()
-        self._passed: dict[str, str] = {}  # reasons of quarantined tests that passed, by node id
-        self._lowered: dict[str, list[str]] = {}  # whether each test's programs came from the cache or were lowered
+        self._passed_in_quarantine: dict[str, str] = {}  # reasons of quarantined tests that passed, by node id
+        self._lowering_origins: dict[
+            str, list[str]
+        ] = {}  # whether each test's programs came from the cache or were lowered
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
         properties = dict(prop.recorded(report.user_properties))
         if prop.QUARANTINE in properties and properties.get(prop.VERDICT) == Verdict.PASS.name:
-            self._passed[report.nodeid] = str(properties[prop.QUARANTINE])
+            self._passed_in_quarantine[report.nodeid] = str(properties[prop.QUARANTINE])
         if origins := [str(what) for name, what in prop.recorded(report.user_properties) if name == prop.LOWERING]:
-            self._lowered[report.nodeid] = origins
+            self._lowering_origins[report.nodeid] = origins
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         outcomes = self._sorted()
@@ -82,7 +84,7 @@ class Summary:
             yield from peaks
             yield ""
         if verbose:
-            yield from _lowered(self._lowered)
+            yield from _lowering_lines(self._lowering_origins)
         headlines = {**{outcome.node_id: outcome.headline for outcome in bad}, **self._outcomes.without_target}
         yield from [f"{node_id}: {headline}" for node_id, headline in headlines.items()][:SHOWN]
         if (left := len(headlines) - SHOWN) > 0:
@@ -94,17 +96,19 @@ class Summary:
         yield from totals(outcomes, {(one.name, one.runtime): one.label for one in known})
         yield from (f"{one.name} runs on {one.runtime}: {one.runtime_reason}" for one in known if one.has_misfit)
         yield from (f"{one.name}: {one.lacks}" for one in known if one.lacks)
-        yield from (f"quarantined, and passed: {node_id} ({reason})" for node_id, reason in self._passed.items())
+        yield from (
+            f"quarantined, and passed: {node_id} ({reason})" for node_id, reason in self._passed_in_quarantine.items()
+        )
         yield from quarantine.ended(self._config.stash[quarantine.ENTRIES], date.today())
         if self._outcomes.without_target:
             yield f"without a target  {counted(len(self._outcomes.without_target), 'error')}"
         if bad:
             yield ""
             ids = [(outcome.requested, outcome.node_id) for outcome in bad]
-            yield f"rerun: {rerun(self._config, ids, as_called=True)}"
+            yield f"rerun: {rerun_command(self._config, ids, as_called=True)}"
 
 
-def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _lowering_lines(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield lines: how many programs came from the cache, and which can never be cached."""
     every = [(node_id, origin) for node_id, of_test in origins.items() for origin in of_test]
     if not every:
@@ -143,7 +147,7 @@ def _uninformative(outcomes: Sequence[TargetOutcome], verbose: bool) -> Iterator
     yield from (f"  {test}" for test in _first(tests, verbose, "test"))
 
 
-def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]], *, as_called: bool = False) -> str:
+def rerun_command(config: pytest.Config, bad: Sequence[tuple[str, str]], *, as_called: bool = False) -> str:
     """Return the command that runs tests again, with option names that work in any folder.
 
     Args:
@@ -175,7 +179,7 @@ def _paths(config: pytest.Config) -> list[str]:
     return [one.removeprefix(f"{folder}/") for one in config.args if one != folder]
 
 
-def localize(config: pytest.Config, resolved: Resolved, node_id: str) -> str:
+def localize_command(config: pytest.Config, resolved: Resolved, node_id: str) -> str:
     """Return the command that localises a test; for ExecuTorch's own suites, an option for their run."""
     if RERUN in config.stash:
         return "--hil-localize"

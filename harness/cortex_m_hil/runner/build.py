@@ -18,6 +18,7 @@ from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import file_trees, files, subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.runner import executorch_install, region_overflow
 from cortex_m_hil.runner.compiler import check_counting, compiler
 from cortex_m_hil.runner.memory_files import memory_files, write_memory_files
@@ -71,7 +72,8 @@ def build_runner(
         # One lock for each instruction set: runners that differ only in their board share most objects, by ccache.
         with build_lock(folder.parent / f"{target.cpu}-{target.isa.value}.lock", LOCK_TIMEOUT):
             if not _is_whole(folder):
-                recipe.build(folder)
+                with span("build", f"runner for {target.name}, {runtime}"):
+                    recipe.build(folder)
     except OSError as error:
         what = f"cannot write the runner to {folder}: {error.strerror}"
         raise BuildError(what, target=target.name, hint=cache_advice()) from error

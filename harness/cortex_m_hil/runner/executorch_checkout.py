@@ -186,12 +186,12 @@ class _Fetch:
             f"git {what.rstrip(':')}: {why or (said[-1] if said else 'it failed without a message')}",
             log="\n".join(lines[-40:]),
             details=[("to fetch", f"{self.ref} of {self.repository}, {len(NEEDED_SUBMODULES)} submodules, CMSIS-NN")],
-            hint=f"without a network here, elsewhere: {elsewhere(self.ref, self.repository)}; bring both folders, then "
-            "hil executorch install --source executorch --cmsis-nn CMSIS-NN --cpu NAME",
+            hint=f"without a network here, elsewhere: {fetch_commands(self.ref, self.repository)}; bring both folders, "
+            "then hil executorch install --source executorch --cmsis-nn CMSIS-NN --cpu NAME",
         )
 
 
-def elsewhere(ref: str, repository: str) -> str:
+def fetch_commands(ref: str, repository: str) -> str:
     """Return the shell commands that fetch `ref` into the current folder, on a machine with a network."""
     pin = f"$(grep -om1 '[0-9a-f]\\{{40\\}}' executorch/{PIN_FILE})"
     return " && ".join(

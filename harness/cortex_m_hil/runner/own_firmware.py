@@ -9,6 +9,7 @@ from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import files, subprocesses, time_limits
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.runner.executorch_install import first_error
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import OwnFirmware, Target
@@ -36,7 +37,8 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
     folder.mkdir(parents=True, exist_ok=True)
     with build_lock(folder / f"{key}.lock", 2 * time_limits.OWN_FIRMWARE_BUILD):
         if firmware.build:
-            _build(firmware, target)
+            with span("build", f"firmware of {target.name}"):
+                _build(firmware, target)
         if not firmware.elf.is_file():
             hint = (
                 f"does {firmware.build!r} make another file?"

@@ -100,8 +100,8 @@ def test_memory_is_told_in_the_units_of_board_yaml() -> None:
 
 @pytest.mark.parametrize("words", [["bench"], ["bench", "x.pte"], ["bench", "kernels", "x.pte"]])
 def test_a_command_of_before_says_what_it_is_now(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert renamed(words) == ["inspect", "instructions", *words[1:][-1:]]
-    assert capsys.readouterr().err.endswith(" is now hil inspect instructions\n")
+    assert renamed(words) == ["profile", *words[1:][-1:]]
+    assert capsys.readouterr().err.endswith(" is now hil profile\n")
 
 
 def test_targets_of_the_current_folder_are_added(hil: Hil, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_each_target_is_compared_and_differing_outputs_are_written(hil: Hil, fil
 @pytest.mark.parametrize(
     ("command", "target"),
     [
-        (("inspect", "instructions"), "m4-qemu"),
+        (("profile",), "m4-qemu"),
         (("inspect", "partition"), "m4-qemu"),
         pytest.param(("inspect", "fit"), "native", marks=pytest.mark.slow),
         pytest.param(("compare-runtimes",), "native", marks=pytest.mark.slow),

@@ -40,10 +40,10 @@ def test_the_hint_of_a_class_names_no_option_since_any_command_may_print_it(erro
 @pytest.mark.parametrize(
     "command",
     [
-        "inspect instructions",
         "compare-runtimes",
         "inspect fit",
         "localize",
+        "profile",
         "replay",
         "run",
         "doctor selftest",

@@ -48,7 +48,7 @@ def test_the_method_that_is_named_is_run(hil: Hil, pte: Path, tmp_path: Path) ->
         ("lint", ("-t", "native")),
         ("inspect partition", ()),
         ("inspect fit", ("-t", "native")),
-        ("inspect instructions", ("-t", "native")),
+        ("profile", ("-t", "native")),
         ("compare-runtimes", ("-t", "native")),
         ("evaluate", ("-t", "native", "--data", "none.npz")),
     ],
@@ -85,7 +85,7 @@ def test_a_method_is_linted_partitioned_fitted_and_evaluated(hil: Hil, pte: Path
 
 
 def test_a_module_has_one_method(hil: Hil) -> None:
-    for command in (("inspect", "fit", "ds_cnn"), ("inspect", "instructions", "ds_cnn")):
+    for command in (("inspect", "fit", "ds_cnn"), ("profile", "ds_cnn")):
         expect(hil(*command, "--method", "encode", "-t", "native"), CANNOT_TELL, "--method is for a .pte file")
 
 

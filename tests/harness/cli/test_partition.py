@@ -49,11 +49,11 @@ def test_float_islands_are_named(hil: Hil) -> None:
     assert island["steps"] == list(range(20)) and "aten::cat.out" not in island["operators"]
 
 
-def test_instructions_are_those_that_bench_counts(hil: Hil, files: Files) -> None:
+def test_instructions_are_those_that_a_profile_counts(hil: Hil, files: Files) -> None:
     found = answer(hil("inspect", "partition", files.pte, "-t", "m4-qemu", "--json").out)
-    counted = answer(hil("inspect", "instructions", files.pte, "-t", "m4-qemu", "--json").out)["rows"][0]
-    theirs = {one["operator"]: one["instructions"] for one in counted["operators"]}
-    assert found["ran"]["target"] == "m4-qemu" and found["instructions"] == counted["instructions"]
+    counted = answer(hil("profile", files.pte, "-t", "m4-qemu", "--json").out)
+    theirs = {one["operator"]: one["ticks"] for one in counted["rows"]}
+    assert found["ran"]["target"] == "m4-qemu" and found["instructions"] == counted["ticks"]
     assert {one["operator"]: one["instructions"] for one in found["operators"]} == theirs
     assert sum(one["instructions"] for one in found["kinds"]) == found["instructions"]
     shown = hil("inspect", "partition", FLOATS, "-t", "m4-qemu").out

@@ -14,8 +14,8 @@ from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers,
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Bundle, BundleTask
-from cortex_m_hil.diagnose.failure_bundle_description import TargetEntry
 from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
+from cortex_m_hil.diagnose.failure_bundle_schema import TargetEntry
 from cortex_m_hil.diagnose.replay import open_target
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import References

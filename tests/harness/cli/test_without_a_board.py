@@ -25,7 +25,7 @@ NEEDS = {
     "dev mutate": "refused",
     **dict.fromkeys(
         (
-            *("inspect instructions", "compare-runtimes", "evaluate", "launch", "localize", "nightly"),
+            *("profile", "compare-runtimes", "evaluate", "launch", "localize", "nightly"),
             *("replay", "run", "doctor selftest", "shrink", "dev upstream"),
         ),
         "all",
@@ -78,6 +78,6 @@ def test_partition_tells_what_it_did_not_count(hil: Hil, files: Files) -> None:
 
 
 def test_what_needs_the_board_says_so(hil: Hil, files: Files) -> None:
-    expect(hil("inspect", "instructions", files.pte, "-t", "gone"), CANNOT_TELL, "PortNotFound: no port vboard:gone")
+    expect(hil("profile", files.pte, "-t", "gone"), CANNOT_TELL, "PortNotFound: no port vboard:gone")
     done = hil("inspect", "fit", files.pte, "-t", "gone")
     expect(done, CANNOT_TELL, "flashed ten times", "a simulator of a cortex-m4")

@@ -20,8 +20,8 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Attempt, Bundle, BundleTask
-from cortex_m_hil.diagnose.failure_bundle_description import Recorded
 from cortex_m_hil.diagnose.failure_bundle_file import DESCRIPTION, PROGRAM, pack_bundle, read_bundle, write_bundle
+from cortex_m_hil.diagnose.failure_bundle_schema import Recorded
 from cortex_m_hil.diagnose.replay import replay
 from cortex_m_hil.errors import ConfigError, InfraError, Mismatch
 from cortex_m_hil.flow.dut import Dut

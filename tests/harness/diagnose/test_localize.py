@@ -133,7 +133,7 @@ def test_localize_counts_the_elements_that_differ_from_the_reference(native: Dut
 
     found = localize(native, changed(program(Isa.SCALAR), change))
     assert found.first is not None and found.at_fault == (found.first,)
-    departure = found.first.at_fault
+    departure = found.first.kernel_error
     assert departure is not None and found.first.departure == departure
     assert (departure.elements, departure.numel, departure.first) == (2, 10, (0, 3))
     assert departure.distance == pytest.approx(1.0)

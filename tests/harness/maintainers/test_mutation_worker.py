@@ -13,8 +13,8 @@ from cortex_m_hil import flow
 from cortex_m_hil.campaigns.worker_processes import Worker
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Attempt, BundleTask
-from cortex_m_hil.diagnose.failure_bundle_description import PASSED
 from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
+from cortex_m_hil.diagnose.failure_bundle_schema import PASSED
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data

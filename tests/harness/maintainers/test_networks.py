@@ -282,7 +282,7 @@ def test_a_part_that_is_not_lowered_is_refused_with_a_reason(native: Dut) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", ("multiplier_of_another_channel", "zero_point_ignored_in_padding"))
+@pytest.mark.parametrize("bug", ("multiplier_of_another_channel", "off_by_one_at_the_left_padding"))
 def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, tmp_path: Path) -> None:
     """The test fails with the bug, and passes without."""
     firmware = BUGS[bug].plant(tmp_path)
@@ -305,7 +305,7 @@ def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, tmp_
 def test_what_several_targets_get_wrong_is_written_as_a_test_of_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    firmware = BUGS["zero_point_ignored_in_padding"].plant(tmp_path)
+    firmware = BUGS["off_by_one_at_the_left_padding"].plant(tmp_path)
     targets = [resolve(name, load_targets()) for name in ("native", "m0-qemu")]
     with ExitStack() as stack:
         duts = [stack.enter_context(flow.open_dut(one, firmware=firmware)) for one in targets]

@@ -1,4 +1,4 @@
-"""How a bug is shown: the program, the target, and the check that catches it."""
+"""The demonstration of a bug: the program, the target, and the check that catches it."""
 
 from __future__ import annotations
 

@@ -402,7 +402,7 @@ run COMMAND…        run the board while the command runs
 def main(arguments: Sequence[str]) -> int:
     """Run `hil board virtual`; return the exit status: the command's for `run`, else 0. Infra errors are raised."""
     parser = argparse.ArgumentParser(
-        "hil board virtual", description="A simulator behind a serial port, vboard:NAME in targets.yaml.",
+        "hil board virtual", description="Run a simulator behind a serial port, vboard:NAME in targets.yaml.",
         epilog=_ACTIONS, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("machine", metavar="BOARD", help=f"Kind of the board: {', '.join(MACHINES)}")

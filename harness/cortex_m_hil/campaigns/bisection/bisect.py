@@ -136,7 +136,8 @@ class BisectionState:
         next: the position to run next; None where nothing is left to run.
         candidates: positions, oldest first: the most probable culprit, and others that no run can distinguish from it.
         probability: the sum of the candidates' probabilities; at least the confidence where the outcome is FOUND.
-        posterior: the probability of each culprit, 0 … n + 1.
+        posterior: the probability of each culprit, a position 1 … n; 0: the old end is new already; n + 1: the new end
+            is still old.
         bits: the entropy of the posterior.
         left: an estimate of how many more runs the search takes.
     """

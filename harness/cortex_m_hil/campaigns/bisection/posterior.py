@@ -67,7 +67,8 @@ class Posterior:
     """The probabilities that follow from the runs so far.
 
     Attributes:
-        culprit: the probability of each culprit, 0 … n + 1.
+        culprit: the probability of each culprit, a position 1 … n; 0: the old end is new already; n + 1: the new end is
+            still old.
         fails_next_old: for each culprit, the probability that the next run fails at a position below it.
         fails_next_new: for each culprit, the probability that the next run fails at its position or above.
     """

@@ -93,10 +93,11 @@ class Rules:
 
     Attributes:
         allow_fallback: whether a target may be replaced by its fallback.
-        raises: error classes that are counted as a failure; others say nothing. Empty: all except HilWarning are
-            counted.
+        raises: error classes that are counted as a failure; others leave the run undecided. Empty: all are counted
+            except HilWarning.
 
-    A HilWarning is an error only by the project's own warning filters: the test ended before it could have a verdict.
+    A HilWarning fails a test only if the filterwarnings of the tested project turn it into an error: the test ended
+    before it could have a verdict.
     """
 
     allow_fallback: bool = False

@@ -8,8 +8,9 @@ from typing import Final
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import nightly_plan, shareable
-from cortex_m_hil.campaigns.report.nightly_results import Night
+from cortex_m_hil.campaigns.report.nightly_results import Night, Result
 from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContents
+from cortex_m_hil.campaigns.report.trend_encoding import BY_PART
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.host.pytest_options import pytest_options
 
@@ -42,7 +43,10 @@ def report_of(
 
 
 def _figures_of(night: Night) -> Night:
-    """Return a nightly without parts and logs, which the report does not need of the many earlier nights."""
-    return replace(
-        night, results={key: replace(one, parts={}, log="", localized="") for key, one in night.results.items()}
-    )
+    """Return a nightly without logs and without parts but `BY_PART`: the report needs no more of earlier nights."""
+    return replace(night, results={key: _without_log(one) for key, one in night.results.items()})
+
+
+def _without_log(one: Result) -> Result:
+    parts = {figure: one.parts[figure] for figure in BY_PART if figure in one.parts}
+    return replace(one, parts=parts, log="", localized="")

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from datetime import datetime, timezone
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result
-from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.trend_encoding import Value, trends
+from cortex_m_hil.campaigns.report.report_contents import ReportContents
+from cortex_m_hil.campaigns.report.trend_encoding import Value, part_trends, trends
+from cortex_m_hil.errors.text import counted
 
-LOGS: Final = 450_000  # characters of all logs together
-LEAST: Final = 200  # characters of each log at least
+LOGS: Final = 300_000  # characters of all logs together, and of what was localised
+LEAST: Final = 150  # characters of each log, and of a cell's changes, at least
+CHANGES: Final = 300_000  # characters of all changes together
 HEADLINE: Final = 300  # characters of a headline at most
 TRENDS: Final = 800_000  # characters of all trends together
+WEEK: Final = 7.5 * 86400.0  # seconds: trends are shown since the first night of the last week, unless asked otherwise
+_Trends: TypeAlias = "Mapping[Key, Mapping[str, list[Value]]]"
+_PartTrends: TypeAlias = "Mapping[Key, Mapping[str, Mapping[str, list[Value]]]]"
 
 
 class TextNumbers:
@@ -43,19 +50,22 @@ class Cells:
         self._report = report
         self._names = TextNumbers()
         self.numbers: dict[Key, int] = {key: number for number, key in enumerate(report.night.results)}
-        self._nights, self._trends = _that_fit(report)
+        self._nights, self._trends, self._moved = _that_fit(report)
         self.shown_nights = len(self._nights)
-        said = sum(bool(one.log or one.localized) for one in report.night.results.values())
+        said = sum(bool(text) for one in report.night.results.values() for text in (one.log, one.localized))
         self._limit = max(LEAST, LOGS // max(said, 1))
         self._changed: dict[Key, list[str]] = {}
         for change in report.changes:
             text = " ".join(filter(None, (change.kind.value, ChangeGroup((change,)).what)))
             self._changed.setdefault(change.key, []).append(text)
+        room = max(LEAST, CHANGES // max(len(self._changed), 1))
+        self._changed = {key: _that_have_room(texts, room) for key, texts in self._changed.items()}
 
     def fields(self) -> dict[str, Any]:
         cells = [self._cell(key, one) for key, one in self._report.night.results.items()]
-        nights = [f"nightly {one.name}, {utc_text(one.began)[:10]}, {one.commit[:10]}" for one in self._nights]
-        return {"nights": nights, "cells": cells, "names": list(self._names)}
+        nights = [_night(one) for one in self._nights]
+        recent = (one.began >= self._nights[-1].began - WEEK for one in self._nights)
+        return {"nights": nights, "since": list(recent).index(True), "cells": cells, "names": list(self._names)}
 
     def _cell(self, key: Key, one: Result) -> dict[str, Any]:
         """Return the fields of a cell, without empty ones.
@@ -78,6 +88,11 @@ class Cells:
             "executed": self._executed(key),
             "trends": [
                 value for name, runs in self._trends.get(key, {}).items() for value in (self._names(name), runs)
+            ],
+            "moved": [
+                value
+                for name, of in self._moved.get(key, {}).items()
+                for value in (self._names(name), [part for one in of.items() for part in (self._names(one[0]), one[1])])
             ],
             "earlier": one.earlier,
             "localized": _cut(one.localized, self._limit),
@@ -103,14 +118,29 @@ class Cells:
         ]
 
 
-def _that_fit(report: ReportContents) -> tuple[Sequence[Night], Mapping[Key, Mapping[str, list[Value]]]]:
-    """Return as many of the last nights as there is room for, and their trends by key and figure."""
+def _that_fit(report: ReportContents) -> tuple[Sequence[Night], _Trends, _PartTrends]:
+    """Return as many of the last nights as there is room for, and their trends by key and figure, also of parts."""
     nights = [*report.history, report.night]
     while True:
         found = {key: trends(key, nights) for key in report.night.results}
-        if len(nights) < 2 or len(json.dumps(list(found.values()), separators=(",", ":"))) <= TRENDS:
-            return nights, found
+        moved = {key: part_trends(key, nights) for key in report.night.results}
+        text = json.dumps([*found.values(), *moved.values()], separators=(",", ":"))
+        if len(nights) < 2 or len(text) <= TRENDS:
+            return nights, found, moved
         nights = nights[len(nights) // 2 :]
+
+
+def _night(one: Night) -> str:
+    day = datetime.fromtimestamp(one.began, timezone.utc).strftime("%a %Y-%m-%d")
+    return ", ".join(filter(None, (day, f"nightly {one.name}", one.commit[:10])))
+
+
+def _that_have_room(texts: Sequence[str], room: int) -> list[str]:
+    """Return the first texts, with `room` characters at most but one text at least, and how many more there are."""
+    lengths = list(accumulate(map(len, texts)))
+    kept = max(1, sum(length <= room for length in lengths))
+    left = [f"and {counted(len(texts) - kept, 'more change')}: results.json"] if kept < len(texts) else []
+    return [*texts[:kept], *left]
 
 
 def _shown(value: Figure) -> Figure:

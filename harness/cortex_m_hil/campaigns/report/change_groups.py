@@ -8,13 +8,21 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, is_exact
-from cortex_m_hil.campaigns.report.nightly_results import BUILTIN
+from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, Key
 from cortex_m_hil.errors.text import change_in_percent, counted
 
 PARTS_SHOWN: Final = 3
 _OF_FIGURES: Final = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.LARGER, ChangeKind.SMALLER)
-_TOGETHER: Final = (ChangeKind.OUTPUTS, ChangeKind.GONE, ChangeKind.ENDED, ChangeKind.SKIPPED)
+_TOGETHER: Final = (ChangeKind.OUTPUTS, ChangeKind.GONE, ChangeKind.ENDED, ChangeKind.SKIPPED, ChangeKind.FIXED)
 _Order: TypeAlias = "tuple[int, tuple[str, ...], tuple[str, ...]]"
+
+
+def place(test: str, keys: Iterable[Key]) -> str:
+    """Return a test with its targets, and its runtime where that is not `builtin`: `test_a.py::test_b [m4-qemu]`."""
+    targets, runtimes = ([*dict.fromkeys(getattr(key, name) for key in keys)] for name in ("target", "runtime"))
+    others = [runtime for runtime in runtimes if runtime != BUILTIN]
+    names = "; ".join(filter(None, (", ".join(targets), ", ".join(others))))
+    return " ".join(filter(None, (test, f"[{names}]" if names else "")))
 
 
 @dataclass(frozen=True)
@@ -22,14 +30,11 @@ class ChangeRow:
     """The same change of one test on several targets."""
 
     change: Change
-    targets: tuple[str, ...]
+    keys: tuple[Key, ...]
 
     @property
     def where(self) -> str:
-        key = self.change.key
-        runtime = key.runtime if key.runtime != BUILTIN else ""
-        names = "; ".join(filter(None, (", ".join(self.targets), runtime)))
-        return " ".join(filter(None, (key.test, f"[{names}]" if names else "")))
+        return place(self.change.key.test, self.keys)
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,18 @@ class ChangeGroup:
     changes: tuple[Change, ...]
 
     @property
+    def kind(self) -> ChangeKind:
+        return self.changes[0].kind
+
+    @property
     def example(self) -> Change:
         """Return the largest of the changes."""
         return max(self.changes, key=_size)
+
+    @property
+    def furthest(self) -> Change:
+        """Return the change that is the largest relative to the value before."""
+        return max(self.changes, key=lambda one: one.share)
 
     @property
     def rows(self) -> list[ChangeRow]:
@@ -50,16 +64,28 @@ class ChangeGroup:
         example = self.example
         for one in sorted(self.changes, key=lambda one: (values(one) != values(example), one is not example)):
             found.setdefault((one.key.test, values(one)), []).append(one)
-        return [ChangeRow(of[0], tuple(dict.fromkeys(one.key.target for one in of))) for of in found.values()]
+        return [ChangeRow(of[0], tuple(dict.fromkeys(one.key for one in of))) for of in found.values()]
 
     @property
     def others(self) -> str:
         """Return how much the group has besides the first row: `2 more tests`, `3 more targets`; "" for nothing."""
         first = self.rows[0]
         tests = {one.key.test for one in self.changes} - {first.change.key.test}
-        targets = {one.key.target for one in self.changes} - {*first.targets}
+        targets = {one.key.target for one in self.changes} - {key.target for key in first.keys}
         named = [(len(tests), "test"), (len(targets), "target")]
         return " and ".join(counted(number, f"more {what}") for number, what in named if number)
+
+    @property
+    def causes(self) -> str:
+        """Return the operators, sections or banks of which the example's figure has more or less; "" if unknown.
+
+        `…` stands for others, also those that only further tests have.
+        """
+        one = self.example
+        parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
+        told = {part.name for part in one.parts[:PARTS_SHOWN]}
+        parts += ["…"] if any(part.name not in told for change in self.changes for part in change.parts) else []
+        return "; ".join(filter(None, (", ".join(parts), f"at its peak {one.at_peak}" if one.at_peak else "")))
 
     @property
     def what(self) -> str:
@@ -67,8 +93,7 @@ class ChangeGroup:
         one = self.example
         if one.kind is ChangeKind.OUTPUTS:  # digests are of no use to people
             return ""
-        parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
-        listed = f"({', '.join(parts)}{', …' if one.parts[PARTS_SHOWN:] else ''})" if parts else ""
+        listed = f"({self.causes})" if self.causes else ""
         told = " ".join(filter(None, (one.figure, values(one), listed)))
         if one.kind is ChangeKind.TOOLS and "-" not in (one.before, one.after):
             return f"{told}: figures of the one are not compared with those of the other"
@@ -83,18 +108,18 @@ def values(one: Change) -> str:
     if one.before == one.after == "-":
         return ""
     told = f"{one.before} → {one.after}" if one.before else one.after
-    numbers = _numbers(one)
-    if numbers is None:
-        return told
-    difference = f"{numbers[1] - numbers[0]:+.15g}"
-    return f"{told}: {', '.join(filter(None, (difference, change_in_percent(*numbers))))}"
+    return ": ".join(filter(None, (told, difference(one))))
 
 
-def _numbers(one: Change) -> tuple[float, float] | None:
-    try:
-        return (float(one.before), float(one.after)) if one.figure else None
-    except ValueError:
-        return None
+def difference(one: Change) -> str:
+    """Return the difference of two numbers, also in percent: `+1, +10 %`; "" for other changes."""
+    numbers = one.numbers
+    return ", ".join(filter(None, (f"{numbers[1] - numbers[0]:+.15g}", in_percent(one)))) if numbers else ""
+
+
+def in_percent(one: Change) -> str:
+    """Return the change of a number in percent: `+10 %`; "" for other changes, and of nothing."""
+    return change_in_percent(*one.numbers) if one.numbers else ""
 
 
 def groups(changed: Iterable[Change]) -> list[ChangeGroup]:
@@ -109,11 +134,14 @@ def _order(one: Change) -> _Order:
 def _cause(one: Change) -> Iterator[str]:
     """Yield the values that changes of a kind and figure must have in common to be in one group.
 
-    For figures that became slower or larger these are the operators; for changed outputs, and for tests that have
-    disappeared or are skipped, nothing; for other changes the program and the values.
+    For figures that became slower or larger it is the operator that moved most; for infra errors the error and the
+    target; for changed outputs, and for tests that are mended, skipped or gone, nothing; for other changes the program
+    and the values.
     """
-    if one.kind in _OF_FIGURES:
-        yield from sorted(part.name for part in one.parts)
+    if one.kind is ChangeKind.NO_VERDICT:  # of infrastructure, whatever was to run
+        yield from (one.after, one.key.target)
+    elif one.kind in _OF_FIGURES:
+        yield from (part.name for part in one.parts[:1])  # the largest: on another target the rest may differ
         if not is_exact(one.figure):  # boards are grouped separately
             yield from (one.key.target, "a test" if one.key.test else "all tests")
     elif one.kind not in _TOGETHER:
@@ -123,5 +151,5 @@ def _cause(one: Change) -> Iterator[str]:
 
 
 def _size(one: Change) -> float:
-    numbers = _numbers(one)
+    numbers = one.numbers
     return abs(numbers[1] - numbers[0]) if numbers else 0.0

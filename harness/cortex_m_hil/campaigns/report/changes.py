@@ -6,6 +6,7 @@ have changed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from cortex_m_hil.campaigns.property_names import (
     FIT,
     INSTRUCTIONS,
     OUTPUTS,
+    PLANNED_BYTES,
+    PLANNED_PEAK,
     PROGRAM,
     PTE_BYTES,
     QUARANTINE,
@@ -107,10 +110,11 @@ class Change:
         key: the test and target; fields are "" where the change is about several.
         figure: the name of the figure; "" for verdicts.
         before, after: a verdict, digest, version or number as text.
-        parts: the operators or sections whose share of the figure changed.
+        parts: the operators, sections or banks whose share of the figure changed.
         limit: the limit that a figure exceeds; for a measured figure, the night since which its level is new, if it was
             not the last.
         program: a name shared by all tests that run the same programs (`programs`); "" where it is not known.
+        at_peak: of planned bytes, the operator that runs at the peak of the bank that changed most; "" if unknown.
     """
 
     kind: ChangeKind
@@ -121,10 +125,25 @@ class Change:
     parts: tuple[FigureShare, ...] = ()
     limit: str = ""
     program: str = ""
+    at_peak: str = ""
+
+    @property
+    def numbers(self) -> tuple[float, float] | None:
+        """Return a figure's values before and after; None where these are no numbers."""
+        try:
+            return (float(self.before), float(self.after)) if self.figure else None
+        except ValueError:
+            return None
+
+    @property
+    def share(self) -> float:
+        """Return how far a figure moved, relative to the value before; 0 where that is not known."""
+        before, after = self.numbers or (0.0, 0.0)
+        return abs((after - before) / before) if before and math.isfinite(after - before) else 0.0
 
     def fields(self) -> dict[str, Any]:
         """Return the change as fields for JSON."""
-        told = {"figure": self.figure, "before": self.before, "after": self.after, "limit": self.limit}
+        told = {name: getattr(self, name) for name in ("figure", "before", "after", "limit", "at_peak")}
         return {"kind": self.kind.value, **vars(self.key), **told, "parts": [vars(part) for part in self.parts]}
 
 
@@ -461,7 +480,15 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
         kind = _KINDS.get(figure, (ChangeKind.LARGER, ChangeKind.SMALLER))[is_now < was]
         of = [before.parts_of(figure), after.parts_of(figure)]
         parts = tuple(figure_shares(*of)) if all(of) and was == before.value(figure) else ()
-        yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts)
+        at_peak = _at_peak(after, parts[0].name) if figure == PLANNED_BYTES and parts else ""
+        yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts, at_peak=at_peak)
+
+
+def _at_peak(one: Result, bank: str) -> str:
+    """Return the operator that runs at the peak of a bank; of several programs, of the one that holds most."""
+    names = ((*name.partition(": "), nbytes) for name, nbytes in one.parts.get(PLANNED_PEAK, {}).items())
+    held = {operator: nbytes for region, _, operator, nbytes in names if region == bank}
+    return max(held, key=held.__getitem__, default="")
 
 
 def figure_shares(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[FigureShare]:

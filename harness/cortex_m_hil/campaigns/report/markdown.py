@@ -1,4 +1,4 @@
-"""A short report as GitHub's Markdown, for a job's summary or a comment on a pull request.
+"""A short report as GitHub's Markdown: `hil results show --markdown` and `compare --markdown`.
 
 Texts from tests and targets are put into code spans, so that they cannot be markup, links or mentions.
 """
@@ -10,38 +10,51 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
-from cortex_m_hil.campaigns.report.changes import judged
-from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, FAILED, PASSED, Result
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, difference, values
+from cortex_m_hil.campaigns.report.failures import (
+    FailureGroup,
+    FailureKind,
+    headline,
+    moved_figures,
+    other_changes,
+    sorted_failures,
+)
+from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, FAILED, PASSED, Night
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
-from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
+from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
 from cortex_m_hil.errors.text import counted, printable
 
 LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB
-_PART: Final = LIMIT // 4  # bytes for each of table, failures and changes at most
+_PART: Final = LIMIT // 8  # bytes for each table, each kind of failures, and the other changes at most
 _LONGEST: Final = 400  # characters of a text from a test or a target at most
-_ROWS: Final = 10  # lines of a group of changes at most
+_ROWS: Final = 10  # lines of a group at most
+_MOVED: Final = (
+    "|  | figure | before → after | change | by operator, section or bank | tests |\n|---|---|---|---|---|---|"
+)
 
 
 def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> str:
-    """Return a short report: the verdict, a table of targets, failures with the commands to rerun them, and changes.
+    """Return a short report: the verdict, a table of targets, failures by kind, figures that moved, other changes.
+
+    New failures have the commands to rerun them.
 
     Args:
         report: the contents of the report.
-        all_results: the command that shows results for which there is no room.
-        all_changes: the command that shows changes for which there is no room.
+        all_results: the command that shows results for which there is no room, or what else has them.
+        all_changes: the same for changes.
     """
-    bad = [one for one in report.night.tests if one.verdict.is_bad]
     blocks = [_head(report), *_fitting(_table(report), "line", all_results)]
-    if bad:
-        blocks += ["\n#### What failed\n", *_fitting((_failure(report, one) for one in bad), "failure", all_results)]
-    if report.changes:
-        since = f"What changed since nightly {report.against.name}" if report.against else "What is not as it has to be"
-        blocks += [
-            f"\n#### {since}\n",
-            *_fitting((_entry(one, all_changes) for one in groups(report.changes)), "change", all_changes),
-        ]
-    elif report.against is not None and report.night.tests:
+    for kind, failures in sorted_failures(report).items():
+        told = (_failure(report, one, kind, all_results) for one in failures)
+        blocks += [f"\n#### {kind.value[0].upper()}{kind.value[1:]}\n", *_fitting(told, "cause", all_results)]
+    if moved := moved_figures(report.changes):
+        rows = (_moved(one) for _, of in moved for one in of)
+        blocks += [f"\n#### Figures that moved\n\n{_MOVED}", *_fitting(rows, "cause", all_changes)]
+    if others := other_changes(report.changes):
+        told = (_entry(one, all_changes) for _, of in others for one in of)
+        title = "What else changed" if report.against is not None else "What is not as it has to be"
+        blocks += [f"\n#### {title}\n", *_fitting(told, "change", all_changes)]
+    if report.against is not None and not report.changes and report.night.tests:
         blocks.append(f"\nNothing changed since nightly {report.against.name}.")
     return "\n".join(blocks) + "\n"
 
@@ -68,13 +81,19 @@ def _code(text: str, *, in_table: bool = False) -> str:
 
 
 def _head(report: ReportContents) -> str:
-    night = report.night
-    told = ", ".join(counted_by_verdict(night.verdicts)) or "no test was run"
-    at_fault, unknown = judged(night, report.changes)
-    word = "Failed" if at_fault else "Not all could be tested" if unknown else "Passed"
-    commit = f", commit {_code(night.commit[:10])}{' and changes' if night.dirty else ''}" if night.commit else ""
+    night, against = report.night, report.against
     left = "; tests are left" if not night.complete else ""
-    return f"### {word}: {told}\n\nNightly {night.name}{commit}, {counted(len(night.tests), 'result')}{left}.\n"
+    base = "There is no nightly to compare with."
+    if against is not None:
+        base = (
+            f"Compared with nightly {against.name}{f', commit {_code(against.commit[:10])}' if against.commit else ''}."
+        )
+    about = f"Nightly {night.name}{_commit(night)}, {counted(len(night.tests), 'result')}{left}. {base}"
+    return f"### {headline(report)}\n\n{about}\n"
+
+
+def _commit(night: Night) -> str:
+    return f", commit {_code(night.commit[:10])}{' and changes' if night.dirty else ''}" if night.commit else ""
 
 
 def _table(report: ReportContents) -> Iterator[str]:
@@ -92,22 +111,39 @@ def _table(report: ReportContents) -> Iterator[str]:
         yield f"| {' | '.join(names)} | {passed} | {failed} | {', '.join(counted_by_verdict(verdicts))} |"
 
 
-def _failure(report: ReportContents, one: Result) -> str:
-    place = f" on {_code(one.key.target)}" if one.key.target else ""
-    said = one.headline.removeprefix(f"{one.error}: ")
-    lines = [f"- {_code(one.key.test)}{place}: **{_code(one.ending)}**", f"  {_code(said)}" if said else ""]
-    if command := report.command(one):
+def _failure(report: ReportContents, group: FailureGroup, kind: FailureKind, rest: str) -> str:
+    """Return the entry of a group of failures: the error, its tests and targets, and the command that runs it again."""
+    first, *rows = group.rows
+    evidence = f" {_code(group.evidence)}" if group.evidence else ""
+    lines = [f"- **{_code(group.example.ending)}** {_code(first.where)}{evidence}"]
+    lines += [f"  {_code(group.said)}"] if group.said else []
+    if kind in (FailureKind.NEW, FailureKind.ALL) and (command := report.command(group.example)):
         lines.append(f"  again: {_code(command)}")
-    return "  \n".join(filter(None, lines))
+    text = "  \n".join(lines)
+    return "\n".join([text, *_further((_code(row.where) for row in rows), rest)])
+
+
+def _further(rows: Iterable[str], rest: str) -> Iterator[str]:
+    """Yield the further tests of a group as lines of a list, and how many there are beside them."""
+    found = list(rows)
+    yield from (f"  - {row}" for row in found[:_ROWS])
+    if found[_ROWS:]:
+        yield f"  - and {counted(len(found) - _ROWS, 'more test')}: {_code(rest)}"
+
+
+def _moved(group: ChangeGroup) -> str:
+    """Return the row of a group of changes of a figure."""
+    one, more = group.example, f" and {group.others}" if group.others else ""
+    by, where = (_code(text, in_table=True) for text in (group.causes, group.rows[0].where))
+    told = _code(one.figure, in_table=True), _code(f"{one.before} → {one.after}", in_table=True)
+    cells = f"**{one.kind.value}**", *told, difference(one), by, f"{where}{more}"
+    return f"| {' | '.join(cells)} |"
 
 
 def _entry(group: ChangeGroup, rest: str) -> str:
     """Return the entry of a group: the change, its tests and targets, and values that differ from the first's."""
     first, *rows = group.rows
-    lines = [" ".join(filter(None, (f"- **{group.example.kind.value}**", _code(group.what), _code(first.where))))]
-    for row in rows[:_ROWS]:
-        other = values(row.change) if group.what and values(row.change) != values(first.change) else ""
-        lines.append(f"  - {' '.join(filter(None, (_code(other), _code(row.where))))}")
-    if rows[_ROWS:]:
-        lines.append(f"  - and {counted(len(rows) - _ROWS, 'more line')}: {_code(rest)}")
-    return "\n".join(lines)
+    head = " ".join(filter(None, (f"- **{group.kind.value}**", _code(group.what), _code(first.where))))
+    others = (_code(values(row.change)) if values(row.change) != values(first.change) else "" for row in rows)
+    told = (" ".join(filter(None, (other, _code(row.where)))) for other, row in zip(others, rows, strict=True))
+    return "\n".join([head, *_further(told, rest)])

@@ -1,33 +1,33 @@
-"""The page index.html: one self-contained file. Its texts come from targets and programs, and are not trusted.
-
-The template escapes all values. The script gets JSON, and puts it into the page only as text; a policy in the page
-forbids any other script, and any request.
-"""
+"""The page index.html: the results of a nightly for a browser."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from cortex_m_hil.campaigns.report.cell_details import Cells
-from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, values
-from cortex_m_hil.campaigns.report.changes import ChangeKind
+from cortex_m_hil.campaigns.report.change_groups import difference, values
+from cortex_m_hil.campaigns.report.failures import (
+    anchor,
+    headline,
+    moved_figures,
+    other_changes,
+    sorted_failures,
+    tiles,
+)
 from cortex_m_hil.campaigns.report.figure_totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, Key, Night, Result, TargetRuntime
 from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict
+from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.coverage.counts import total
+from cortex_m_hil.host.html_pages import number_text, rendered
 from cortex_m_hil.targets.runtimes import RUNTIMES
 
 LISTED: Final = 30  # tests of a group of changes that are listed at most; results.json has all
-_ESCAPED: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True)
 class MatrixLine:
-    """A line of the matrix: a test.
+    """A line of the matrix: a test, by its name within its file.
 
     Attributes:
         cells: for each column the number of a result and the result; None where there is none.
@@ -60,62 +60,61 @@ class MatrixLine:
     cells: tuple[tuple[int, Result] | None, ...]
 
 
+@dataclass(frozen=True)
+class FileCell:
+    """The results of a file's tests in one column: how many ended with each verdict, and whether any is bad."""
+
+    counts: str
+    is_bad: bool
+    changed: int
+
+
+@dataclass(frozen=True)
+class MatrixFile:
+    """The lines of one file's tests, with a cell for each column; None where no test ran."""
+
+    name: str
+    cells: tuple[FileCell | None, ...]
+    lines: tuple[MatrixLine, ...]
+
+
 def html(report: ReportContents) -> str:
     """Return the page, in UTF-8 at most 3 MB for 2,000 results and 30 nights."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("cortex_m_hil.campaigns.report", "page")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = _number
-    cells = Cells(report)
-    style, script = (loader.get_source(environment, name)[0] for name in ("report.css", "report.js"))
-    return environment.get_template("index.html.jinja").render(
+    cells, changed = Cells(report), {change.key for change in report.changes}
+    return rendered(
+        "cortex_m_hil.campaigns.report",
+        "report",
+        cells.fields(),
         report=report,
         night=report.night,
         began=utc_text(report.night.began),
+        headline=headline(report),
+        tiles=list(tiles(report)),
+        failures=sorted_failures(report),
+        moved=moved_figures(report.changes),
+        counted=counted,
+        kinds=other_changes(report.changes),
         columns=_columns(report.night),
-        suites=_suites(report.night, cells.numbers),
-        kinds=_kinds(report),
+        suites=_suites(report.night, cells.numbers, changed),
         LISTED=LISTED,
+        difference=difference,
         values=values,
+        anchor=anchor,
         numbers=cells.numbers,
-        changed={change.key for change in report.changes},
+        changed=changed,
         operators={figure: _with_share(rows) for figure, rows in totals_by_operator(report.night).items()},
         sizes=list(sizes(report.night)),
         models=list(models(report.night)),
         coverage=report.night.coverage,
         total=total,
-        style=style,
-        script=script,
-        policy=_policy(style, script),
-        data=_embedded(cells.fields()),
+        grouped=_grouped,
         nights=cells.shown_nights,
     )
 
 
-def _policy(style: str, script: str) -> str:
-    """Return the policy for browsers: the page may use this style and this script, and nothing else."""
-    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
-    of_style, of_script = (f"'sha256-{digest}'" for digest in digests)
-    return f"default-src 'none'; style-src {of_style}; script-src {of_script}; base-uri 'none'; form-action 'none'"
-
-
-def _embedded(fields: Any) -> str:
-    """Return JSON that cannot begin or end an element of HTML, whatever its texts are."""
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
-
-
-# --- changes --------------------------------------------------------------------------------------------
-
-
-def _kinds(report: ReportContents) -> list[tuple[ChangeKind, list[ChangeGroup]]]:
-    return [(kind, list(of)) for kind, of in groupby(groups(report.changes), key=lambda group: group.example.kind)]
+def _grouped(text: str) -> str:
+    """Return a whole number with its digits in groups; any other text as it is."""
+    return number_text(int(text)) if text.isdecimal() and text.isascii() else text
 
 
 # --- the matrix ----------------------------------------------------------------------------------------------
@@ -138,20 +137,27 @@ def _column(night: Night, target_runtime: TargetRuntime) -> Column:
     return Column(target_runtime, ", ".join(ran), ", ".join(engines), executes, counts)
 
 
-def _suites(night: Night, numbers: dict[Key, int]) -> list[tuple[str, list[MatrixLine]]]:
+def _suites(night: Night, numbers: dict[Key, int], changed: set[Key]) -> list[tuple[str, list[MatrixFile]]]:
     columns = [column.target_runtime for column in _columns(night)]
-    by_test: dict[tuple[str, str], dict[TargetRuntime, tuple[int, Result]]] = {}
+    by_file: dict[tuple[str, str], dict[str, dict[TargetRuntime, tuple[int, Result]]]] = {}
     for key, one in night.results.items():
-        by_test.setdefault((key.suite, key.test), {})[key.target_runtime] = numbers[key], one
-    lines = [
-        (suite, MatrixLine(test, tuple(map(of.get, columns))))
-        for (suite, test), of in sorted(by_test.items(), key=_name)
-    ]
-    return [(suite, [line for _, line in of]) for suite, of in groupby(lines, key=lambda one: one[0])]
+        file, _, test = key.test.partition("::")
+        of_file = by_file.setdefault((key.suite, file), {})
+        of_file.setdefault(test or file, {})[key.target_runtime] = numbers[key], one
+    found: dict[str, list[MatrixFile]] = {}
+    for (suite, file), tests in sorted(by_file.items()):
+        lines = tuple(MatrixLine(test, tuple(map(of.get, columns))) for test, of in sorted(tests.items()))
+        cells = (_file_cell([of[column][1] for of in tests.values() if column in of], changed) for column in columns)
+        found.setdefault(suite, []).append(MatrixFile(file, tuple(cells), lines))
+    return list(found.items())
 
 
-def _name(one: tuple[tuple[str, str], Any]) -> tuple[str, str]:
-    return one[0]
+def _file_cell(results: Sequence[Result], changed: set[Key]) -> FileCell | None:
+    if not results:
+        return None
+    bad, others = (Counter(one.verdict for one in results if one.verdict.is_bad is is_bad) for is_bad in (True, False))
+    counts = ", ".join((*counted_by_verdict(bad), *counted_by_verdict(others)))  # what is bad is told first
+    return FileCell(counts, bool(bad), sum(one.key in changed for one in results))
 
 
 # --- totals --------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.report.nightly_results import Night
 from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
-from cortex_m_hil.campaigns.report.summary_table import counts
+from cortex_m_hil.campaigns.report.terminal_summary import counts
 
 SCHEMA_VERSION: Final = 1  # higher when a field is removed, renamed or changes its meaning
 SCHEMA: Final = Path(__file__).parent / "results.schema.json"

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
+from cortex_m_hil.campaigns.property_names import INSTRUCTIONS, PLANNED_BYTES
 from cortex_m_hil.campaigns.report.changes import is_exact
 from cortex_m_hil.campaigns.report.nightly_results import WORST, Key, Night, Result, combined, comparable_values
 from cortex_m_hil.targets.target import Clock
 
 Value: TypeAlias = "int | float | None"
 _TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # cycles and model ticks, which are no exact counts
+BY_PART: Final = (INSTRUCTIONS, PLANNED_BYTES)
+"""The figures of which the course of operators and banks is shown as well."""
 _DIGITS: Final = 4  # digits of measured figures that are kept
 
 
@@ -38,6 +41,24 @@ def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
     known = [one if one is not None and one.origin == origin else None for one in results]
     values = {figure: list(_values(known, figure)) for figure in _figures(known)}
     return {name: encoded(of) for name, of in values.items() if sum(value is not None for value in of) > 1}
+
+
+def part_trends(key: Key, nights: Sequence[Night]) -> Mapping[str, Mapping[str, list[Value]]]:
+    """Return for each exact figure that has them the encoded values of the operators or banks that changed.
+
+    The value is None in a night without any part of the figure, and 0 in one that lacks this part alone.
+    """
+    origin = nights[-1].results[key].origin if key in nights[-1].results else ()
+    results = [night.results.get(key) for night in nights]
+    known = [one if one is not None and one.origin == origin else None for one in results]
+    return {figure: found for figure in BY_PART if (found := _moved_parts(known, figure))}
+
+
+def _moved_parts(results: Sequence[Result | None], figure: str) -> dict[str, list[Value]]:
+    parts = [one.parts_of(figure) if one is not None else {} for one in results]
+    names = sorted({name for of in parts for name in of})
+    values = {name: [of.get(name, 0) if of else None for of in parts] for name in names}
+    return {name: encoded(of) for name, of in values.items() if len({one for one in of if one is not None}) > 1}
 
 
 def _figures(results: Sequence[Result | None]) -> Iterator[str]:

@@ -102,7 +102,10 @@ class SearchOptions:
 
     source: Annotated[Path, typer.Option("--source", help="The repository's top folder")] = Path()
     python: Annotated[
-        str, typer.Option("--python", metavar="FOLDER", help="Folder of the worktree that goes first on PYTHONPATH")
+        str,
+        typer.Option(
+            "--python", metavar="FOLDER", help="Folder in each worktree, such as src, that goes first on PYTHONPATH"
+        ),
     ] = ""
     build: Annotated[
         str, typer.Option("--build", metavar="LINE", help="A shell command that builds each commit in its worktree")
@@ -376,7 +379,7 @@ def replay(
     source: Annotated[Path | None, typer.Option("--source", help="The repository, where it has moved")] = None,
     store_file: StoreFile = None,
 ) -> None:
-    """Start a search with the runs of a log, and print the result. Nothing is run."""
+    """Restore a search from the runs in a log, and print its result."""
     plan, runs = findings.read_log(files.read(file, LOG_LIMIT).decode(errors="replace"))
     if source is not None:
         plan = replace(plan, source=replace(plan.source, path=str(source)))
@@ -546,7 +549,7 @@ class _Step(Command):
     cls=_Step,
     epilog=json_fields(
         {
-            "told": "pass, fail, skip, elsewhere or infra",
+            "told": "pass, fail, skip, elsewhere (another tree was tested) or infra",
             "why": "why it is not a pass",
             "tests": (
                 "of pytest a list of test, verdict, error, requested, ran, isa, at_fault, outputs, bundle, "

@@ -13,6 +13,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.cli.answers import Answer, end, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import OptionalTarget, RuntimeOptions, folder_to_write
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
@@ -61,7 +62,8 @@ def build(
     def ask(resolved: Resolved) -> Answer:
         with contextlib.suppress(ToolchainError):  # a runner is built even if no launcher can run it
             flow.require(resolved)
-        elf = build_runner(resolved.target, resolved.runtime)
+        with status(runner_of(resolved)):
+            elf = build_runner(resolved.target, resolved.runtime)
         write_log(_log(elf))
         sizes, problem = _sizes(elf)
         shown = ", ".join(f"{section} {size}" for section, size in sizes.items()) or f"unknown ({problem})"

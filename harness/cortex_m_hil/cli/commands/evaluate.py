@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from cortex_m_hil.campaigns.evaluation.accuracy import ClassRow
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read_data_set
 from cortex_m_hil.campaigns.evaluation.evaluation import (
     EvaluatedModel,
@@ -22,7 +23,6 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
 )
 from cortex_m_hil.campaigns.evaluation.evaluation_report import SOURCE_NAMES, EvaluationReport, Results, Thresholds
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison_result import quanta_word
 from cortex_m_hil.checks.input_checks import InputQuantizer
 from cortex_m_hil.checks.left_in_float import left_in_float
@@ -40,10 +40,10 @@ from cortex_m_hil.cli.options import (
     accepted_on_command_line,
     within,
 )
-from cortex_m_hil.cli.program_files import ModelArgument
+from cortex_m_hil.cli.program_files import ModelArgument, check_model
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.cli.tables import table
-from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.errors.text import counted, shown
 from cortex_m_hil.flow import judge_on_executorch
@@ -177,7 +177,10 @@ def evaluate(
     led: CampaignOptions,
     of: EvaluatedOptions,
     layout: Annotated[
-        str, typer.Option("--layout", help="Memory layout to lower a module for: channels_last or explicit")
+        str,
+        typer.Option(
+            "--layout", help="Order of dimensions of a module's tensors: channels_last or explicit (hil docs lowering)"
+        ),
     ] = "",
     no_lint: NoLint = False,
     known: Known = None,
@@ -251,7 +254,7 @@ def _jobs(
     resolved: Mapping[str, Resolved], on: TargetOptions, model: EvaluatedModel, data: DataSet, *, linted: bool
 ) -> dict[str, Job]:
     """Lower the model for each target, and return the jobs by the target's name."""
-    with options_named():
+    with options_named(), status(f"{', '.join(resolved)}: lowering, and the runners, which may have to be built"):
         return jobs_of(list(resolved), lambda name: on.open(resolved[name]), model, data, linted=linted)
 
 

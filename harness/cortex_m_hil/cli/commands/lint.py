@@ -32,7 +32,8 @@ UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
             **TARGET_FIELDS,
             "program": "the file",
             "method": "the method that was checked",
-            "fits": "whether all findings are notes; null where all others are of the rule release",
+            "fits": "whether all findings are notes; null (undecided) where the others are all of the rule release: "
+            "the runner's ExecuTorch is older than the wheel",
             "not_checked": (
                 "what was not checked: method pool, stack, and operators if the runner does not list its own"
             ),

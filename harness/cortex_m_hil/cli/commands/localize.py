@@ -16,6 +16,7 @@ from cortex_m_hil.cli.answers import Answer, Problem, json_fields, say, write_an
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
 from cortex_m_hil.cli.run_result_output import RAN_FIELDS
 from cortex_m_hil.diagnose.failure_bundle import Bundle
@@ -113,8 +114,9 @@ def _of_bundle(bundle: Bundle, resolved: Resolved, multiplier: float) -> Answer:
     """Return the answer for a bundle, localised on a target."""
     program = bundle.task.program
     with TemporaryFolder() as folder:
-        opened = open_target(bundle, resolved, folder, multiplier=multiplier)
-        with opened.dut as dut:
+        with status(runner_of(resolved)):
+            opened = open_target(bundle, resolved, folder, multiplier=multiplier)
+        with status(f"{resolved.display_name}: running {program.name} by single steps"), opened.dut as dut:
             boot(dut)
             _require_fit(bundle, dut)
             found, ran = localize(dut, program), dut.ran()
@@ -157,11 +159,12 @@ def _of_tests(what: str, options: Sequence[str]) -> int:
     with TemporaryFolder() as folder:
         into, log = folder / "localised", folder / "log"
         command = pytest_command("cortex_m_hil.pytest_plugin.localize_plugin", [what])
-        status = subprocesses.run([*command, *options, f"--hil-localize-into={into}"], log, DAY)
+        with status(f"pytest {what}, by single steps where outputs are wrong"):
+            ended = subprocesses.run([*command, *options, f"--hil-localize-into={into}"], log, DAY)
         said = log.read_text(errors="replace")
         told = _of_last_attempts(into.read_text().splitlines()) if into.exists() else []
     write_log(said)
-    if status not in (0, 1) or not told:
+    if ended not in (0, 1) or not told:
         raise ConfigError(first_error(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
     statuses = [_tell(one) for one in told]
     if not any("fields" in one for one in told) and max(statuses) == OK:

@@ -29,11 +29,11 @@ from cortex_m_hil.campaigns.nightly.nightly import (
 )
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import judged
-from cortex_m_hil.campaigns.report.figure_limits import FigureLimit, of_known_figure
+from cortex_m_hil.campaigns.report.fail_if_limits import FigureLimit, of_known_figure
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.report_files import write_report
-from cortex_m_hil.campaigns.report.summary_table import counted_by_verdict, counts
+from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import StoredCampaign
 from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
@@ -148,7 +148,7 @@ class Options:
             "compared_with": "the number of the nightly before it; null if there is none",
             "changes": (
                 "for each kind, suite, runtime, test, target, figure, before, after, limit (what the figure had to "
-                "keep to), parts (for each name, before, after)"
+                "keep to), at_peak (of planned bytes, the operator at the peak), parts (for each name, before, after)"
             ),
             "coverage": "with --coverage, by ISA class lines and branches of the kernels (each covered and all)",
         }
@@ -443,7 +443,7 @@ def _named(campaign: StoredCampaign | None) -> str:
 
 
 def _totals(new: Night) -> Iterator[list[str]]:
-    """Yield a row for each target and runtime."""
+    """Yield the rows of the table of totals: one for each target and runtime."""
     for (target, runtime), here in new.by_target_runtime.items():
         ran = next((f"{one.ran} on {one.engine}" for one in here if one.engine), "none ran" if target else "-")
         told = ", ".join(counted_by_verdict(Counter(one.verdict for one in here)))

@@ -13,6 +13,7 @@ from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import BundleOptions
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target
 from cortex_m_hil.diagnose.failure_bundle import Bundle
 from cortex_m_hil.diagnose.failure_bundle_file import read_bundle
@@ -82,8 +83,9 @@ class _Order:
 
     def run(self, resolved: Resolved) -> Answer:
         with TemporaryFolder() as folder:
-            opened = open_target(self.bundle, resolved, folder, multiplier=self.multiplier)
-            with opened.dut as dut:
+            with status(runner_of(resolved)):
+                opened = open_target(self.bundle, resolved, folder, multiplier=self.multiplier)
+            with status(f"{resolved.display_name}: started, and running {self.path.name}"), opened.dut as dut:
                 found = replay(self.bundle, dut)
                 ran = dut.last_ran() or dut.ran()
         write_log(found.log)

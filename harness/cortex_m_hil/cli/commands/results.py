@@ -20,7 +20,7 @@ from cortex_m_hil.campaigns.report.markdown import as_markdown
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result, as_text
 from cortex_m_hil.campaigns.report.report_contents import utc_text
 from cortex_m_hil.campaigns.report.report_files import write_report
-from cortex_m_hil.campaigns.report.summary_table import COUNTED, counted_by_verdict, counts
+from cortex_m_hil.campaigns.report.terminal_summary import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.cli.answers import CALL, Answer, end, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app, group

@@ -29,6 +29,7 @@ from cortex_m_hil.cli.options import (
     accepted_on_command_line,
 )
 from cortex_m_hil.cli.program_files import check_outputs, find_inputs, read_expected, write_output
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import (
     CONSTANTS_HELP,
     RAN_FIELDS,
@@ -158,7 +159,9 @@ def run(
         def ask(name: str, case: int = 0) -> Answer:
             resolved = choice.resolve(name)
             with options_named():
-                return orders[case].run(duts.open(resolved), resolved)
+                with status(runner_of(resolved)):
+                    dut = duts.open(resolved)
+                return orders[case].run(dut, resolved)
 
         if loaded.cases:
             answer_each_case(choice.names, len(orders), ask)
@@ -267,7 +270,8 @@ class _Order:
     known: Sequence[int | str]
 
     def run(self, dut: Dut, resolved: Resolved) -> Answer:
-        result, comparison = self._run(dut)
+        with status(f"{resolved.display_name}: started, and running {self.pte.name}"):
+            result, comparison = self._run(dut)
         if self.linted:
             flow.judge_on_executorch(dut, self.program, self.known, self.known)
         identity, file = dut.session().identity, self.program.file

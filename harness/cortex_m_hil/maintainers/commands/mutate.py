@@ -48,7 +48,7 @@ SeedOption = Annotated[
     typer.Option("--seed", min=0, max=SEEDS - 1, help="Seed of the draw: the same one draws the same mutants"),
 ]
 OnceOption = Annotated[
-    bool, typer.Option("--once", help="Judge each mutant on one target only: the first whose runner it changes")
+    bool, typer.Option("--once", help="Judge each mutant on one target: the first whose runner the mutant changes")
 ]
 LocalizeOption = Annotated[
     bool, typer.Option("--localize", help="Localise each failure, and count how often the mutated operator is named")

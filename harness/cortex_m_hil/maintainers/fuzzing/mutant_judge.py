@@ -89,7 +89,7 @@ class Fuzzer:
         self.inputs = tuple(inputs) if inputs is not None else example_inputs(program)
         self.mutator = Mutator(program.pte)
         self.unsuited = ""
-        """Why the target refuses even the unchanged program, so that no mutant can pass; "" if it accepts it."""
+        """The reason for which the target refuses even the unchanged program; "" if it accepts it."""
         self.expected = self._expect()
 
     def _expect(self) -> tuple[HostTensor, ...]:

@@ -11,8 +11,8 @@ from typing import Final
 
 from cortex_m_hil.checks.compare_outputs import compare
 from cortex_m_hil.diagnose.failure_bundle import Bundle
-from cortex_m_hil.diagnose.failure_bundle_description import PASSED
 from cortex_m_hil.diagnose.failure_bundle_file import SUFFIX, read_bundle
+from cortex_m_hil.diagnose.failure_bundle_schema import PASSED
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
 from cortex_m_hil.flow.dut import Dut

@@ -28,7 +28,7 @@ class MutationPlan(store.Plan):
         folders: the folders of ExecuTorch's source to mutate; empty: the builtin kernels are mutated.
         upstream: whether ExecuTorch's own suite judges as well.
         redzones: whether memory plans have red zones.
-        once: whether a mutant is judged on one target only, the first whose runner it changes.
+        once: whether a mutant is judged on one target only, the first whose runner the mutant changes.
         localize: whether the faulty operator is localised in each killed mutant.
         seconds: by target and program, the seconds on unmutated kernels; empty until the tests have run.
         left_out: by target, how many programs are left out, because their verdicts differ from those in their tests.

@@ -621,7 +621,10 @@ class Drawing:
         self._make("permute", [self.at], {"dims": dims}, shape, self.value.clamp)
 
     def _exact(self) -> None:
-        """Add a function that is not continuous, of new inputs, whose result is added to the value."""
+        """Add to the value the result of a function that jumps (rounding, remainder, …), taken of new inputs.
+
+        Values before it may differ by a quantum between targets; new inputs do not, so that a jump is the same on each.
+        """
         shape = self.value.shape
         function = self.pick("exact function", EXACT)
         dim = self.pick("exact dim", list(range(len(shape))))

@@ -194,7 +194,7 @@ class Channels:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What the firmware says of a frame that it published.
+    """The facts that the firmware tells about a frame that it published.
 
     Attributes:
         number: of the channel's frames since the boot.

@@ -196,6 +196,9 @@ def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
     ]
     counted = next(row for row in rows if row["test"] == "test_it.py::test_runs[0]" and row["target"] == "m0-qemu")
     assert sum(counted["parts"]["instructions"].values()) == counted["figures"]["instructions"][0] > 0
+    assert sum(counted["parts"]["planned_bytes"].values()) == counted["figures"]["planned_bytes"][0] > 0
+    [(at_peak, nbytes)] = counted["parts"]["planned_peak"].items()
+    assert at_peak.startswith(f"{next(iter(counted['parts']['planned_bytes']))}: cortex_m::") and nbytes > 0
     assert counted["engine"].startswith("QEMU ")
     assert sum(counted["parts"]["pte_bytes"].values()) == counted["figures"]["pte_bytes"][0] == PROGRAM.stat().st_size
     [runner] = [row for row in rows if (row["test"], row["target"]) == (RUNNER, "m0-qemu")]

@@ -52,6 +52,23 @@ def test_one_regression_is_one_entry_with_all_tests_and_targets() -> None:
         assert sum(test in line for line in every.splitlines()) == 3  # three counts on four targets
 
 
+def test_a_regression_is_one_where_the_lesser_operators_differ_by_target() -> None:
+    """It was told once for each target, though one kernel had nearly all of it."""
+    [one] = night(result(SHARED[0], "m4-qemu")).results.values()
+    lesser = replace(one, parts={"instructions": {"conv": 1000, "relu": 5, "linear": TARGETS["m4-qemu"] - 1005}})
+    grown = {"m4-qemu": {"conv": 1500, "relu": 6}, "m7-qemu": {"conv": 1500, "relu": 5}}
+    old, new = [], []
+    for target, parts in grown.items():
+        key, rest = replace(one.key, target=target), lesser.parts["instructions"]["linear"]
+        old.append(replace(lesser, key=key))
+        figures = {"instructions": (rest + sum(parts.values()),)}
+        new.append(replace(lesser, key=key, figures=figures, parts={"instructions": {**parts, "linear": rest}}))
+    [group] = groups(told(night(*old), night(*new, commit="c2")))
+    assert len(group.changes) == 2 and group.causes == "conv +500, relu +1"
+    [apart] = groups([one for one in group.changes if one.key.target == "m7-qemu"])
+    assert apart.causes == "conv +500"
+
+
 def test_a_failure_of_a_program_is_one_entry_for_all_tests_that_run_it_on_all_targets() -> None:
     wrong = {"verdict": Verdict.FAIL, "error": "Mismatch", "figures": {}, "parts": {}}
     content = dict(zip(SHARED, ("aa", "aa", "bb"), strict=True))

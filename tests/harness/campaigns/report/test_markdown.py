@@ -7,13 +7,16 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from cortex_m_hil.campaigns.report.markdown import LIMIT, as_markdown
 from cortex_m_hil.campaigns.report.nightly_results import Night, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
-from generated_nights import HOSTILE, hostile, report, report_on
+from generated_nights import AT_PEAK, HOSTILE, LARGER, SLOWER, eventful, hostile, report, report_on
+from github_actions import is_harmless
 
 
 class Code(HTMLParser):
@@ -62,17 +65,20 @@ def test_it_fits_a_comment_and_names_what_shows_the_rest(moving: float, failing:
         f"### Failed: {2000 - len(bad)} passed, {len(bad)} failed" if 0 < len(bad) < 2000 else "### "
     )
     for many, rest in (
-        (len(bad) > 100, "failures?: `hil results show 2`"),
-        (len(found.changes) > 1000, "changes?: `hil results compare 1 2`"),
+        (len(bad) > 100, "causes?: `hil results show 2`"),
+        (moving == 1.0, "tests?: `hil results compare 1 2`"),
     ):
         assert re.search(rf"and \d+ more {rest}", text) or not many
+    assert is_harmless(text)
     assert {"table", "td"} <= rendered(text).tags
 
 
 def test_texts_of_others_are_no_markup() -> None:
     found = hostile()
     night = replace(found.night, name="2")  # numbers are the store's own
-    code = rendered(told(replace(found, night=night, against=night)))
+    text = told(replace(found, night=night, against=night))
+    code = rendered(text)
+    assert is_harmless(text)
     assert not {"img", "script", "a", "blockquote", "pre"} & code.tags
     for mark in ("onerror", "<", "`", "&amp;", "{{", "\x00", "\x1b"):
         assert mark not in code.outside
@@ -95,7 +101,8 @@ def test_what_could_not_be_told_is_no_pass() -> None:
         "### Not all could be tested: 4 infra\n"
     )
     empty = told(ReportContents(Night("1", "", False, 0.0, {}, True, {}), None, []))
-    assert empty == "### Not all could be tested: no test was run\n\nNightly 1, 0 results.\n\n"
+    alone = "There is no nightly to compare with."
+    assert empty == f"### Not all could be tested: no test was run\n\nNightly 1, 0 results. {alone}\n\n"
     assert told(report_on([night, replace(night, name="2")])).endswith("\nNothing changed since nightly 1.\n")
 
 
@@ -103,6 +110,37 @@ def test_a_failure_has_its_cause_and_what_runs_it_again() -> None:
     found = report(1, 2, failing=1.0)
     [one] = found.night.results.values()
     text = told(found)
-    row = f"- `{one.key.test}` on `{one.key.target}`: **`FAIL Mismatch`**  \n  `{one.headline}`  \n"
-    assert f"{row}  again: `pytest --hil-target=" in text
-    assert "- **new failure** `pass → FAIL Mismatch` `" in text and HOSTILE not in text
+    row = f"- **`FAIL Mismatch`** `{one.key.test} [{one.key.target}]`  \n  `{one.headline}`  \n"
+    assert f"#### New failures\n\n{row}  again: `pytest --hil-target=" in text and HOSTILE not in text
+
+
+def test_a_comment_sorts_failures_and_has_a_table_of_the_figures_that_moved() -> None:
+    """What is new comes first; the rest is told with what the store knows of it."""
+    week = eventful()
+    text = told(report_on(week))
+    titles = re.findall(r"^#### (.*)$", text, re.MULTILINE)
+    assert [title.partition(":")[0] for title in titles] == [
+        "New failures", "Already broken in the nightly that is compared with", "Flaky", "Infrastructure",
+        "Figures that moved", "What else changed",
+    ]  # fmt: skip
+    new, broken, flaky, infra, moved, _ = re.split(r"^#### .*$", text, flags=re.MULTILINE)[1:]
+    assert "test_keyword_spotting.py::test_frames [m4-qemu, m55-qemu]" in new and new.count("- **") == 1
+    assert "test_int8_io [m0-qemu, m4-qemu, m55-qemu, native]" in broken and "again:" not in broken
+    assert "`failed in 1 of 3 nightlies of the same code`" in flaky and "LaunchError" in infra
+    assert f"| `4096 → 4864` | +768, +18.75 % | `{LARGER} +768; at its peak {AT_PEAK}` |" in moved
+    assert "test_float_io [m0-qemu, m4-qemu, m55-qemu, native]` and 3 more tests |" in moved
+    assert f"+1.46 % | `{SLOWER} +15000` |" in told(report_on(week[:5]))  # on Tuesday
+    assert is_harmless(text) and "table" in rendered(text).tags
+    results = week[-2].results
+    one = next(iter(results.values()))
+    retried = replace(week[-2], results={**results, one.key: replace(one, earlier=("FAIL Mismatch",))})
+    assert f"- **`pass`** `{one.key.test} [{one.key.target}]` `after FAIL Mismatch`" in told(
+        report_on([*week[:-2], retried])
+    )
+
+
+@given(st.text(alphabet="`|@<>[]()#/\\ \nab*-:&", max_size=40))
+def test_harmless_markdown_shows_nothing_but_text_and_code(text: str) -> None:
+    if is_harmless(text):
+        code = rendered(text)
+        assert not code.tags & {"a", "img", "script", "b"} and not set("@<>[]`\\&#/") & set(code.outside)

@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Result, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.trend_encoding import decoded, trends
-from generated_nights import HOSTILE, hostile, report, report_on
+from generated_nights import AT_PEAK, HOSTILE, LARGER, SLOWER, eventful, hostile, report, report_on
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium: ci/install.sh system installs it")
 Show = Callable[[ReportContents], Page]
@@ -21,7 +21,10 @@ OPEN = "document.getElementById('cell').open"
 IN_CELL = "document.getElementById('cell').innerText"
 FOCUSED = "Number(document.activeElement.dataset.cell)"
 TAB_STOPS = "document.querySelectorAll('#matrix td[tabindex=\"0\"]').length"
-SHOWN_ROWS = "[...document.querySelectorAll('#matrix tbody tr')].filter(row => row.offsetHeight > 0).length"
+SHOWN_ROWS = "[...document.querySelectorAll('#matrix tr.test')].filter(row => row.offsetHeight > 0).length"
+SHOWN_FILES = SHOWN_ROWS.replace("tr.test", "tr.file")
+TRENDS = "[...document.querySelectorAll('#charts summary')].map(one => one.innerText.replaceAll('\u202f', ''))"
+FRIDAY = eventful()
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
@@ -49,6 +52,7 @@ def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
 
 def focus(page: Page, one: Result, found: ReportContents) -> None:
     number = list(found.night.results).index(one.key)
+    put(page, "document.getElementById('text')", "::")  # opens all files
     page.run(f"document.querySelector('#matrix [data-cell=\"{number}\"]').focus()")
 
 
@@ -61,8 +65,15 @@ def test_a_cell_is_found_and_opened_by_keyboard(show: Show) -> None:
     page = show(found)
     assert page.run("document.querySelectorAll('#matrix td[data-cell]').length") == 40
     page.run("document.getElementById('notable').focus()")
+    assert (page.run(SHOWN_ROWS), page.run(SHOWN_FILES)) == (0, 10)  # a test in each file
     page.press("Tab")
+    assert page.run("document.activeElement.innerText") in ("1 passed", "1 failed", "1 failed Δ1", "1 passed Δ1")
+    page.press("Enter")  # opens the first file
+    assert (page.run(SHOWN_ROWS), page.run("document.querySelector('tr.file').ariaExpanded")) == (1, "true")
+    page.press("ArrowDown")
     assert (page.run(FOCUSED), page.run(TAB_STOPS)) == (0, 1)
+    page.press("ArrowDown")
+    page.press("Enter")  # the second
     page.press("ArrowDown")
     page.press("ArrowRight")
     assert (page.run(FOCUSED), page.run(TAB_STOPS)) == (5, 1)  # of four targets a row
@@ -105,18 +116,59 @@ def test_the_head_counts_tests_and_no_runners(show: Show) -> None:
 def test_trends_are_drawn_as_they_went(show: Show) -> None:
     found = report(12, 30, moving=0.05)
     page = show(found)
-    assert page.run("document.querySelectorAll('#charts svg.chart path').length") > 0
+    assert page.run("document.querySelectorAll('#charts svg.spark path').length") > 0
     key = next(iter(found.night.results))
     figure, runs = next(iter(trends(key, [*found.history, found.night]).items()))
     page.run("document.getElementById('trend-moved').checked = false")
     put(page, "document.getElementById('trend-text')", key.test)
     put(page, "document.getElementById('trend-target')", key.target)
     put(page, "document.getElementById('trend-figure')", figure)
-    [drawn] = page.run("[...document.querySelectorAll('#charts path')].map(path => path.getAttribute('d'))")
-    assert drawn.count("V") == len(decoded(runs)) - 1  # a step to each night after the first
-    assert "M4.0" in drawn and "H296.0" in drawn
+    page.run("document.querySelector('#charts summary').focus()")
+    page.press("Enter")
+    page.run("new Promise(done => setTimeout(done, 50))")  # the event of what opens comes later
+    small, large = page.run("[...document.querySelectorAll('#charts path')].map(path => path.getAttribute('d'))")
+    assert small == large and large.count("V") == len(decoded(runs)) - 1  # a step to each night after the first
+    assert "M4.0" in large and "H296.0" in large
     height = "document.querySelector('#charts path').getBBox().height"
     assert (page.run(height) > 0) == (len(set(decoded(runs))) > 1)
+
+
+def test_what_got_slower_since_a_day_is_told_once_with_the_operator(show: Show) -> None:
+    page = show(report_on(FRIDAY))
+    since = "document.getElementById('trend-since')"
+    option = f"[...{since}.options].find(one => one.text.startsWith('DAY')).value"
+    put(page, since, page.run(option.replace("DAY", "Mon")))
+    larger, slower = page.run(TRENDS)
+    wanted = ("instructions", SLOWER, "+1.46 %", "test_keyword_spotting.py", "more results")
+    assert [text for text in wanted if text not in slower] == []
+    wanted = ("planned_bytes", f"{LARGER} +768", "4096 → 4864", "+18.75 %", "and 15 more results")
+    assert [text for text in wanted if text not in larger] == []
+    put(page, since, page.run(option.replace("DAY", "Wed")))
+    assert page.run(TRENDS) == [larger]
+
+
+def test_the_page_leads_with_what_one_must_know(show: Show) -> None:
+    page = show(report_on(FRIDAY))
+    tiles = page.run("[...document.querySelectorAll('.tiles li')].map(one => one.innerText.replaceAll('\\n', ' '))")
+    assert tiles[:7] == [
+        "2 new failures 1 cause", "4 already broken 1 cause", "4 fixed 1 cause", "0 slower",
+        "16 larger 1 cause, up to +18.75 %", "1 flaky 1 cause",
+        "6 not run 4 infrastructure, 1 target left out, 1 now skipped",
+    ]  # fmt: skip
+    lead = "[...document.querySelectorAll('.tiles a')].every(one => document.getElementById(one.hash.slice(1)))"
+    assert page.run(lead)
+    row = page.run("document.getElementById('moved').innerText")
+    assert all(text in row for text in (f"{LARGER} +768", AT_PEAK, "+768, +18.75 %", "3 more tests"))
+    page.run("document.querySelector('#moved button.spark').click()")
+    assert page.run(OPEN) and "Fri 2026-11-27, nightly 8" in page.run(IN_CELL)
+    page.press("Escape")
+    page.run("document.querySelector('#moved button.link').click()")
+    text = page.run(IN_CELL)
+    assert all(one in text for one in ("planned_bytes by bank", "held at each bank's peak", f"{LARGER}: {AT_PEAK}"))
+    page.press("Escape")
+    page.emulate(390, 800)
+    assert page.run("document.documentElement.scrollWidth") == 390
+    page.emulate(1200, 900)
 
 
 def test_rows_are_filtered_by_text_and_by_what_happened(show: Show) -> None:
@@ -125,11 +177,12 @@ def test_rows_are_filtered_by_text_and_by_what_happened(show: Show) -> None:
     notable = {change.key.test for change in found.changes} | {
         one.key.test for one in found.night.results.values() if one.error
     }
-    assert page.run(SHOWN_ROWS) == 50 > len(notable) > 0
+    assert (page.run(SHOWN_ROWS), page.run(SHOWN_FILES)) == (0, 30) and 50 > len(notable) > 0
     page.run("document.getElementById('notable').click()")
     assert page.run(SHOWN_ROWS) == len(notable)
     assert page.run("document.querySelector('#matrix td[tabindex=\"0\"]').offsetHeight") > 0
     page.run("document.getElementById('notable').click()")
+    assert page.run(SHOWN_ROWS) == 0
     put(page, "document.getElementById('text')", "family_7.py")
     assert page.run(SHOWN_ROWS) == len({key.test for key in found.night.results if "family_7.py" in key.test})
     put(page, "document.getElementById('text')", "no such test")
@@ -139,7 +192,7 @@ def test_rows_are_filtered_by_text_and_by_what_happened(show: Show) -> None:
 def test_a_change_leads_to_its_cell(show: Show) -> None:
     found = report(40, 2, moving=0.2)
     page = show(found)
-    page.run("document.querySelector('#changes [data-cell]').click()")
+    page.run("document.querySelector('#changes button[data-cell]').click()")
     assert page.run(OPEN) and "What changed" in page.run(IN_CELL)
 
 
@@ -179,7 +232,7 @@ def test_it_is_read_in_the_dark_and_on_paper(show: Show, chromium: Page) -> None
     page.emulate(medium="print", prefers_color_scheme="dark")
     assert page.run(BACKGROUND) == light
     assert page.run("[...document.querySelectorAll('.controls, nav')].every(one => one.offsetHeight == 0)")
-    assert page.run(SHOWN_ROWS) == 10 and page.pdf().startswith(b"%PDF")
+    assert page.run(SHOWN_FILES) == 10 and page.pdf().startswith(b"%PDF")
     page.emulate(prefers_color_scheme="light")
 
 

@@ -36,7 +36,8 @@ from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.virtual import machines, vboard
 from cortex_m_hil.boards.virtual.wire import Faults, Wire
-from cortex_m_hil.diagnose import instruction_counts as kernels
+from cortex_m_hil.diagnose.profile import FigureSource
+from cortex_m_hil.diagnose.profiling import profile
 from cortex_m_hil.errors import (
     BoardBusy,
     BoardWedged,
@@ -176,12 +177,14 @@ def test_what_a_program_costs_on_a_board_is_counted_in_cycles(native: VirtualBoa
     known = known_answer(native.target.isa)
     program = dataclasses.replace(Program.from_bytes(known.program, "known.pte"), inputs=known.inputs)
     with native.dut(port=device(f"vboard:{native.name}")) as dut:
-        found = kernels.count(dut, program)
-    assert found.clock is Clock.CORE and found.ticks > 0
-    assert [one.operator for one in found.operators] and sum(one.share for one in found.operators) == pytest.approx(1)
-    assert kernels.figures(found.clock, found.ticks) == {"instructions": None, "cycles": found.ticks}
+        found = profile(dut, program, known.inputs, "known", runs=3)
+    assert found.clock is Clock.CORE and (found.runs, found.ticks_of_zeros) == (3, None)
+    assert 0 < found.low <= found.ticks <= found.high
+    assert all(0 < row.low <= row.ticks <= row.high for row in found.rows)
+    assert sum(row.ticks for row in found.rows) + found.outside == found.ticks
+    assert found.figures["ticks"].source is FigureSource.MEASURED
     with native.dut() as dut, pytest.raises(ConfigError, match="it has host_ticks") as caught:
-        kernels.count(dut, program)
+        profile(dut, program, known.inputs, "known")
     assert "a board cycles" in caught.value.hint
 
 

@@ -2,7 +2,6 @@
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-const CHARTS = 24; // at once
 const name = (number) => data.names[number];
 const byId = (id) => document.getElementById(id);
 
@@ -24,14 +23,17 @@ function drawn(tag, attributes, ...children) {
 const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, i) => [flat[2 * i], flat[2 * i + 1]]);
 const number = (value) => typeof value === "number" ? value.toLocaleString("en").replaceAll(",", "\u202f") : String(value);
 
-// --- charts
+// --- trends
 
+const ROWS = 60; // at once
+const HIGHER_IS_BETTER = ["sqnr_db", "cortex_m_macs", "cortex_m_operators"];
 const decoded = (runs) => pairs(runs).flatMap(([value, often]) => Array(often).fill(value));
+const known = (values) => values.filter((value) => value !== null);
+const moved = (values) => new Set(known(values)).size > 1;
 
-function chart(title, runs) {
-  const values = decoded(runs);
-  const known = values.filter((value) => value !== null);
-  const least = Math.min(...known), most = Math.max(...known);
+// A line of steps, in a box of 300 × 80; what was not measured leaves a gap.
+function line(values) {
+  const least = Math.min(...known(values)), most = Math.max(...known(values));
   const x = (i) => 4 + 292 * i / Math.max(1, values.length - 1);
   const y = (value) => most === least ? 40 : 74 - 68 * (value - least) / (most - least);
   let path = "", open = false;
@@ -40,46 +42,143 @@ function chart(title, runs) {
     path += open ? `H${x(i).toFixed(1)}V${y(value).toFixed(1)}` : `M${x(i).toFixed(1)} ${y(value).toFixed(1)}h.5`;
     open = true;
   });
-  const last = values[values.length - 1] ?? "–"; // what was not measured has no figure, and not an old one
-  const said = `${title}: from ${number(known[0])} to ${number(last)}, between ${number(least)} and ${number(most)}`;
-  const steps = [];
-  let at = 0;
-  for (const [value, often] of pairs(runs)) {
-    if (value !== null) steps.push(`${data.nights[at]}: ${number(value)}`);
-    at += often;
-  }
-  const picture = drawn("svg", { class: "chart", viewBox: "0 0 300 80", preserveAspectRatio: "none", role: "img", "aria-label": said },
-    drawn("title", {}, steps.slice(-12).join("\n")), drawn("path", { d: path }));
-  const ends = make("div", { class: "ends" }, make("span", {}, `least ${number(least)}`), make("span", {}, `most ${number(most)}`),
-    make("span", {}, `now ${number(last)}`));
-  return make("figure", {}, make("figcaption", {}, title), picture, ends);
+  return path;
 }
 
-const moved = (runs) => new Set(pairs(runs).map(([value]) => value).filter((value) => value !== null)).size > 1;
+const picture = (kind, values, said) => drawn("svg", { class: kind, viewBox: "0 0 300 80", preserveAspectRatio: "none",
+  role: "img", "aria-label": said }, drawn("path", { d: line(values) }));
+const latest = (values) => values[values.length - 1]; // null where it was not measured: an old one is no figure of now
+const said = (values) => `from ${number(known(values)[0])} to ${number(latest(values) ?? "–")}, between ` +
+  `${number(Math.min(...known(values)))} and ${number(Math.max(...known(values)))}`;
+
+function change(before, after) {
+  const by = Number((after - before).toPrecision(6));
+  const share = before ? 100 * (after - before) / Math.abs(before) : NaN;
+  const digits = Math.min(20, Math.max(2, -Math.floor(Math.log10(Math.abs(share)))));
+  const percent = Number.isFinite(share) && share ? [`${share > 0 ? "+" : ""}${Number(share.toFixed(digits))} %`] : [];
+  return [`${by > 0 ? "+" : ""}${number(by)}`, ...percent];
+}
+
+// What of a figure moved from one night to a later one: each operator or bank, the largest difference first.
+function causes(one, from, to) {
+  const differences = one.parts.map(([part, values]) => [part, (values[to] ?? 0) - (values[from] ?? 0), values[from] ?? values[to]])
+    .filter(([, by, there]) => by && there !== null);
+  return differences.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3).map(([part, by]) => `${part} ${by > 0 ? "+" : ""}${number(by)}`);
+}
+
+function large(one) {
+  const { values } = one, seen = known(values);
+  const ends = make("div", { class: "ends" }, ...[["least", Math.min(...seen)], ["most", Math.max(...seen)], ["now", latest(values) ?? "–"]]
+    .map(([what, value]) => make("span", {}, `${what} ${number(value)}`)));
+  const steps = [];
+  let before = null, at = 0;
+  values.forEach((value, i) => {
+    if (value === null || value === before) return;
+    const told = before === null ? ["", ""] : [change(before, value).join(", "), causes(one, at, i).join(", ")];
+    steps.unshift(make("tr", {}, make("td", {}, data.nights[i]), make("td", { class: "number" }, number(value)), ...told.map((text) => make("td", {}, text))));
+    [before, at] = [value, i];
+  });
+  const heads = ["night", one.figure, "change", "by operator or bank"].map((text) => make("th", { scope: "col" }, text));
+  return [make("figure", {}, picture("chart", values, `${one.title}: ${said(values)}`), ends),
+    make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...steps)))];
+}
+
+// A row with a small picture, which opens to the large one.
+function trend(one, cells, more = []) {
+  const found = make("details", { class: "trend" }, make("summary", {}, picture("spark", one.values, said(one.values)), ...cells));
+  found.addEventListener("toggle", () => {
+    if (found.open && found.children.length === 1) found.append(...large(one), ...more);
+  });
+  return found;
+}
+
+const series = (cell) => pairs(cell.trends || []).map(([figure, runs]) => ({
+  test: name(cell.test), target: name(cell.target), runtime: name(cell.runtime), figure: name(figure), values: decoded(runs),
+  title: `${name(figure)}, ${name(cell.test)} [${name(cell.target)}, ${name(cell.runtime)}]`,
+  parts: pairs(pairs(cell.moved || []).find(([of]) => of === figure)?.[1] || []).map(([part, of]) => [name(part), decoded(of)]),
+}));
+
+// The last night up to the asked one that has the figure.
+function step(one, since) {
+  let from = since;
+  while (from > 0 && one.values[from] === null) from -= 1;
+  const before = one.values[from], after = latest(one.values);
+  const there = typeof before === "number" && typeof after === "number" && before !== after;
+  const worse = there && (after > before) !== HIGHER_IS_BETTER.includes(one.figure);
+  const by = there ? causes(one, from, one.values.length - 1) : [];
+  return { ...one, before, after, there, worse, by, share: there ? Math.abs((after - before) / (before || 1)) : 0 };
+}
+
+// Steps with the same cause are one: of one figure, for the worse or the better, most of it by the same operator or bank.
+function grouped(steps) {
+  const found = new Map();
+  for (const one of steps) {
+    const cause = one.by.length ? one.by[0].slice(0, one.by[0].lastIndexOf(" ")) : [one.test, one.before, one.after];
+    const key = JSON.stringify([one.figure, one.runtime, one.worse, one.there, one.there ? cause : [one.test, one.target]]);
+    found.set(key, [...(found.get(key) || []), one]);
+  }
+  const groups = [...found.values()].map((of) => of.sort((a, b) => b.share - a.share));
+  return groups.sort(([a], [b]) => b.worse - a.worse || b.share - a.share);
+}
+
+const place = (test, targets, runtime) => `${test} [${targets.join(", ")}${runtime === "builtin" ? "" : `; ${runtime}`}]`;
+const told = (one) => one.there ? `${number(one.before)} → ${number(one.after)}` : number(one.after ?? "–");
+
+// The steps of other tests, each test with all targets on which its values are the same.
+function listed(steps) {
+  const found = new Map();
+  for (const one of steps) {
+    const key = JSON.stringify([one.test, one.before, one.after]);
+    found.set(key, [...(found.get(key) || []), one]);
+  }
+  const items = [...found.values()].map((of) => make("li", {}, `${place(of[0].test, of.map(({ target }) => target), of[0].runtime)} ` +
+    `${told(of[0])}: ${change(of[0].before, of[0].after).join(", ")}`));
+  const left = items.length - ROWS;
+  return make("ul", {}, ...items.slice(0, ROWS), ...(left > 0 ? [make("li", {}, `and ${left} more ${left === 1 ? "test" : "tests"}`)] : []));
+}
+
+function stepRow([one, ...others]) {
+  const by = one.there ? change(one.before, one.after) : [];
+  const count = others.length ? ` and ${others.length} more ${others.length === 1 ? "result" : "results"}` : "";
+  const cells = [make("span", {}, one.figure), make("span", {}, told(one)),
+    make("span", { class: one.there ? one.worse ? "worse" : "better" : "" }, by[by.length - 1] || ""),
+    make("span", {}, ...(one.by.length ? [make("strong", {}, one.by.join(", ")), " "] : []), place(one.test, [one.target], one.runtime) + count)];
+  return trend(one, cells, others.length ? [make("h4", {}, "Others with this cause"), listed(others)] : []);
+}
 
 function setUpTrends() {
   if (!byId("charts")) return;
-  const series = data.cells.flatMap((cell) => pairs(cell.trends || []).map(([figure, runs]) => ({
-    test: name(cell.test), target: name(cell.target), runtime: name(cell.runtime), figure: name(figure), runs, moved: moved(runs),
-    since: runs[runs.length - 1],
-  })));
-  series.sort((a, b) => a.since - b.since);
+  const every = data.cells.flatMap(series);
   for (const [id, key] of [["trend-target", "target"], ["trend-figure", "figure"]]) {
-    const values = [...new Set(series.map((one) => one[key]))].sort();
+    const values = [...new Set(every.map((one) => one[key]))].sort();
     byId(id).append(...values.map((value) => make("option", { value }, value)));
   }
+  byId("trend-since").append(...data.nights.slice(0, -1).map((night, i) => make("option", { value: i }, night)));
+  byId("trend-since").value = Math.min(data.since, data.nights.length - 2);
   const show = () => {
-    const text = byId("trend-text").value.toLowerCase();
+    const text = byId("trend-text").value.toLowerCase(), since = Number(byId("trend-since").value);
     const target = byId("trend-target").value, figure = byId("trend-figure").value, only = byId("trend-moved").checked;
-    const found = series.filter((one) => one.test.toLowerCase().includes(text) && (!target || one.target === target) &&
-      (!figure || one.figure === figure) && (!only || one.moved));
-    byId("charts").replaceChildren(...found.slice(0, CHARTS).map((one) =>
-      chart(`${one.figure}, ${one.test} [${one.target}, ${one.runtime}]`, one.runs)));
-    const hidden = found.length > CHARTS ? `, the ${CHARTS} that moved last are shown` : "";
-    byId("trend-shown").textContent = `${found.length} of ${series.length} figures${hidden}`;
+    const found = every.filter((one) => one.test.toLowerCase().includes(text) && (!target || one.target === target) &&
+      (!figure || one.figure === figure)).map((one) => step(one, since)).filter((one) => !only || one.there);
+    const groups = grouped(found);
+    byId("charts").replaceChildren(...groups.slice(0, ROWS).map(stepRow));
+    const hidden = groups.length > ROWS ? `, the ${ROWS} that moved most are shown` : "";
+    const causes = groups.length < found.length ? `, by ${groups.length} ${groups.length === 1 ? "cause" : "causes"}` : "";
+    byId("trend-shown").textContent = `${found.length} of ${every.length} figures${only ? " moved" : ""}${causes}${hidden}`;
   };
-  for (const id of ["trend-text", "trend-target", "trend-figure", "trend-moved"]) byId(id).addEventListener("input", show);
+  for (const id of ["trend-since", "trend-text", "trend-target", "trend-figure", "trend-moved"]) byId(id).addEventListener("input", show);
   show();
+}
+
+// The small pictures in the table of what changed; each opens the large one.
+function setUpSparks() {
+  for (const place of document.querySelectorAll("[data-spark]")) {
+    const one = series(data.cells[Number(place.dataset.spark)]).find(({ figure }) => figure === place.dataset.figure);
+    if (!one || !moved(one.values)) continue;
+    const button = make("button", { type: "button", class: "spark", "aria-label": `trend of ${one.title}` }, picture("spark", one.values, said(one.values)));
+    button.addEventListener("click", () => show(one.title, large(one)));
+    place.append(button);
+  }
 }
 
 // --- a cell
@@ -94,7 +193,7 @@ function bars(rows, head) {
   return make("table", { class: "totals" }, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...lines));
 }
 
-const OF_SECTIONS = ["pte_bytes", "elf_stored_bytes"]; // other figures have parts by operator
+const BY = { pte_bytes: "section", elf_stored_bytes: "section", planned_bytes: "bank" }; // others have parts by operator
 const OFF = { max_quanta: "the dialect, or what is expected", fake_quant_quanta: "fake-quant" };
 
 function parts(cell) {
@@ -105,7 +204,10 @@ function parts(cell) {
       return [make("h3", {}, `Quanta from ${OFF[what]}`), bars(rows, ["quanta", "elements", "share"])];
     }
     rows.sort((a, b) => b[1] - a[1]);
-    const part = OF_SECTIONS.includes(what) ? "section" : "operator";
+    if (what === "planned_peak") {
+      return [make("h3", {}, "Planned bytes held at each bank's peak"), bars(rows, ["bank: operator that runs then", "bytes", "share"])];
+    }
+    const part = BY[what] || "operator";
     return [make("h3", {}, `${what} by ${part}`), bars(rows, [part, what, "share"])];
   });
 }
@@ -136,10 +238,7 @@ function facts(cell) {
 }
 
 function opened(cell) {
-  const title = [name(cell.test), name(cell.target), name(cell.runtime)].filter(Boolean).join(" · ");
-  const close = make("button", { type: "button", class: "close" }, "close");
-  close.addEventListener("click", () => byId("cell").close());
-  const found = [close, make("h2", { id: "cell-title" }, title), facts(cell)];
+  const found = [facts(cell)];
   const add = (heading, ...content) => found.push(make("h3", {}, heading), ...content);
   if (cell.changes) add("What changed", make("ul", {}, ...cell.changes.map((text) => make("li", {}, text))));
   const figures = pairs(cell.figures || []);
@@ -150,22 +249,30 @@ function opened(cell) {
   found.push(...parts(cell), ...executed(cell));
   if (cell.localized) add("Where it departs", make("pre", { class: "aligned", tabindex: "0" }, cell.localized));
   if (cell.log) add("Log", make("pre", { tabindex: "0" }, cell.log));
-  const series = pairs(cell.trends || []);
-  if (series.length) add("Trends", make("div", { class: "charts" }, ...series.map(([figure, runs]) => chart(name(figure), runs))));
+  const each = series(cell);
+  if (each.length) add("Trends", ...each.map((one) => trend(one, [make("span", {}, one.figure), make("span", {}, number(latest(one.values) ?? "–"))])));
   return found;
 }
 
-function open(index) {
+function show(title, content) {
   const dialog = byId("cell");
-  dialog.replaceChildren(...opened(data.cells[index]));
+  const close = make("button", { type: "button", class: "close" }, "close");
+  close.addEventListener("click", () => dialog.close());
+  dialog.replaceChildren(close, make("h2", { id: "cell-title" }, title), ...content);
   dialog.showModal();
   dialog.scrollTop = 0;
+}
+
+function open(index) {
+  const cell = data.cells[index];
+  show([name(cell.test), name(cell.target), name(cell.runtime)].filter(Boolean).join(" · "), opened(cell));
 }
 
 // --- the matrix
 
 const matrix = byId("matrix");
-const rows = [...matrix.querySelectorAll("tbody tr:not(.suite)")];
+const files = [...matrix.querySelectorAll("tr.file")].map((head) => ({ head, rows: [...head.parentElement.querySelectorAll("tr.test")] }));
+const rows = files.flatMap(({ head, rows }) => [head, ...rows]);
 const cellsOf = (row) => [...row.querySelectorAll("td")];
 
 function select(cell, focus = true) {
@@ -192,13 +299,17 @@ matrix.addEventListener("keydown", (event) => {
   const cell = event.target.closest("td");
   if (!cell || event.altKey || event.metaKey) return;
   const to = move(cell, event.key, event.ctrlKey);
-  const opens = (event.key === "Enter" || event.key === " ") && cell.dataset.cell !== undefined;
+  const file = files.find(({ head }) => head === cell.parentElement);
+  const opens = (event.key === "Enter" || event.key === " ") && (file || cell.dataset.cell !== undefined);
   if (to) select(to);
-  if (opens) open(Number(cell.dataset.cell));
+  if (opens && file) fold(file, file.open);
+  else if (opens) open(Number(cell.dataset.cell));
   if (to || opens) event.preventDefault();
 });
 
 document.addEventListener("click", (event) => {
+  const file = files.find(({ head }) => head.contains(event.target));
+  if (file) fold(file, file.open);
   const from = event.target.closest("[data-cell]");
   if (!from) return;
   if (matrix.contains(from)) select(from);
@@ -207,19 +318,35 @@ document.addEventListener("click", (event) => {
 
 // --- the filter
 
-const texts = rows.map((row) => row.textContent.toLowerCase());
-const notable = rows.map((row) => row.querySelector(".bad, .changed") !== null);
+const tests = files.flatMap(({ rows }) => rows);
+for (const file of files) {
+  const path = file.head.cells[0].firstChild.data.trim();
+  file.texts = file.rows.map((row) => `${path}::${row.textContent}`.toLowerCase()); // as in pytest's ids
+  file.notable = file.rows.map((row) => row.querySelector(".bad, .changed") !== null);
+}
+
+// Shows or hides a file's tests, of these only what the filter lets through.
+function fold(file, folded) {
+  file.open = !folded;
+  file.head.setAttribute("aria-expanded", String(file.open));
+  file.rows.forEach((row, i) => { row.hidden = folded || !file.found[i]; });
+}
 
 function filter() {
   const text = byId("text").value.toLowerCase(), only = byId("notable").checked;
-  rows.forEach((row, i) => { row.hidden = !texts[i].includes(text) || (only && !notable[i]); });
-  const visible = rows.filter((row) => !row.hidden);
-  byId("shown").textContent = `${visible.length} of ${rows.length} tests`;
-  const current = matrix.querySelector('td[tabindex="0"]');
+  for (const file of files) {
+    file.found = file.texts.map((each, i) => each.includes(text) && (!only || file.notable[i]));
+    file.head.hidden = !file.found.some(Boolean);
+    fold(file, !(text || only));
+  }
+  const found = files.flatMap((file) => file.found).filter(Boolean).length;
+  byId("shown").textContent = `${found} of ${tests.length} tests`;
+  const current = matrix.querySelector('td[tabindex="0"]'), visible = rows.filter((row) => !row.hidden);
   if ((!current || current.parentElement.hidden) && visible.length) select(cellsOf(visible[0])[0], false);
 }
 
 for (const id of ["text", "notable"]) byId(id).addEventListener("input", filter);
 filter();
 setUpTrends();
+setUpSparks();
 })();

@@ -7,6 +7,7 @@ from cortex_m_hil.cli.commands.doctor.group import doctor
 from cortex_m_hil.cli.error_answers import answer_each
 from cortex_m_hil.cli.exit_codes import NO
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target, ran_by
 from cortex_m_hil.errors import HarnessError
 
@@ -33,7 +34,7 @@ def selftest(
         try:
             with log_of_errors():
                 resolved = choice.resolve(name)
-                with on.open(resolved) as dut:
+                with status(runner_of(resolved)), on.open(resolved) as dut:
                     result = flow.selftest(dut)
         except HarnessError as error:
             problem = Problem.of(error)

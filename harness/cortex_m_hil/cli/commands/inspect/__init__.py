@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.commands.inspect import fit, instructions, partition, size
+from cortex_m_hil.cli.commands.inspect import fit, partition, size
 from cortex_m_hil.cli.commands.inspect.group import inspect
 
-__all__ = ["fit", "instructions", "partition", "size"]
+__all__ = ["fit", "partition", "size"]
 
 app.add_typer(inspect, name="inspect")
 

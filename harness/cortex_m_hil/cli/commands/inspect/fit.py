@@ -11,6 +11,7 @@ from cortex_m_hil.cli.answers import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
+from cortex_m_hil.cli.progress import status
 from cortex_m_hil.cli.run_result_output import RAN_FIELDS, fields_of_target, label_of
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.bank_orders import BankOrder, bank_orders
@@ -55,7 +56,10 @@ def fit(
     given: ModelOptions,
     banks: Annotated[
         bool,
-        typer.Option("--banks", help="Try all orders of the banks: where does the model fit, and at what cost?"),
+        typer.Option(
+            "--banks",
+            help="Try all orders of the memory banks (hil docs memory): where does the model fit, at what cost?",
+        ),
     ] = False,
 ) -> None:
     """Find the least memory that a program runs in.
@@ -71,7 +75,8 @@ def fit(
         if banks:
             return _orders(resolved, model, program_for)
         program, source = program_for(resolved.target)
-        with Fitting(resolved, multiplier=on.timeout_multiplier) as fitting:
+        said = f"{resolved.display_name}: looking for the least memory; a runner is built for each size that is tried"
+        with status(said), Fitting(resolved, multiplier=on.timeout_multiplier) as fitting:
             found = fitting.fit(program)
         fields = {**fields_of_target(resolved, found.ran), **_fields(found, model), "method": program.file.method}
         fields |= {"inputs": source}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
+from cortex_m_hil import flow
 from cortex_m_hil.cli.answers import Answer, end, json_fields, log_of_errors
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ProgramOptions, Pte, TimedOptions
 from cortex_m_hil.cli.program_files import find_inputs
+from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import fields_of_target, label_of
 from cortex_m_hil.cli.tables import table
-from cortex_m_hil.diagnose.instruction_counts import executed, figures
+from cortex_m_hil.diagnose.profiling import figures, operator_costs
 from cortex_m_hil.errors import ConfigError, PortNotFound
 from cortex_m_hil.errors.text import percent
 from cortex_m_hil.program.partition import Island, Partition, PartitionKind, StepGroup, planned_in_int8
@@ -69,9 +70,7 @@ def partition_command(
     given: ProgramOptions,
     target: Annotated[
         str | None,
-        typer.Option(
-            "--target", "-t", metavar="NAME", help="Also run it there, and count CPU instructions, or a board's cycles"
-        ),
+        typer.Option("--target", "-t", metavar="NAME", help="Also run the program on this target, and count its cost"),
     ] = None,
 ) -> None:
     """Show which operators of a program run on Cortex-M kernels.
@@ -95,11 +94,14 @@ def partition_command(
         resolved = on.resolve(target)
         found_inputs = find_inputs(program, pte, given.inputs or [], quantize=given.quantize)
         label = f"{label_of(resolved)}; inputs: {found_inputs.source}"
-        runs = replace(program, inputs=found_inputs.inputs)
         try:
-            with log_of_errors(), on.open(resolved) as dut:
-                counted = executed(dut, runs)
-                found, clock = Partition.of(program.file, ticks=counted.each), counted.clock
+            with log_of_errors(), status(runner_of(resolved)) as line, on.open(resolved) as dut:
+                line.update(f"{resolved.display_name}: started, and running {pte.name}")
+                result = flow.run(dut, program, found_inputs.inputs)
+                clock = result.ran.clock
+                costs = operator_costs(dut, program, found_inputs.inputs, result.ticks, clock)
+                ticks = [one.ticks for one in costs if one.index is not None]
+                found = Partition.of(program.file, ticks=ticks)
                 fields |= {"ran": fields_of_target(resolved, dut.ran()), "inputs": found_inputs.source}
         except PortNotFound as error:  # the partition itself needs no board
             fields["not_counted"] = error.message

@@ -14,7 +14,7 @@ from cortex_m_hil.cli.options import Method
 from cortex_m_hil.cli.run_result_output import CONSTANTS_HELP, constants_as_fields
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.errors.text import printable
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host import files
 from cortex_m_hil.program import size as of_programs
 from cortex_m_hil.program.bpte_file import extract_pte, read_program
@@ -128,7 +128,7 @@ def _elf(path: Path, everything: bool) -> Answer:
     shown = symbols if everything else symbols[:SHOWN]
     blocks.append(table(("section", "bytes", "symbol", "operators"), [_row(part) for part in shown]))
     if len(shown) < len(symbols):
-        blocks.append(f"{len(symbols) - len(shown)} more symbols: --all")
+        blocks.append(f"{counted(len(symbols) - len(shown), 'more symbol')}: --all")
     fields: dict[str, object] = {"methods": (), "constants": {}}
     fields |= {"planned": (), "sections": found.sections, "operators": found.operators, "parts": found.parts}
     nbytes = sum(one.nbytes for one in found.sections)

@@ -1,6 +1,6 @@
 """The queue for boards: tickets are numbered files, which waiting processes keep locked.
 
-No process takes a board for which the owner of an earlier ticket waits.
+No process takes a board for which the owner of an earlier ticket waits. `leases` words the messages about it.
 """
 
 from __future__ import annotations

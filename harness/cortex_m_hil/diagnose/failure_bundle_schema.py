@@ -1,4 +1,4 @@
-"""The pydantic models of bundle.json, which describes the files (members) of a bundle.
+"""The pydantic models of bundle.json, which describes the files (members) of a bundle; `failure_bundle` fills them in.
 
 The fields are listed in docs/failures.md.
 """

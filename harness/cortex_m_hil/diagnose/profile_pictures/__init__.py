@@ -1,0 +1,1 @@
+"""Pictures of a profile: SVG files, and one page for a browser."""

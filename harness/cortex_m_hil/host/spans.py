@@ -1,0 +1,109 @@
+"""Spans of time for a trace: when this process lowered, built, booted, ran or waited, and for how long.
+
+Times are of the machine's monotonic clock, which all its processes share.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Kind = Literal["session", "collection", "test", "lowering", "build", "wait", "flash", "boot", "run"]
+"""The kinds of work that a span's time was spent on."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time of one thread; the spans of a thread lie within each other, or one after the other.
+
+    Attributes:
+        kind: what the time was spent on.
+        name: what was done, such as `to_edge` or a test's id.
+        begin: its begin in nanoseconds.
+        duration: in nanoseconds.
+        thread: the number of the thread.
+    """
+
+    kind: str
+    name: str
+    begin: int
+    duration: int
+    thread: int
+
+
+@dataclass
+class Recorder:
+    """The spans of one process that have ended."""
+
+    spans: list[Span] = field(default_factory=list)
+
+    @contextmanager
+    def span(self, kind: Kind, name: str) -> Iterator[None]:
+        """Record the block as a span."""
+        begin = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            took = time.monotonic_ns() - begin
+            self.spans.append(Span(kind, name, begin, took, threading.get_native_id()))
+
+
+_RECORDER: Final[ContextVar[Recorder | None]] = ContextVar("_RECORDER", default=None)
+
+
+@contextmanager
+def recorded_by(recorder: Recorder) -> Iterator[None]:
+    """Give the spans within the block to `recorder`, and to no other."""
+    token = _RECORDER.set(recorder)
+    try:
+        yield
+    finally:
+        _RECORDER.reset(token)
+
+
+def span(kind: Kind, name: str) -> AbstractContextManager[None]:
+    """Return a context manager whose block is a span; it does nothing where nobody records."""
+    recorder = _RECORDER.get()
+    return nullcontext() if recorder is None else recorder.span(kind, name)
+
+
+def own_times(spans: Iterable[Span]) -> Counter[str]:
+    """Return the nanoseconds of each kind, without those of the spans that lie within a span."""
+    found: Counter[str] = Counter()
+    around: list[Span] = []
+    for one in sorted(spans, key=lambda one: (one.thread, one.begin, -one.duration)):
+        while around and not _contains(around[-1], one):
+            around.pop()
+        if around:
+            found[around[-1].kind] -= one.duration
+        found[one.kind] += one.duration
+        around.append(one)
+    return found
+
+
+def _contains(outer: Span, inner: Span) -> bool:
+    return outer.thread == inner.thread and inner.begin + inner.duration <= outer.begin + outer.duration
+
+
+def trace_events(processes: Mapping[str, Iterable[Span]]) -> dict[str, Any]:
+    """Return a trace in the JSON format of Chrome's tracing, which Perfetto reads; its times begin at 0.
+
+    Args:
+        processes: the spans of each process by its name; each becomes a process of the trace.
+    """
+    kept = {name: list(spans) for name, spans in processes.items()}
+    first = min((one.begin for spans in kept.values() for one in spans), default=0)
+    events: list[dict[str, Any]] = []
+    for number, (name, spans) in enumerate(kept.items(), 1):
+        about = {"process_name": {"name": name}, "process_sort_index": {"sort_index": number}}
+        events += ({"ph": "M", "name": key, "pid": number, "tid": 0, "args": told} for key, told in about.items())
+        for one in sorted(spans, key=lambda one: (one.begin, -one.duration)):
+            when = {"ts": (one.begin - first) / 1000, "dur": one.duration / 1000}
+            events.append({"ph": "X", "cat": one.kind, "name": one.name, "pid": number, "tid": one.thread, **when})
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

@@ -1,0 +1,132 @@
+"""`--hil-trace`: writes when each worker collected, lowered, built, booted, ran and waited, as a trace for Perfetto."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cortex_m_hil.errors import InfraError
+from cortex_m_hil.errors.text import counted, printable
+from cortex_m_hil.host.files import check_new_file, write_atomically
+from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, trace_events
+
+_WORKER_OUTPUT: Final = "hil_trace"
+_MEANINGS: Final = {"session": "none of these: starting, waiting for tests", "test": "the rest of tests", "run": "runs"}
+_HOOKS: Final = pytest.hookimpl(wrapper=True, tryfirst=True)
+
+
+def prepare(config: pytest.Config) -> None:
+    """Record spans from now on, if the option asks for it.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    file: Path | None = config.getoption("hil_trace")
+    if file is None:
+        return
+    check_new_file(file, "--hil-trace")
+    config.pluginmanager.register(_Trace(config, file), "hil-trace")
+
+
+class _Trace:
+    """A plugin that records the spans of this process; xdist's controller collects those of its workers too."""
+
+    def __init__(self, config: pytest.Config, file: Path) -> None:
+        self._file = file
+        self._is_worker = hasattr(config, "workerinput")
+        self._own = Recorder()
+        self._workers: dict[str, list[Span]] = {}
+        self._lost: set[str] = set()  # workers that have not sent their spans yet
+        self._problem = ""
+        self._recording, self._session = ExitStack(), ExitStack()
+        self._recording.enter_context(recorded_by(self._own))
+        self._session.enter_context(span("session", "session"))
+
+    def pytest_unconfigure(self) -> None:
+        self._session.close()
+        self._recording.close()
+
+    # --- spans -------------------------------------------------------------------------------------------
+
+    @_HOOKS
+    def pytest_collection(self) -> Generator[None, object, object]:
+        with span("collection", "collection"):
+            return (yield)
+
+    @_HOOKS
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        with span("test", printable(item.nodeid)):
+            return (yield)
+
+    @_HOOKS
+    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+        with span("test", "setup"):
+            return (yield)
+
+    @_HOOKS
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        with span("test", "call"):
+            return (yield)
+
+    @_HOOKS
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        with span("test", "teardown"):
+            return (yield)
+
+    # --- from the workers into one file --------------------------------------------------------------------
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        self._lost.add(node.gateway.id)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        told = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT)
+        if told is not None:
+            self._lost.discard(node.gateway.id)
+            self._workers[node.gateway.id] = [Span(*one) for one in told]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._session.close()
+        if self._is_worker:
+            session.config.workeroutput[_WORKER_OUTPUT] = [  # type: ignore[attr-defined]
+                astuple(one) for one in self._own.spans
+            ]
+            return
+        try:
+            text = json.dumps(trace_events({"pytest": self._own.spans, **dict(sorted(self._workers.items()))}))
+            write_atomically(self._file, text.encode(), "another file: --hil-trace FILE")
+        except InfraError as error:
+            self._problem = error.message
+
+    def _times(self) -> Counter[str]:
+        """Return the nanoseconds of each kind of span: of all workers, each from the begin to the end of the run."""
+        whole = _session(self._own.spans)
+        found: Counter[str] = Counter()
+        for spans in self._workers.values() or [self._own.spans]:
+            found += own_times(spans)
+            found["session"] += whole - _session(spans)  # before the worker's own session, and after it
+        return found
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        terminalreporter.section("where the time went")
+        if self._workers:
+            terminalreporter.write_line(f"summed over {counted(len(self._workers), 'worker')}")
+        for kind, took in self._times().most_common():
+            terminalreporter.write_line(f"{took / 1e9:10.1f} s  {_MEANINGS.get(kind, kind)}")
+        if self._lost:
+            terminalreporter.write_line(f"lost, since they ended and told nothing: {', '.join(sorted(self._lost))}")
+        where = f"each span: {self._file}, for https://ui.perfetto.dev or chrome://tracing"
+        terminalreporter.write_line(printable(self._problem or where))
+
+
+def _session(spans: Sequence[Span]) -> int:
+    return sum(one.duration for one in spans if one.kind == "session")

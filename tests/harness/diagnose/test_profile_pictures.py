@@ -1,0 +1,216 @@
+"""Pictures of profiles: well-formed, of all that was profiled; and a page that is used by mouse and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from browser import CHROMIUM, Page, browser
+from cortex_m_hil.diagnose.profile_pictures.answers import answers
+from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph
+from cortex_m_hil.diagnose.profile_pictures.module_tree import opened_to, tree
+from cortex_m_hil.diagnose.profile_pictures.page import html
+from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured
+from cortex_m_hil.diagnose.profile_pictures.pictures import Picture, drawn
+from cortex_m_hil.targets.target import Clock
+from generated_nights import HOSTILE
+from pictured_profiles import SEEDS, pictured, seed
+
+SVG = "{http://www.w3.org/2000/svg}"
+MODULES = (
+    "stem", "stages.0.conv", "stages.0.conv", "stages.0.skip", "stages.1.conv", "stages.1", "", "head", "tail.0",
+    "tail.1", "tail.2",
+)  # fmt: skip
+Show = Callable[..., Page]
+
+
+def titles(picture: str) -> list[str]:
+    return [one.text or "" for one in ElementTree.fromstring(picture).iter(f"{SVG}title")]
+
+
+@pytest.mark.parametrize("name", [path.stem for path in SEEDS])
+def test_each_picture_is_svg_with_each_instruction(name: str) -> None:
+    one = pictured(seed(name, MODULES))
+    count = len(one.rows)
+    shown = {picture: titles(drawn(picture, one)) for picture in Picture}
+    assert [
+        f"{one.program.named(row.index)}: " in title for row, title in zip(one.rows, shown[Picture.TIME], strict=True)
+    ]
+    assert len(shown[Picture.TIME]) == len(shown[Picture.GRAPH]) == count
+    assert sum("SQNR" in title for title in shown[Picture.ERROR]) == count
+    assert len(shown[Picture.FLASH]) == len(one.flash) + len(one.flash_groups)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in SEEDS])
+def test_flash_is_the_whole_program_and_the_kernels_that_it_calls(name: str) -> None:
+    one = pictured(seed(name))
+    groups = one.flash_groups
+    operators = {row.operator for row in one.rows}
+    assert groups["weights"] + groups["program"] == one.program.file.size
+    assert groups["kernels"] == 100 * len(operators) + 50
+    assert sum(one.weights.values()) == groups["weights"]
+
+
+def test_the_graph_has_each_instruction_once_and_joins_what_reads_to_what_wrote() -> None:
+    one = pictured(seed("images", MODULES))
+    lines = Graph(one).lines
+    leaves = [line.node.instructions[0] for line in lines if not line.node.is_module]
+    assert sorted(leaves) == [-1, *range(len(one.rows)), len(one.rows)]
+    assert {end for edge in one.edges for end in edge} <= set(leaves)
+    assert all(begin < end for begin, end in one.edges) and {end for _, end in one.edges} >= set(leaves) - {-1}
+    for line in lines:
+        if line.node.is_module:
+            inside = [other for other in lines if other.node.parent >= 0 and lines[other.node.parent] is line]
+            assert line.ticks == sum(other.ticks for other in inside)
+
+
+def test_modules_are_nested_as_the_user_wrote_them() -> None:
+    nodes = tree(["a", "b.0.x", "b.0.x", "b.1.y", "b.1", "", "c.d.e", "c.d.f"], 1, 1)
+    assert [(one.name, one.path, one.depth, one.instructions) for one in nodes] == [
+        ("input 0", "", 0, (-1,)), ("a", "a", 0, (0,)),
+        ("b", "b", 0, (1, 2, 3, 4)), ("0.x", "b.0.x", 1, (1, 2)), ("", "b.0.x", 2, (1,)), ("", "b.0.x", 2, (2,)),
+        ("1", "b.1", 1, (3, 4)), ("y", "b.1.y", 2, (3,)), ("", "b.1", 2, (4,)), ("", "", 0, (5,)),
+        ("c.d", "c.d", 0, (6, 7)), ("e", "c.d.e", 1, (6,)), ("f", "c.d.f", 1, (7,)), ("output 0", "", 0, (8,)),
+    ]  # fmt: skip
+    assert [one.parent for one in nodes] == [-1, -1, -1, 2, 3, 3, 2, 6, 6, -1, -1, 10, 10, -1]
+    assert [opened_to(nodes, most) for most in (5, 10, 14)] == [0, 1, 2]
+
+
+def test_the_first_questions_are_answered() -> None:
+    one = pictured(seed("images", MODULES), wrong=4)
+    slowest, peak, error, flash = answers(one)
+    ticks: dict[str, int] = {}
+    for row in one.rows:
+        ticks[row.place] = ticks.get(row.place, 0) + row.ticks
+    assert slowest.headline.startswith(f"{max(ticks, key=lambda place: ticks[place])}: ")
+    assert peak.details[0][1] == one.program.lifetimes.peak().instruction
+    assert "12 quanta" in error.headline and error.details[0][1] == 4
+    assert flash.headline == f"{sum(one.flash_groups.values()):,} bytes".replace(",", "\u202f")
+    assert answers(replace(one, localization=None))[2].headline == "not known: there are no references"
+    assert answers(pictured(seed("images")))[2].headline == "no value differs from the dialect"
+
+
+# --- in a browser --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    if not CHROMIUM:
+        pytest.skip("no Chromium: ci/install.sh system installs it")
+    with browser(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.fixture
+def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
+    """Opens a page. Whatever is done with it, only its file is asked for, and the console has no complaint."""
+    del chromium.requests[:], chromium.problems[:]
+    file = tmp_path / "profile.html"
+
+    def shown(*profiles: Pictured) -> Page:
+        file.write_text(html(profiles))
+        chromium.open(file)
+        return chromium
+
+    yield shown
+    chromium.run("new Promise(done => setTimeout(done))")  # what it asked for and complained of so far has arrived
+    assert (set(chromium.requests), chromium.problems) == ({file.as_uri()}, [])
+
+
+FACTS = "document.querySelector('.view:not([hidden]) .facts').innerText"
+FOCUSED = "document.activeElement.querySelector('.name')?.innerText"
+CHOSEN = "document.querySelector('[aria-selected=true] .operator').innerText"
+SHOWN_LINES = "[...document.querySelectorAll('.graph tbody tr')].filter(row => row.offsetHeight > 0).length"
+DOTS = "document.querySelectorAll('.edges rect:not(.back)').length"
+
+
+def test_the_page_is_read_by_mouse_and_by_keyboard(show: Show) -> None:
+    one = pictured(seed("images", MODULES), wrong=4)
+    page = show(one)
+    lines = Graph(one).lines
+    assert page.run(SHOWN_LINES) == len(lines) and page.run(DOTS) == sum(not line.node.is_module for line in lines)
+    page.run("document.querySelectorAll('.graph tbody tr')[1].click()")  # a node
+    assert all(text in page.run(FACTS) for text in ("stem", one.rows[0].operator, "CPU instructions", "SQNR"))
+    page.run("document.querySelectorAll('.answers button')[0].focus()")
+    page.press("Enter")  # to the slowest layer's slowest operator
+    slowest = max(
+        (row for row in one.rows if row.place == answers(one)[0].headline.partition(":")[0]), key=lambda row: row.ticks
+    )
+    assert page.run(CHOSEN) and f"{slowest.index}: {slowest.operator}" in page.run(FACTS)
+    page.run("document.querySelectorAll('.graph tbody tr')[2].focus()")
+    assert page.run(FOCUSED) == "stages"
+    page.press("ArrowLeft")  # closes it: its edges go to the module now
+    inside = sum(line.node.path.startswith("stages.") for line in lines)
+    assert (
+        page.run(SHOWN_LINES) == len(lines) - inside and page.run("document.querySelectorAll('.edges path').length") > 0
+    )
+    page.press("ArrowRight")
+    page.press("ArrowDown")
+    assert page.run(SHOWN_LINES) == len(lines) and page.run(FOCUSED) == lines[3].name
+    page.run("document.querySelector('.along').focus()")
+    page.press("End")
+    page.press("ArrowRight")  # there is no further one
+    last = one.rows[-1]
+    assert f"{last.index}: {last.operator}" in page.run(FACTS)
+    assert page.run("document.querySelector('.along').ariaValueNow") == str(last.index)
+    page.run("document.querySelector('.modes input[value=\"2\"]').click()")
+    assert page.run("document.querySelectorAll('.edges .fault').length") == 1
+
+
+@pytest.mark.slow
+def test_a_long_program_is_small_and_drawn_soon(show: Show) -> None:
+    modules = [f"stages.{number // 20}.{number // 4 % 5}.conv{number % 4}" for number in range(500)]
+    one = pictured(seed("images", modules, times=46))
+    assert len(one.rows) == 506
+    page = show(one)
+    size = len(html([one]).encode())
+    assert size < 3_000_000
+    took = page.run("performance.getEntriesByType('navigation')[0].domComplete")
+    assert took < 5000, f"{took} ms"
+    assert 10 < page.run(SHOWN_LINES) <= 48
+    page.run("document.querySelector('.all[data-open=true]').click()")
+    assert page.run(SHOWN_LINES) > 506 and page.run(DOTS) == 508
+
+
+@pytest.mark.slow
+def test_several_targets_are_views_and_units_are_columns_of_their_own(show: Show) -> None:
+    board = pictured(seed("linear"), clock=Clock.CORE, target="board")
+    page = show(pictured(seed("linear")), board)
+    heads = page.run("[...document.querySelectorAll('.targets th[scope=col]')].map(one => one.innerText)")
+    assert heads[1:3] == ["CPU instructions, counted", "cycles of the core, measured"]
+    cells = page.run(
+        "[...document.querySelectorAll('.targets tbody tr')].map(row => [...row.cells].map(one => one.innerText))"
+    )
+    assert cells[0][2] == cells[1][1] == "–"
+    page.run("document.querySelector('[data-view=\"1\"]').click()")
+    page.run("document.querySelector('.view:not([hidden]) tbody tr:nth-child(2)').click()")
+    assert "cycles of the core" in page.run(FACTS)
+
+
+@pytest.mark.slow
+def test_texts_of_others_run_nothing_and_are_shown_as_they_are(show: Show) -> None:
+    program = seed("images", [f"a.{HOSTILE}"])
+    page = show(pictured(replace(program, name=HOSTILE)))
+    assert page.run("document.title").startswith("profile of </script>")
+    page.run("document.querySelector('[data-show]').click()")
+    assert "<img src=x" in page.run(FACTS) and page.run("document.querySelectorAll('img').length") == 0
+    assert page.run("document.querySelectorAll('script').length") == 2
+
+
+@pytest.mark.slow
+def test_it_is_read_in_the_dark_on_a_telephone_and_on_paper(show: Show, chromium: Page) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    chromium.emulate(prefers_color_scheme="light")
+    page = show(pictured(seed("images", MODULES)))
+    light = page.run(background)
+    page.emulate(400, 800, prefers_color_scheme="dark")
+    assert page.run(background) != light == "rgb(255, 255, 255)"
+    assert page.run("document.documentElement.scrollWidth") <= 400
+    page.emulate(medium="print", prefers_color_scheme="dark")
+    assert page.run(background) == light and page.pdf().startswith(b"%PDF")
+    assert page.run("[...document.querySelectorAll('.controls, .facts')].every(one => one.offsetHeight == 0)")
+    page.emulate(1200, 900, prefers_color_scheme="light")

@@ -1,0 +1,77 @@
+"""Spans: nesting, own times, and the format of Chrome's tracing."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, trace_events
+
+
+def test_blocks_are_recorded_by_one_recorder_and_else_by_none() -> None:
+    outer, inner = Recorder(), Recorder()
+    with span("build", "before"):
+        pass
+    with recorded_by(outer):
+        with span("test", "a"), pytest.raises(ValueError, match="x"), span("run", "fails"):
+            raise ValueError("x")
+        with recorded_by(inner), span("boot", "b"):
+            pass
+        thread = threading.Thread(target=lambda: span("run", "elsewhere").__enter__())
+        thread.start()
+        thread.join()
+    with span("build", "after"):
+        pass
+    assert [(one.kind, one.name) for one in outer.spans] == [("run", "fails"), ("test", "a")]
+    assert [one.name for one in inner.spans] == ["b"]
+    fails, test = outer.spans
+    assert test.begin <= fails.begin and fails.begin + fails.duration <= test.begin + test.duration
+
+
+@st.composite
+def nested(draw: st.DrawFn, thread: int, begin: int, depth: int = 3) -> list[Span]:
+    """Draw spans as blocks of a thread make them: within each other or one after the other, some of no duration."""
+    found, now = [], begin
+    for _ in range(draw(st.integers(0, 3))):
+        now += draw(st.integers(0, 5))
+        inner = draw(nested(thread, now, depth - 1)) if depth else []
+        end = max([now, *(one.begin + one.duration for one in inner)]) + draw(st.integers(0, 5))
+        found += [*inner, Span(draw(st.sampled_from("abc")), "x", now, end - now, thread)]
+        now = end
+    return found
+
+
+@given(nested(1, 0), nested(2, 3))
+def test_own_times_add_up_to_the_outermost_spans(one: list[Span], two: list[Span]) -> None:
+    found = own_times([*one, *two])
+    covered = [{at for span in spans for at in range(span.begin, span.begin + span.duration)} for spans in (one, two)]
+    assert sum(found.values()) == sum(map(len, covered)) and all(value >= 0 for value in found.values())
+
+
+def test_own_times_are_without_what_lies_within() -> None:
+    spans = [
+        Span("wait", "w", 3, 2, 1),
+        Span("build", "b", 2, 6, 1),
+        Span("test", "t", 0, 10, 1),
+        Span("run", "r", 10, 1, 1),
+    ]
+    assert own_times(spans) == {"test": 4, "build": 4, "wait": 2, "run": 1}
+
+
+def test_the_trace_has_the_format_of_chrome() -> None:
+    """Fields by the "Trace Event Format": complete events, and metadata with the processes' names; microseconds."""
+    trace = trace_events({"pytest": [], "gw0": [Span("run", "r", 5_000, 1_500, 7), Span("test", "t", 4_000, 9_000, 7)]})
+    assert trace == {
+        "traceEvents": [
+            {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "pytest"}},
+            {"ph": "M", "name": "process_sort_index", "pid": 1, "tid": 0, "args": {"sort_index": 1}},
+            {"ph": "M", "name": "process_name", "pid": 2, "tid": 0, "args": {"name": "gw0"}},
+            {"ph": "M", "name": "process_sort_index", "pid": 2, "tid": 0, "args": {"sort_index": 2}},
+            {"ph": "X", "cat": "test", "name": "t", "pid": 2, "tid": 7, "ts": 0.0, "dur": 9.0},
+            {"ph": "X", "cat": "run", "name": "r", "pid": 2, "tid": 7, "ts": 1.0, "dur": 1.5},
+        ],
+        "displayTimeUnit": "ms",
+    }
