@@ -40,7 +40,6 @@ if str(ROOT / "tests" / "support") not in sys.path:
 
 from cortex_m_hil import Tolerance, api, flow  # noqa: E402 - tests/ is found by the line above
 from cortex_m_hil.campaigns.report.model_table import EXECUTORCH, owner  # noqa: E402
-from cortex_m_hil.checks.missing_operators import executorch_lacks  # noqa: E402
 from cortex_m_hil.errors import HarnessError, WouldFailOnExecuTorch  # noqa: E402
 from cortex_m_hil.errors.text import percent  # noqa: E402
 from cortex_m_hil.lowering import Exported  # noqa: E402
@@ -380,14 +379,9 @@ def _measured(row: Row, checked: api.Checked) -> Row:
 
 
 def obstacle(error: HarnessError) -> str:
-    """Return a cell of the table with an error and the component that is responsible for it.
-
-    It is ExecuTorch for an operator that its portable kernels lack as the runner's do.
-    """
+    """Return a cell of the table with an error and the component that is responsible for it."""
     name, message = type(error).__name__, error.message.splitlines()[0]
-    missing = re.search(r"the runner has no ([\w:]+\.\w+)", message)
-    responsible = EXECUTORCH if missing and executorch_lacks(missing[1]) else owner(name, message)
-    return _cell(": ".join(filter(None, (responsible, name, message))))
+    return _cell(": ".join(filter(None, (owner(name, message), name, message))))
 
 
 def _cell(text: str) -> str:

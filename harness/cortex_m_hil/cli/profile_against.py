@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -107,7 +106,7 @@ def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:
 def _saved(path: Path, order: Order, resolved: Resolved) -> Profile:
     """Return the profile of this target in a file; that of the same program where there are several."""
     lines = files.read(path, _SAVED_LIMIT).splitlines()
-    found = [Profile.from_json(line, str(path)) for line in lines if line.strip() and not _is_error(line)]
+    found = [Profile.from_json(line, str(path)) for line in lines if line.strip() and "error" not in _fields(line)]
     mine = [one for one in found if one.ran.target == resolved.target.name]
     if not mine:
         known = ", ".join(dict.fromkeys(one.ran.target for one in found)) or "no profile"
@@ -118,11 +117,13 @@ def _saved(path: Path, order: Order, resolved: Resolved) -> Profile:
     return (same or mine)[0]
 
 
-def _is_error(line: bytes) -> bool:
+def _fields(line: str | bytes) -> dict[str, Any]:
+    """Return the fields of a line of --json; none of another line, of which `Profile.from_json` says what is wrong."""
     try:
-        return "error" in json.loads(line)
-    except ValueError:
-        return False  # `Profile.from_json` says what is wrong
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 # --- commits -------------------------------------------------------------------------------------------------
@@ -185,11 +186,9 @@ def _command(order: Order) -> list[str]:
 
 def _told(out: str, revision: str, log: str) -> Profile:
     """Return the profile that the process printed; raise ConfigError with its error in place of one."""
-    line = out.strip().rpartition("\n")[2]
-    try:
-        error = json.loads(line).get("error")
-    except ValueError:
-        error = {"message": f"its hil printed no profile{os.linesep if log else ''}", "hint": "--verbose shows its log"}
-    if error:
-        raise ConfigError(f"at {revision}: {error['message'].strip()}", hint=error["hint"], log=log)
-    return Profile.from_json(line, revision)
+    answers = [line for line in out.splitlines() if "exit_status" in _fields(line)]  # a module may print as well
+    if not answers:
+        raise ConfigError(f"at {revision}: its hil printed no profile", hint="--verbose shows what it printed", log=log)
+    if error := _fields(answers[-1]).get("error"):
+        raise ConfigError(f"at {revision}: {error['message']}", hint=error["hint"], log=log)
+    return Profile.from_json(answers[-1], revision)

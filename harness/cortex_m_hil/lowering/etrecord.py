@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cortex_m_hil.errors import LoweringError
+from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.installed_executorch import feature, isolated
 from cortex_m_hil.lowering.reference import to_torch
@@ -46,8 +46,8 @@ class RecordedProgram:
             exported: the graph of the exported module, whose stack traces the nodes get.
 
         Raises:
-            LoweringError: the nodes of the instructions are not known, or ExecuTorch cannot write its own graph.
-            ToolchainError: the installed ExecuTorch has no ETRecord.
+            ConfigError: the nodes of the instructions are not known, as with `torch.cond`.
+            ToolchainError: the installed ExecuTorch has no ETRecord, or cannot write its own graph.
         """
         with isolated(), compiler_state.own_work():
             record = feature("executorch.devtools.etrecord", "ETRecord")()
@@ -61,7 +61,7 @@ class RecordedProgram:
                 record.save(file)
             except Exception as error:
                 what = f"{self.title}: ExecuTorch cannot write its own graph: {type(error).__name__}: {error}"
-                raise LoweringError(what, hint=_HINT) from error
+                raise ToolchainError(what, hint=_HINT) from error
         return file.getvalue()
 
     def _with_handles(self, exported: Any) -> Mapping[int, int]:
@@ -79,5 +79,5 @@ class RecordedProgram:
                 if trace := traces.get(self.ancestors[index]):
                     node.meta["stack_trace"] = trace
         if not handles:
-            raise LoweringError(f"{self.title}: its instructions have no known nodes in its graph", hint=_HINT)
+            raise ConfigError(f"{self.title}: its instructions have no known nodes in its graph", hint=_HINT)
         return handles

@@ -101,8 +101,9 @@ def test_a_saved_profile_and_a_program_are_compared(hil: Hil, files: Files, tmp_
     line = json.loads(saved.read_text())
     saved.write_text(json.dumps({**line, "ran": {**line["ran"], "target": "m0-qemu"}}))
     expect(hil(*where, "--against", saved), CANNOT_TELL, "has m0-qemu, and none of m4-qemu")
-    saved.write_text("{}")
-    expect(hil(*where, "--against", saved), CANNOT_TELL, "is no profile that this version reads")
+    for text in ("{}", "3", "[" * 100_000):
+        saved.write_text(text)
+        expect(hil(*where, "--against", saved), CANNOT_TELL, "is no profile that this version reads")
 
 
 @pytest.mark.slow

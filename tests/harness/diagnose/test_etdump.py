@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ import torch
 
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.etdump import TracedRun, etdump, traced_run
+from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.lowering.etrecord import RecordedProgram
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.results import RunResult
@@ -159,3 +162,12 @@ def test_the_inspector_finds_a_wrong_tensor(traced: TracedRun, tmp_path: Path) -
     gaps = inspector(tmp_path, run).calculate_numeric_gap("L1")
     expected = [3.0 if index == where else 0.0 for index in range(len(traced.calls))]
     assert [row.gap[0] for row in gaps.itertuples()] == expected
+
+
+def test_a_graph_that_cannot_be_recorded_is_no_verdict() -> None:
+    exported = torch.export.export(torch.nn.Linear(2, 2), (torch.rand(1, 2),))
+    with pytest.raises(ConfigError, match="it: its instructions have no known nodes"):
+        RecordedProgram("it", exported, ("",), ("",)).etrecord((), exported.graph)
+    broken = RecordedProgram("it", SimpleNamespace(graph=exported.graph), ("linear (l)",), ("",))
+    with pytest.raises(ToolchainError, match="it: ExecuTorch cannot write its own graph"):
+        broken.etrecord((), exported.graph)

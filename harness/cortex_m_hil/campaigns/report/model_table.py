@@ -14,6 +14,7 @@ from cortex_m_hil import errors
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.nightly_results import PASSED, Night, Result, is_named
 from cortex_m_hil.checks.comparison_result import FindingKind
+from cortex_m_hil.checks.missing_operators import executorch_lacks
 from cortex_m_hil.errors.text import in_decibels, percent
 
 _KERNEL: Final = "kernel"
@@ -45,8 +46,8 @@ _NONE: Final = "–"
 def owner(error: str, message: str) -> str:
     """Return the component that is responsible for an error, by the error's class name and message.
 
-    It is `exporter`, `quantiser`, `pass`, `kernel`, `ExecuTorch`, `memory` or `model`; "" for an infra error, or an
-    error that is not the harness's.
+    It is `exporter`, `quantiser`, `pass`, `kernel`, `ExecuTorch` (also for an operator that neither it nor the runner
+    has), `memory` or `model`; "" for an infra error, or an error that is not the harness's.
     """
     kind = vars(errors).get(error)
     if kind is errors.ConfigError:
@@ -56,6 +57,9 @@ def owner(error: str, message: str) -> str:
     if kind is errors.Mismatch:
         found = re.search(r"output \d+: (\w+):", message)
         return _OF_MISMATCH.get(found[1], _KERNEL) if found else _KERNEL
+    if kind is errors.UnsupportedOperator:
+        missing = re.search(r"the runner has no ([\w:]+\.\w+)", message)
+        return EXECUTORCH if missing and executorch_lacks(missing[1]) else _KERNEL
     if isinstance(kind, type) and issubclass(kind, errors.VerdictError):
         return _OF_VERDICTS.get(kind, _KERNEL)
     return ""
