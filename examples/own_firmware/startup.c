@@ -11,9 +11,14 @@ int main(void);
 void reset(void);
 void fault(void);
 
+// Of a kernel, where there is one.
+__attribute__((weak, alias("fault"))) void svc_handler(void);
+__attribute__((weak, alias("fault"))) void pendsv_handler(void);
+__attribute__((weak, alias("fault"))) void systick_handler(void);
+
 __attribute__((section(".vectors"), used)) static void* const vectors[16] = {
-    stack_top, reset, fault, fault, fault, fault, fault, fault,
-    fault,     fault, fault, fault, fault, fault, fault, fault,
+    stack_top, reset, fault, fault,       fault, fault, fault,          fault,
+    fault,     fault, fault, svc_handler, fault, fault, pendsv_handler, systick_handler,
 };
 
 static void start(void) {
@@ -44,8 +49,13 @@ __attribute__((naked)) void reset(void) {
 
 __attribute__((naked)) void fault(void) {
   __asm volatile(
-      "mrs r0, msp\n"  // one stack: no process stack pointer
       "mov r1, lr\n"
-      "ldr r2, =hil_target_fault\n"
+      "movs r0, #4\n"  // which stack it was on
+      "tst r0, r1\n"
+      "bne 1f\n"
+      "mrs r0, msp\n"
+      "b 2f\n"
+      "1: mrs r0, psp\n"
+      "2: ldr r2, =hil_target_fault\n"
       "bx r2\n");
 }

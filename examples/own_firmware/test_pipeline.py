@@ -11,7 +11,7 @@ from cortex_m_hil import App
 
 
 def test_each_stage_is_the_references(hil_app: Callable[..., App]) -> None:
-    app, random = hil_app("bare-metal"), np.random.default_rng(0)
+    app, random = hil_app(), np.random.default_rng(0)
     last = np.zeros((4, 4), np.int8)
     for loudness in (10, 300, 3000, 30000, 100, 0):
         frame = random.integers(-loudness, loudness + 1, 256).astype(np.int16)
@@ -22,7 +22,7 @@ def test_each_stage_is_the_references(hil_app: Callable[..., App]) -> None:
 
 
 def test_a_decision_takes_less_than_a_millisecond(hil_app: Callable[..., App]) -> None:
-    app, random = hil_app("bare-metal"), np.random.default_rng(1)
+    app, random = hil_app(), np.random.default_rng(1)
     frames = [random.integers(-1000, 1000, 256).astype(np.int16) for _ in range(10)]
     recording = app.record("mic_frame", frames, {"decision": "uint8"})
     slowest = max(one for one in recording.latencies["decision"] if one is not None)

@@ -48,7 +48,7 @@ PLANNED_PEAK: Final = "planned_peak"
 
 
 def fit_bytes(region: str) -> str:
-    """Return the name of the property with the least bytes of a memory region in which a program runs."""
+    """Return the name of the property for the least bytes of a memory region with which a program still runs."""
     return f"{FIT}{region.replace(' ', '_')}{BYTES}"
 
 

@@ -375,7 +375,7 @@ def _execute_users(name: str) -> None:
 
 
 def pytest_load_initial_conftests(early_config: Any) -> None:
-    """Use the conftest.py of the worktree if the tests are named there."""
+    """Note whether the command names tests in the worktree of the commit: then its conftest.py belongs to them."""
     given = early_config.known_args_namespace
     named = [os.path.realpath(str(one).partition("::")[0]) for one in given.file_or_dir]
     tests.named_in_tree = given.pyargs or any(below(one, TREE) is not None for one in named)

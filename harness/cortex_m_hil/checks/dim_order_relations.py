@@ -158,7 +158,7 @@ def has_known_order(call: OperatorCall) -> str:
 
 @of_bug(36, "dim-order")
 def indices_as_out(call: OperatorCall) -> str:
-    """Check that the indices of a max pool have the dim order of its output, since they are written at its offsets."""
+    """Check that a max pool's indices have the dim order of its output, at whose offsets they are written."""
     if are_stored_alike(call["indices"], call["out"]):
         return ""
     return "ExecuTorch writes indices where out's items lie, and their dim order is another"

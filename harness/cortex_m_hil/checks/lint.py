@@ -11,8 +11,8 @@ from cortex_m_hil.checks.lint_rules import (
     argument_findings,
     interface_findings,
     isa_findings,
-    kernel_findings,
     memory_findings,
+    missing_kernel_findings,
 )
 from cortex_m_hil.checks.lint_rules.finding import (
     NOTES,
@@ -43,9 +43,9 @@ RULES: Final[tuple[LintRule, ...]] = (
     argument_findings.signatures,
     memory_findings.scratch,
     memory_findings.overlaps,
-    kernel_findings.delegates,
-    kernel_findings.lacking,
-    kernel_findings.left_in_float,
+    missing_kernel_findings.delegates,
+    missing_kernel_findings.lacking,
+    missing_kernel_findings.left_in_float,
     interface_findings.state,
     memory_findings.banks,
     memory_findings.program_room,
@@ -55,9 +55,9 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, tuple[LintRule, ...], LintRule]]] = {
     "builtin": (
         "executorch",
         (argument_findings.signatures, memory_findings.scratch),
-        kernel_findings.lacking_in_executorch,
+        missing_kernel_findings.lacking_in_executorch,
     ),
-    "executorch": ("builtin", (argument_findings.signatures,), kernel_findings.lacking_in_builtin),
+    "executorch": ("builtin", (argument_findings.signatures,), missing_kernel_findings.lacking_in_builtin),
 }
 """For each runtime that executes a program: the other one, the rules for its calls, and that for what it lacks."""
 _OF_CALLS: Final = frozenset({Rule.DTYPE, Rule.DIM_ORDER, Rule.ARGUMENTS, Rule.SCRATCH, Rule.OPERATOR})

@@ -30,7 +30,7 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         callback=within(0, YEAR),
-        help="Start no new run after this many seconds [default: one year]",
+        help="Start no new run after this many seconds [default: no limit]",
         show_default=False,
     ),
 ]

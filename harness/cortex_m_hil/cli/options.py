@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 Targets = Annotated[
     Path | None,
     typer.Option(
-        "--targets-file", help="A file with more targets [default: ./targets.yaml, if there is one]", show_default=False
+        "--targets-file",
+        help="Targets beside those shipped with hil [default: ./targets.yaml, if any]",
+        show_default=False,
     ),
 ]
 OneTarget = Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="A target's name; see 'hil targets'")]
@@ -86,7 +88,9 @@ Tests = Annotated[
 RequireFvp = Annotated[
     bool, typer.Option("--require-fvp", help="Fail if the FVP is not installed, instead of using QEMU")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of an error on standard error")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="With an error, print its log (compiler, simulator, board)")
+]
 
 
 def accepted_on_command_line(known: Sequence[str] | None) -> tuple[int | str, ...]:

@@ -17,6 +17,7 @@ from cortex_m_hil.errors.text import counted, percent
 from cortex_m_hil.program.partition import PartitionKind
 
 _BAR: Final = 12  # characters of the longest bar
+_NAMED: Final = 12  # rows that depend on the inputs, which are named up to this number
 _HOT, _WARM = 0.2, 0.1  # shares from which on a row is coloured
 # Columns that a narrow terminal leaves out, the least important first; a pipe and --json have them all.
 _DROPPED: Final = ("kernel", "written", "read", "per MAC", "line")
@@ -34,12 +35,13 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "high": "the most of the runs",
     "runs": "the number of whole runs, and of runs by single steps; 1 where the count is exact",
     "outside": "ticks of the whole run that are in no row",
-    "ticks_of_zeros": "ticks of a whole run with zeros for inputs; null: not tried, or it failed",
-    "depends_on_inputs": "whether these differ; null: not known",
+    "ticks_of_zeros": "ticks of a run with zeros for inputs; null: not tried, or it failed",
+    "depends_on_inputs": "whether those of any row differ; null: not known",
     "banks": "bytes of the memory plan by bank",
     "rows": (
         "a list of index, operator, kind, node, module, source (file:line), kernel, calls, ticks, low, high, share, "
-        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank)"
+        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank), "
+        "ticks_of_zeros, depends_on_inputs"
     ),
     "figures": "for each figure its unit, its source (counted, measured, planned, computed) and what it excludes",
     "profile_version": "of these fields, for --against FILE.json",
@@ -122,7 +124,9 @@ def _sums(profile: Profile) -> Iterator[str]:
     kinds["outside"] = profile.outside / total if total else 0.0
     yield f"by kind    {', '.join(f'{kind} {percent(share)}' for kind, share in kinds.items() if share)}"
     if profile.depends_on_inputs is not None:
-        told = "the count depends on the inputs" if profile.depends_on_inputs else "as with these inputs"
+        moved = [f"{row.index}" for row in profile.rows if row.depends_on_inputs]
+        names = f"rows {', '.join(moved)}" if len(moved) <= _NAMED else f"{len(moved)} of {len(profile.rows)} rows"
+        told = f"{names} depend on the inputs" if moved else "all rows the same"
         yield f"inputs     {profile.ticks_of_zeros} {unit} with zeros: {told}"
     peak = profile.peak
     if peak is not None:

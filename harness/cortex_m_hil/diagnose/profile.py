@@ -65,6 +65,7 @@ class ProfileRow:
         bytes_read: bytes of the tensors that it reads, each once for a call, constants included.
         bytes_written: bytes of the tensors that it writes, each once for a call.
         alive: bytes of the memory plan that hold something while it runs, by the names of the banks' regions.
+        ticks_of_zeros: its ticks in a run with zeros for inputs; None where there was none.
     """
 
     index: int
@@ -83,11 +84,17 @@ class ProfileRow:
     bytes_read: int
     bytes_written: int
     alive: Mapping[str, int]
+    ticks_of_zeros: int | None = None
 
     @property
     def ticks_per_mac(self) -> float | None:
         """Return the ticks of one multiply-accumulate; None where there are none, or they are not known."""
         return self.ticks / self.macs if self.macs else None
+
+    @property
+    def depends_on_inputs(self) -> bool | None:
+        """Tell whether the instruction took other ticks in a run with zeros for inputs; None where there was none."""
+        return None if self.ticks_of_zeros is None else self.ticks_of_zeros != self.ticks
 
     @property
     def planned_bytes(self) -> int:
@@ -119,7 +126,8 @@ class Profile:
         runs: the number of whole runs, and of runs by single steps.
         outside: the ticks of a whole run that no row has. Counted instructions leave none: each row has the runtime's
             work for its call. Measured cycles may leave any number, also below 0: single steps find other caches.
-        ticks_of_zeros: the ticks of a whole run with zeros for inputs; None where it was not tried, or failed.
+        ticks_of_zeros: the ticks of a run with zeros for inputs; None where it was not tried, or failed. It is tried
+            where ticks are counted exactly.
         banks: bytes of the memory plan in each bank, by the name of its region.
         rows: a row for each instruction, in the program's order.
     """
@@ -148,11 +156,8 @@ class Profile:
 
     @property
     def depends_on_inputs(self) -> bool | None:
-        """Tell whether another run, with zeros for inputs, counted other ticks.
-
-        None where that cannot be told: it was not tried, or two runs on the same inputs differ too.
-        """
-        return None if self.ticks_of_zeros is None else self.ticks_of_zeros != self.ticks
+        """Tell whether any instruction took other ticks in a run with zeros for inputs; None where there was none."""
+        return None if self.ticks_of_zeros is None else any(row.depends_on_inputs for row in self.rows)
 
     @property
     def macs(self) -> int | None:
@@ -199,7 +204,7 @@ class Profile:
         """Return the profile as values for JSON, with the text of `figures`."""
         found: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         for row, one in zip(found["rows"], self.rows, strict=True):
-            row["ticks_per_mac"] = one.ticks_per_mac
+            row |= {"ticks_per_mac": one.ticks_per_mac, "depends_on_inputs": one.depends_on_inputs}
         texts = {name: str(figure) for name, figure in self.figures.items()}
         return {**found, "depends_on_inputs": self.depends_on_inputs, "figures": texts}
 

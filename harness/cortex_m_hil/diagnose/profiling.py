@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Final
 
@@ -76,14 +76,14 @@ def profile(
     zeros = None
     if counted:
         told("a run with zeros for inputs")
-        zeros = _ticks_of_zeros(dut, program, inputs)
+        zeros = _run_of_zeros(dut, program, inputs)
     total = median_low(whole)
-    rows = _rows(dut, program, stepped, total)
+    rows = _rows(dut, program, stepped, zeros, total)
     memory = dut.target.board.memory
     return Profile(
         program.name, program.file.method, dut.target.isa.value, result.ran,
         executes(result.ran.runtime, dut.target), described, digest_of(inputs), total, min(whole), max(whole),
-        len(whole), total - sum(row.ticks for row in rows), zeros,
+        len(whole), total - sum(row.ticks for row in rows), zeros.ticks.total() if zeros else None,
         _by_region(memory, dict(enumerate(program.file.bytes_in_banks(memory), 1))), rows,
     )  # fmt: skip
 
@@ -170,10 +170,11 @@ def _ticks_of_run(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor])
         return execute(dut, dut.session(), program, inputs).ticks
 
 
-def _ticks_of_zeros(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> int | None:
-    """Return the ticks of a run with zeros in all tensors of the inputs.
+def _run_of_zeros(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> _Stepped | None:
+    """Run a program by single steps with zeros in all tensors of its inputs.
 
-    None where the inputs are zeros, or the program fails on zeros.
+    Returns:
+        The run; None where the inputs are zeros already, or the program fails on zeros.
     """
     zeros = [
         HostTensor(one.spec, bytes(one.spec.nbytes)) if one.spec.kind is ValueKind.TENSOR else one for one in inputs
@@ -181,7 +182,7 @@ def _ticks_of_zeros(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor
     if zeros == [*inputs]:
         return None
     try:
-        return _ticks_of_run(dut, program, zeros)
+        return _run_by_steps(dut, program, zeros)
     except VerdictError:  # such as an index that must not be 0
         return None
 
@@ -189,12 +190,15 @@ def _ticks_of_zeros(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor
 # --- rows ----------------------------------------------------------------------------------------------------
 
 
-def _rows(dut: flow.Dut, program: Program, runs: Sequence[_Stepped], total: int) -> tuple[ProfileRow, ...]:
+def _rows(
+    dut: flow.Dut, program: Program, runs: Sequence[_Stepped], zeros: _Stepped | None, total: int
+) -> tuple[ProfileRow, ...]:
     calls = runs[0].calls
-    return tuple(
+    rows = (
         _row(dut, program, step, calls[step.instruction], [run.ticks[step.instruction] for run in runs], total)
         for step in program.partition.steps
     )
+    return tuple(rows if zeros is None else (replace(row, ticks_of_zeros=zeros.ticks[row.index]) for row in rows))
 
 
 def _row(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cortex_m_hil.checks.input_checks import InputQuantizer, arrange
-from cortex_m_hil.flow.app import App, Recording
 from cortex_m_hil.flow.checking import (
     Checked,
     ProgramLint,
@@ -21,7 +20,8 @@ from cortex_m_hil.flow.checking import (
 from cortex_m_hil.flow.dut import Dut, open_dut, require, runner_operators
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.exporting import export, lower, warn_of_training
-from cortex_m_hil.flow.launched import Launched, files_in, launched
+from cortex_m_hil.flow.firmware_app import App, Recording
+from cortex_m_hil.flow.launched_elf import Launched, files_in, launched
 from cortex_m_hil.flow.launching import Launch, is_board
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.flow.streaming import stream_frames

@@ -102,8 +102,8 @@ def lower(
 def warn_of_training(program: Program) -> None:
     """Issue a HilWarning if the module is in eval mode, but a submodule whose results depend on the mode is not.
 
-    Somebody has set that mode. A module that is wholly in training mode may only be in the state in which torch creates
-    it: this gives no warning, but a line in a bad verdict.
+    Such a mixture is deliberate or a mistake. A module that is wholly in training mode was probably just not switched
+    by eval(): only a bad verdict mentions it.
     """
     training = program.training
     if training is not None and training.is_in_part:

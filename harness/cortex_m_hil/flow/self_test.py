@@ -46,6 +46,7 @@ def selftest(dut: Device) -> RunResult:
 
 
 def _once(dut: Device, program: Program, known: KnownAnswer) -> RunResult:
+    """Run the self-test within the target's limit for one program, `dut.seconds`."""
     try:
         return execute(dut, dut.session(), program, known.inputs)
     except ResponseTimeout:

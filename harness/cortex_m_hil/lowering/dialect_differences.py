@@ -83,7 +83,7 @@ _EXACT: Final = {f"{one.operator.replace('::', '.')}.default": one.exact for one
 
 
 def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
-    """Return a function that computes a torch operator as its kernel does; None where the two do not differ."""
+    """Return a function that computes a dialect's operator as its kernel does; None where the two do not differ."""
     exact = _EXACT.get(str(operator))
     if exact is None:
         return None

@@ -1,4 +1,4 @@
-"""Finds for the nodes of a program the exported nodes that they come from, with source lines and quantiser reports."""
+"""Finds the exported nodes that a program's nodes come from, with source lines, and the quantiser's reports on them."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _read_bundled(data: bytes, source: str) -> tuple[list[PteFile], tuple[Progra
 
 
 def extract_pte(data: bytes, source: str = "") -> bytes:
-    """Return the `.pte` in the bytes of a file: all of them, or the `.pte` in a `.bpte`. Raises as `parse_bpte`."""
+    """Return the program in a file's bytes: the `.pte` in a `.bpte`, and a `.pte` as it is. Raises as `parse_bpte`."""
     return parse_bpte(data, source)[0] if _is_bundled(data) else data
 
 

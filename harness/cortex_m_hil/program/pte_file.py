@@ -57,7 +57,10 @@ class PteFile:
 
     @property
     def planned_bases(self) -> tuple[int, ...]:
-        """Return where each planned buffer begins in the arena, by its number; the last item is the arena's size."""
+        """Return where each planned buffer begins in the arena, by its number; the last item is the arena's size.
+
+        Buffers count from 1, so item 0 is of no buffer.
+        """
         return (0, *itertools.accumulate((-(-size // 16) * 16 for size in self.planned_sizes[1:]), initial=0))
 
     @property

@@ -191,7 +191,9 @@ def id_of(config: pytest.Config, resolved: Resolved) -> str:
 
 
 def known(config: pytest.Config) -> frozenset[int | str]:
-    """Return the causes that the ini file accepts in all tests: known bugs of ExecuTorch, operators, or everything.
+    """Return what `hil_known` of the ini file accepts as causes of WouldFailOnExecuTorch, in all tests.
+
+    These are numbers of known bugs, names of operators, or ALL.
 
     Raises:
         ConfigError: a word is no such cause.

@@ -107,7 +107,7 @@ def _write(item: pytest.Item, failure: Attempt, judge: Judge, found: Shrunk) -> 
     written = {}
     for role, part in (("fails", found.part), ("passes", found.passing)):
         if part is not None:
-            imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, judge, part)
+            imports, body = _executorch_test(failure) if kind == EXECUTORCH else _ours(failure, judge, part)
             path = folder / f"test_{name}_{role}.py"
             write_test(part, path, f"{found.symptom}, on {where}: this part of {item.nodeid} {role}.", imports, body)
             written[role] = str(path)
@@ -158,8 +158,8 @@ def _differs_in_integers(failure: Attempt) -> bool:
     return not compare(task.program.file, failure.outputs, failure.references, tolerance).ok
 
 
-def _upstreams(failure: Attempt) -> tuple[list[str], str]:
-    """Return imports and body of a test by ExecuTorch's own tester, which has its own kind of tolerance."""
+def _executorch_test(failure: Attempt) -> tuple[list[str], str]:
+    """Return imports and body of a test by ExecuTorch's CortexMTester, which has only these two tolerances."""
     tolerance = failure.task.tolerance
     assert tolerance is not None
     target, home = failure.dut.target, "executorch.backends.cortex_m"

@@ -1,6 +1,7 @@
 """Loads and validates `targets.yaml` and `board.yaml`.
 
-An unknown key, a missing board or a duplicate name raises a ConfigError that names file and line.
+A missing board or a duplicate name raises a ConfigError that names file and line; so does an unknown key or a wrong
+value, in `host.yaml_files`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 
 import tasks
 from command_line import CANNOT_TELL, NO, OK, Done, answer, answers, call, descendant, running
-from cortex_m_hil.checks.accuracy import detections_in_stream
+from cortex_m_hil.campaigns.evaluation.accuracy import detections_in_stream
 from cortex_m_hil.cli.campaigns import CampaignOptions
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import load_named_module

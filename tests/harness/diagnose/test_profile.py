@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -40,13 +41,16 @@ def test_the_rows_add_up_to_what_a_run_counts(target: str) -> None:
     with hil.open(target, runtime="builtin") as opened:
         program = opened.lower(module, inputs)
         found, ran = opened.profile(program), opened.run(program)
+        zeros = opened.profile(program, (np.zeros((1, 2, 8, 8), np.float32),))
     assert sum(one.ticks for one in found.rows) == found.ticks == ran.instructions and found.outside == 0
     assert found.macs == 4 * 36 * 18 + 144 * 4
     layers = [one for one in found.rows if one.macs]
     assert [one.module for one in layers] == ["0", "3"]
     assert layers[0].bytes_written == 4 * 36 and layers[1].bytes_read >= 144 + 4 * 144
     assert found.peak is not None and found.peak.planned_bytes == program.lifetimes.peak().nbytes
-    assert found.depends_on_inputs is not None
+    assert [one.ticks_of_zeros for one in found.rows] == [one.ticks for one in zeros.rows]
+    assert (found.ticks_of_zeros, zeros.ticks_of_zeros, zeros.depends_on_inputs) == (zeros.ticks, None, None)
+    assert found.depends_on_inputs == ([one.ticks for one in found.rows] != [one.ticks for one in zeros.rows])
     assert Profile.from_json(json.dumps({"command": "profile", **found.as_json()}), "a file") == found
 
 

@@ -168,8 +168,8 @@ def test_a_project_of_cmake_finds_the_package(tmp_path: Path) -> None:
 # --- the sample ----------------------------------------------------------------------------------------------
 
 FAULTS_IN_ITS_CLOCK = (
-    "static uint64_t now(void) { return",
-    "static int calls;\nstatic uint64_t now(void) { if (++calls == 10) __builtin_trap(); return",
+    "uint64_t now(void) { return",
+    "static int calls;\nuint64_t now(void) { if (++calls == 10) __builtin_trap(); return",
 )
 NO_STEPS = ('.firmware = "bare-metal 1.0",', '.firmware = "bare-metal 1.0", .without = 1u << HIL_REQUEST_STEP,')
 
@@ -185,11 +185,12 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sample(objects: Path, request: pytest.FixtureRequest) -> Iterator[Resolved]:
-    """The sample as a target, with `main.c` changed as the test's parameter says."""
-    change: tuple[str, str] | None = getattr(request, "param", None)
-    before = (SAMPLE / "main.c").read_text()
-    assert change is None or before.count(change[0]) == 1
-    (objects / "main.c").write_text(before.replace(*change) if change else before)
+    """The sample as a target, with `main.c` and `machine.c` changed as the test's parameter says."""
+    right, wrong = getattr(request, "param", ("", ""))
+    texts = {name: (SAMPLE / name).read_text() for name in ("main.c", "machine.c")}
+    assert not right or sum(text.count(right) for text in texts.values()) == 1
+    for name, text in texts.items():
+        (objects / name).write_text(text.replace(right, wrong) if right else text)
     yield resolve("bare-metal", load_targets(objects / "targets.yaml"))
 
 

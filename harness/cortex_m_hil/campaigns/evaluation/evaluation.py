@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns import store
+from cortex_m_hil.campaigns.evaluation.accuracy import predicted_class, squared_error
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Sample
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.checks.accuracy import predicted_class, squared_error
 from cortex_m_hil.checks.input_checks import InputQuantizer, Taken
 from cortex_m_hil.checks.quanta import quanta_apart
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
+from cortex_m_hil.campaigns.evaluation import accuracy
+from cortex_m_hil.campaigns.evaluation.accuracy import NONE, ClassRow, Collapse, Detections
 from cortex_m_hil.campaigns.evaluation.data_sets import Benchmark
 from cortex_m_hil.campaigns.evaluation.evaluation import DONE, INFRA, REFERENCES, TARGET, ModelTask, target_of
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.checks import accuracy
-from cortex_m_hil.checks.accuracy import NONE, ClassRow, Collapse, Detections
 from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted

@@ -24,7 +24,7 @@ from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection.history import git_environment
 from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
 from cortex_m_hil.campaigns.planner import Planner
-from cortex_m_hil.campaigns.report.figure_limits import FigureLimit
+from cortex_m_hil.campaigns.report.fail_if_limits import FigureLimit
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError

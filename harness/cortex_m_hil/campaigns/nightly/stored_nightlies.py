@@ -33,7 +33,7 @@ from cortex_m_hil.campaigns.report.changes import (
     problems_within,
     programs,
 )
-from cortex_m_hil.campaigns.report.figure_limits import beyond_limits
+from cortex_m_hil.campaigns.report.fail_if_limits import beyond_limits
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, did_you_mean

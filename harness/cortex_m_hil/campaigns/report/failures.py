@@ -50,7 +50,7 @@ class FailureRow:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Failures of one kind with one cause: the same ending of the same programs, or of one target's infrastructure.
+    """Failures of one kind that one cause explains: one error of the same programs, or of one target if infra.
 
     Attributes:
         results: the failures; a flaky test may have passed this time.
@@ -104,6 +104,7 @@ def _evidence(report: ReportContents) -> dict[Key, str]:
     found: dict[Key, list[str]] = {}
     for change in report.changes:
         if change.kind is ChangeKind.FLAKY:
+            # Where the test was retried, `before` has its attempts too.
             attempts = ", ".join(report.night.results[change.key].earlier)
             found.setdefault(change.key, []).append(f"after {attempts}" if change.before == attempts else change.before)
     return {key: ", ".join(texts) for key, texts in found.items()}
@@ -154,8 +155,7 @@ def tiles(report: ReportContents) -> Iterator[Tile]:
     failures = sorted_failures(report)
     by_kind = {kind: list(of) for kind, of in groupby(groups(report.changes), key=_kind_of)}
     first = FailureKind.NEW if report.against is not None else FailureKind.ALL
-    label = "new failures" if report.against is not None else "failures"
-    yield _of_failures(label, first, failures)
+    yield _of_failures(first.value, first, failures)
     yield _of_failures("already broken", FailureKind.BROKEN, failures)
     yield _of_changes("fixed", ChangeKind.FIXED, by_kind, is_bad=False)
     yield _of_changes("slower", ChangeKind.SLOWER, by_kind)
@@ -200,8 +200,8 @@ def anchor(kind: ChangeKind) -> str:
 def _not_run(report: ReportContents, failures: Mapping[FailureKind, Sequence[FailureGroup]]) -> Tile:
     infra = sum(len(one.results) for one in failures.get(FailureKind.INFRA, ()))
     of = {kind: sum(one.kind is kind for one in report.changes) for kind in _NOT_RUN}
-    told = [told(of[kind]) for kind, told in _NOT_RUN.items() if of[kind]]
-    detail = ", ".join([*([f"{infra} infrastructure"] if infra else []), *told])
+    others = [text(of[kind]) for kind, text in _NOT_RUN.items() if of[kind]]
+    detail = ", ".join([*([f"{infra} infrastructure"] if infra else []), *others])
     first = FailureKind.INFRA.name.lower() if infra else next((anchor(kind) for kind in of if of[kind]), "results")
     left = "" if report.night.complete else "tests are left"
     return Tile("not run", infra + sum(of.values()), ", ".join(filter(None, (detail, left))), first)

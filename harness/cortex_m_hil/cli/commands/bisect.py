@@ -549,7 +549,7 @@ class _Step(Command):
     cls=_Step,
     epilog=json_fields(
         {
-            "told": "pass, fail, skip, elsewhere or infra",
+            "told": "pass, fail, skip, elsewhere (another tree was tested) or infra",
             "why": "why it is not a pass",
             "tests": (
                 "of pytest a list of test, verdict, error, requested, ran, isa, at_fault, outputs, bundle, "

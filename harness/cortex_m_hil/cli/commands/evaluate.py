@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from cortex_m_hil.campaigns.evaluation.accuracy import ClassRow
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read_data_set
 from cortex_m_hil.campaigns.evaluation.evaluation import (
     EvaluatedModel,
@@ -22,7 +23,6 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
 )
 from cortex_m_hil.campaigns.evaluation.evaluation_report import SOURCE_NAMES, EvaluationReport, Results, Thresholds
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison_result import quanta_word
 from cortex_m_hil.checks.input_checks import InputQuantizer
 from cortex_m_hil.checks.left_in_float import left_in_float

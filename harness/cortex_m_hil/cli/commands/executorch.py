@@ -61,7 +61,7 @@ class Sources:
     repository: Repository = executorch_checkout.REPOSITORY
     cmsis_nn: CmsisNn = None
 
-    def require_one(self) -> None:
+    def refuse_both(self) -> None:
         """Raise ConfigError if both a checkout and a version to fetch are given."""
         if self.source is not None and (self.ref or self.repository != executorch_checkout.REPOSITORY):
             raise ConfigError(
@@ -120,7 +120,7 @@ def install(
     target of each CPU, and targets of that CPU run ExecuTorch with --runtime=executorch; with --link only where
     HIL_EXECUTORCH_PREFIX names that link. A fetch or build that was interrupted resumes.
     """
-    what.require_one()
+    what.refuse_both()
     known = load_user_targets()
     names = _cpus(known, cpu or (), target or ())
     if link and "{cpu}" not in link and len(names) > 1:

@@ -58,7 +58,7 @@ def launch(
 ) -> None:
     """Run an ELF of your own, and show its console.
 
-    It has to end with exit status 0, with ASCII EOT on its console, or with what --until says.
+    It has to end with exit status 0, send ASCII EOT to its console, or print text that matches --until.
     """
     order = Launch(elf, timeout, arguments or (), _folder(folder), _pattern(until))
 

@@ -29,7 +29,7 @@ from cortex_m_hil.campaigns.nightly.nightly import (
 )
 from cortex_m_hil.campaigns.nightly.nightly_report import report_of
 from cortex_m_hil.campaigns.report.changes import judged
-from cortex_m_hil.campaigns.report.figure_limits import FigureLimit, of_known_figure
+from cortex_m_hil.campaigns.report.fail_if_limits import FigureLimit, of_known_figure
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
 from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContents
 from cortex_m_hil.campaigns.report.report_files import write_report

@@ -179,7 +179,7 @@ MOST_ITEMS: Final = 64  # sites per vector: inline constants are data, not field
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The positions of a KernelCall's type, of its fields 0 and 1 (0 for an absent field), and of its arguments."""
+    """The positions of a KernelCall's type, of its fields `op_index` and `args` (0 if absent), and of its arguments."""
 
     type_at: int
     first: int

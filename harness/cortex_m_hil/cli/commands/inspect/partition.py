@@ -70,9 +70,7 @@ def partition_command(
     given: ProgramOptions,
     target: Annotated[
         str | None,
-        typer.Option(
-            "--target", "-t", metavar="NAME", help="Also run it there, and count CPU instructions, or a board's cycles"
-        ),
+        typer.Option("--target", "-t", metavar="NAME", help="Also run the program on this target, and count its cost"),
     ] = None,
 ) -> None:
     """Show which operators of a program run on Cortex-M kernels.

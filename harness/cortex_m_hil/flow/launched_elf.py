@@ -128,11 +128,11 @@ class Launched:
 
     @checked_call("launched.send")
     def send(self, text: str) -> None:
-        """Send text to its console: its first UART, or what it reads by semihosting.
+        """Send text to the program's console: its first UART, or its input by semihosting.
 
         Raises:
-            ProgramTimeout: it does not take the text.
-            ProgramFailed: it has ended.
+            ProgramTimeout: the program does not read the text in time.
+            ProgramFailed: the program has ended.
             TargetFault, UnsupportedOperator, ForbiddenAccess, InfraError: as of `hil launch`.
         """
         __tracebackhide__ = True

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan
 from cortex_m_hil.campaigns.report.changes import ChangeKind
-from cortex_m_hil.campaigns.report.figure_limits import FigureLimit, beyond_limits
+from cortex_m_hil.campaigns.report.fail_if_limits import FigureLimit, beyond_limits
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, by_key
 from cortex_m_hil.runner.results import Verdict
 

@@ -42,7 +42,7 @@ from cortex_m_hil.targets.connection import Budget
 
 KEPT: Final = 4096  # frames of an output that the host keeps until they are read, the newest
 PAUSE: Final = 0.001  # seconds between two looks at a channel
-ANSWER: Final = 1.0  # seconds more than a call's timeout in which the firmware has to answer at all
+ANSWER: Final = 1.0  # seconds after a call's timeout, from which on a firmware without an answer hangs
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Output:
         channel: the channel.
         next: the number of the next frame that the firmware publishes, as far as the host knows.
         lost: frames that the firmware had no room for.
-        gap: those of them that are behind the last frame that was fetched.
+        gap: frames lost since the last one that was fetched; they become `lost` of the next one.
         frames: those that the test has not read yet.
     """
 
@@ -86,12 +86,12 @@ class Recording:
     """The outputs that the firmware made of a series of frames.
 
     Attributes:
-        outputs: for each recorded output an array for each frame; None where there is none.
+        outputs: by the output's name, an array for each frame that was sent; None where none was published for it.
         latencies: likewise, ticks of the target's clock from the input to the output.
         tick_hz: the frequency of that clock; 0 where the firmware has none.
         lost: frames that the firmware published and had no room for, of all outputs.
         resent: requests that were sent again, as bytes were lost or damaged on the line.
-        seconds: by the host's clock.
+        seconds: the duration by the host's clock.
     """
 
     outputs: Mapping[str, tuple[Array | None, ...]]
@@ -117,8 +117,8 @@ class Recording:
 class App:
     """The firmware's application, from its boot on: frames go in and come out by the channels that it marks.
 
-    All calls raise ConfigError for what does not fit the firmware's channels, and ChannelError where it does not do its
-    part in time; `timeout` is in seconds of the simulator's CPU time, on a board by the clock.
+    All calls raise ConfigError for what does not fit the firmware's channels, and ChannelError where the firmware does
+    not take or publish a frame in time; `timeout` is in seconds of the simulator's CPU time, on a board by the clock.
     """
 
     def __init__(self, dut: Dut) -> None:
@@ -128,7 +128,7 @@ class App:
         self._known: dict[str, Channel] = {}
         self._inputs: set[str] = set()  # inputs that this test sends to
         self._outputs: dict[str, _Output] = {}
-        self._first = 0  # the number of the first frame that was sent
+        self._first_sent = 0  # the number of the first frame that was sent; 0: none
         self.longest_latency: int | None = None
         """The most ticks from an input to an output of all that was recorded, None if nothing was."""
 
@@ -283,7 +283,7 @@ class App:
             last = budget.expired
             number, state = session.give_frame(channel, data, timeout + ANSWER)
             if state.done:
-                self._first = self._first or number
+                self._first_sent = self._first_sent or number
                 return number
             self._fetch_all(timeout, state)
             if last:
@@ -313,9 +313,10 @@ class App:
             time.sleep(PAUSE)
         self._inputs.update(channel.name for channel in channels)
         self._drain(self._outputs.values(), timeout)
-        for output in self._outputs.values() if not self._first else ():
-            output.lost = output.gap = 0
-            output.frames.clear()
+        if not self._first_sent:
+            for output in self._outputs.values():
+                output.lost = output.gap = 0
+                output.frames.clear()
 
     # --- outputs ----------------------------------------------------------------------------------
 
@@ -328,14 +329,14 @@ class App:
             last = budget.expired
             if self._fetch(output, timeout).fetched is not None:
                 continue
-            if output.gap and self._first:
+            if output.gap and self._first_sent:
                 gap, output.gap = output.gap, 0
                 raise _lost(channel, gap)
             if last:
                 raise self._nothing(output, timeout)
             time.sleep(PAUSE)
         frame = output.frames.popleft()
-        if frame.lost and self._first:
+        if frame.lost and self._first_sent:
             raise _lost(channel, frame.lost)
         return form.array(frame)
 
@@ -370,7 +371,7 @@ class App:
             output.next += lost
             return state
         output.next = stamp.number + 1
-        if stamp.input >= self._first:
+        if stamp.input >= self._first_sent:
             output.keep(ChannelFrame(stamp, state.data, output.gap))
         output.gap = 0
         return state
@@ -392,6 +393,7 @@ class App:
             numbers.append(self._send(name, frame, timeout))
             self._collect(found)
         budget = self._budget(timeout)
+        # Each output answers the last frame in the end, also where it lost others.
         while any(numbers[-1:] != [*found[one]][-1:] for one in outputs) and not budget.expired:
             self._drain([self._outputs[one] for one in outputs], timeout)
             self._collect(found)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.checks.accuracy import (
+from cortex_m_hil.campaigns.evaluation.accuracy import (
     NONE,
     ClassRow,
     Collapse,

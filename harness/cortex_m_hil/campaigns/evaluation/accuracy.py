@@ -1,6 +1,6 @@
 """Accuracy of a model's answers against labels: for classes, anomaly scores and keywords in a stream.
 
-Needs no torch.
+These are the figures of `hil evaluate`, which `evaluation_report` collects. Needs no torch.
 """
 
 from __future__ import annotations
