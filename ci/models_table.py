@@ -142,9 +142,9 @@ def _test_functions(path: Path) -> list[str]:
 def _own(name: str) -> Module:
     import torch
 
-    architectures = importlib.import_module("architectures")
+    networks = importlib.import_module("published_networks")
     torch.manual_seed(0)
-    made: Module = getattr(architectures, name)()
+    made: Module = getattr(networks, name)()
     return made
 
 
