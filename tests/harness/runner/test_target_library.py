@@ -171,6 +171,18 @@ FAULTS_IN_ITS_CLOCK = (
     "uint64_t now(void) { return",
     "static int calls;\nuint64_t now(void) { if (++calls == 10) __builtin_trap(); return",
 )
+OWN_MACHINES = REPOSITORY / "tests" / "support" / "own_firmware_machines"
+MACHINES: dict[str, tuple[str, dict[str, object], str]] = {
+    "mps3-an547": ("cortex-m55", {"machine": "mps3-an547"}, "m55-qemu"),
+    "microbit": (
+        "cortex-m0",
+        {
+            "machine": "microbit",
+            "args": ["-global", "nrf51-soc.sram-size=16777216", "-global", "nrf51-soc.flash-size=8388608"],
+        },
+        "m0-qemu",
+    ),
+}
 NO_STEPS = ('.firmware = "bare-metal 1.0",', '.firmware = "bare-metal 1.0", .without = 1u << HIL_REQUEST_STEP,')
 
 
@@ -202,6 +214,26 @@ def test_a_firmware_that_is_not_ours_gives_the_runners_bits(sample: Resolved) ->
         flow.selftest(dut)
     assert [one.data for one in theirs.outputs] == [one.data for one in runners.outputs]
     assert theirs.stats["method"].used == runners.stats["method"].used and 0 < theirs.stats["stack"].used < 64 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["mps3-an547", "microbit"])
+def test_the_sample_on_an_m55_and_an_m0_gives_the_runners_bits(folder: str, objects: Path, tmp_path: Path) -> None:
+    cpu, launcher, runner = MACHINES[folder]
+    shutil.copytree(SAMPLE, tmp_path, ignore=shutil.ignore_patterns("build", "__pycache__"), dirs_exist_ok=True)
+    shutil.copytree(OWN_MACHINES / folder, tmp_path, dirs_exist_ok=True)
+    flags = " ".join(FLAGS[cpu])
+    build = f"make LIBRARY={objects}/build/hil_target CPU='{flags}'"
+    firmware = {"elf": "build/firmware.elf", "build": build}
+    entry = {"cpu": cpu, "board": "./board", "firmware": firmware, "launcher": {"qemu": {**launcher, "link": "uart"}}}
+    (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"own": entry}}))
+    own, ours = resolve("own", load_targets(tmp_path / "targets.yaml")), resolve(runner, load_targets())
+    known = known_answer(own.target.isa)
+    program = replace(Program.from_bytes(known.program, "known_answer.pte"), inputs=known.inputs)
+    with flow.open_dut(own) as dut, flow.open_dut(ours) as runners:
+        assert dut.session().identity.firmware == "bare-metal 1.0"
+        theirs = flow.run(dut, program)
+        assert [one.data for one in theirs.outputs] == [one.data for one in flow.run(runners, program).outputs]
 
 
 @pytest.mark.slow
@@ -267,7 +299,8 @@ def test_a_stage_that_does_not_end_is_a_hang_and_the_next_boot_is_clean(sample: 
 
 
 def test_a_build_that_fails_or_makes_nothing_is_told(tmp_path: Path) -> None:
-    entry = (SAMPLE / "targets.yaml").read_text().replace("./board", str(SAMPLE / "board"))
+    first, *_ = (SAMPLE / "targets.yaml").read_text().split("\n\n")
+    entry = first.replace("./board", str(SAMPLE / "board"))
     for command, error, said in (
         ("echo 'main.c:3: error: no such thing' >&2; exit 2", BuildError, "main.c:3: error: no such thing"),
         ("true", ConfigError, "no .*build/firmware.elf"),
