@@ -1,6 +1,6 @@
 #include "runtime/arenas.h"
 
-#include "runtime/builtin/failure.h"
+#include "runtime/failure.h"
 
 namespace hil {
 
@@ -53,8 +53,8 @@ uint8_t* Arenas::add_unplanned(uint64_t size) {
 
 bool Arenas::complete(Failure* failure) const {
   if (missing_ != 0) {
-    builtin::report(failure, HIL_STATUS_OUT_OF_MEMORY, "planned buffer ", missing_,
-                    " has no bank: the target has ", count_);
+    report(failure, HIL_STATUS_OUT_OF_MEMORY, "planned buffer ", missing_,
+           " has no bank: the target has ", count_);
     failure->requested = missing_size_;
     return false;
   }
@@ -62,7 +62,7 @@ bool Arenas::complete(Failure* failure) const {
     const Bank& bank = banks_[i];
     if (used_[i] <= bank.memory.size) continue;
     const char* region = count_ == 1 ? nullptr : bank.region;
-    return builtin::out_of_memory(failure, "planned", used_[i], bank.memory.size, region);
+    return out_of_memory(failure, "planned", used_[i], bank.memory.size, region);
   }
   return true;
 }

@@ -19,7 +19,7 @@ HIL_TARGET_SOURCES += $(wildcard $(hil_runtime)/builtin/*.cpp $(hil_runtime)/bui
 HIL_TARGET_CPPFLAGS += -DHIL_PORTABLE=1
 else
 HIL_TARGET_SOURCES += $(wildcard $(hil_runtime)/executorch/*.cpp) \
-	$(addprefix $(hil_runtime)/builtin/,program_file.cpp failure.cpp text.cpp)
+	$(hil_runtime)/builtin/program_file.cpp
 HIL_TARGET_CPPFLAGS += -DHIL_RUNTIME_EXECUTORCH=1 -DHIL_EXECUTORCH_VERSION='"$(HIL_EXECUTORCH_VERSION)"' \
 	-DC10_USING_CUSTOM_GENERATED_MACROS $(addprefix -isystem ,$(HIL_EXECUTORCH_INCLUDES))
 endif

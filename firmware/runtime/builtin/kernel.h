@@ -13,8 +13,8 @@
 // arguments at all, to learn how many it takes.
 #pragma once
 
-#include "runtime/builtin/failure.h"
 #include "runtime/builtin/method.h"
+#include "runtime/failure.h"
 
 namespace hil::builtin {
 

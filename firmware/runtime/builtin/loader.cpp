@@ -1,6 +1,6 @@
 #include "runtime/builtin/loader.h"
 
-#include "runtime/builtin/failure.h"
+#include "runtime/failure.h"
 
 namespace hil::builtin {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "runtime/builtin/text.h"
 #include "runtime/runtime.h"
+#include "runtime/text.h"
 
 namespace hil::builtin {
 

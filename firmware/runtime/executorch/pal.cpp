@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "runtime/builtin/text.h"
+#include "runtime/text.h"
 #include "target_library/link.h"
 
 namespace {
@@ -42,7 +42,7 @@ void et_pal_init(void) {}
 
 [[noreturn]] void et_pal_abort(void) {
   char line[kMaxLine];
-  hil::builtin::Text(line).add("ExecuTorch aborted", error[0] == 0 ? "" : ": ", error);
+  hil::Text(line).add("ExecuTorch aborted", error[0] == 0 ? "" : ": ", error);
   hil_target_fatal(line);
 }
 
@@ -60,7 +60,7 @@ et_tick_ratio_t et_pal_ticks_to_ns_multiplier(void) {
 void et_pal_emit_log_message(et_timestamp_t, et_pal_log_level_t level, const char* filename,
                              const char*, size_t line, const char* message, size_t) {
   char text[kMaxLine];
-  hil::builtin::Text(text).add(message, " (", filename, ":", line, ")");
+  hil::Text(text).add(message, " (", filename, ":", line, ")");
   if (HIL_LOG_ERROR == level_of(level) && error[0] == 0) {
     std::memcpy(error, text, sizeof error);
   }

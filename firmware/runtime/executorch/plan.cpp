@@ -1,14 +1,13 @@
 #include "runtime/executorch/plan.h"
 
-#include "runtime/builtin/failure.h"
 #include "runtime/builtin/program_file.h"
+#include "runtime/failure.h"
 
 namespace hil::executorch_runtime {
 namespace {
 
 namespace schema = builtin::schema;
 using builtin::count_of;
-using builtin::reject;
 using builtin::text_of;
 
 const schema::ExecutionPlan* as_plan(const void* plan) {
@@ -23,10 +22,10 @@ bool refuse_delegates(const schema::ExecutionPlan& plan, Failure* failure) {
   const uint32_t count = count_of(plan.delegates());
   if (count == 0) return true;
   const char* id = text_of(plan.delegates()->Get(0)->id());
-  builtin::report(failure, HIL_STATUS_UNSUPPORTED_DELEGATE, "the program has ", count,
-                  " delegated parts, the first for \"", id,
-                  "\"; this runner has no delegates: lower the program without a partitioner");
-  builtin::Text(failure->op).add(id);
+  report(failure, HIL_STATUS_UNSUPPORTED_DELEGATE, "the program has ", count,
+         " delegated parts, the first for \"", id,
+         "\"; this runner has no delegates: lower the program without a partitioner");
+  Text(failure->op).add(id);
   return false;
 }
 
@@ -70,7 +69,7 @@ const char* Plan::operator_name(uint32_t op) const {
   const auto* all = as_plan(plan_)->operators();
   if (op >= count_of(all)) return "";
   const char* overload = text_of(all->Get(op)->overload());
-  builtin::Text(name).add(text_of(all->Get(op)->name()), overload[0] == 0 ? "" : ".", overload);
+  Text(name).add(text_of(all->Get(op)->name()), overload[0] == 0 ? "" : ".", overload);
   return name;
 }
 

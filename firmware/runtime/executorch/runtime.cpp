@@ -12,16 +12,15 @@
 #include <optional>
 
 #include "runtime/arenas.h"
-#include "runtime/builtin/failure.h"
 #include "runtime/executorch/memory.h"
 #include "runtime/executorch/method_access.h"
 #include "runtime/executorch/pal.h"
 #include "runtime/executorch/plan.h"
+#include "runtime/failure.h"
 
 namespace hil::executorch_runtime {
 namespace {
 
-using builtin::report;
 using executorch::aten::Tensor;
 using executorch::runtime::DataLoader;
 using executorch::runtime::Error;
@@ -166,7 +165,7 @@ void ExecutorchRuntime::init(hil::Span<const Bank> banks, hil::Span<uint8_t> met
 
 bool ExecutorchRuntime::load(hil::Span<const uint8_t> program, const char* method) {
   unload();
-  builtin::clear(&failure_);
+  clear(&failure_);
   forget_error();
   if (prepare(program, method)) return true;
   unload();
@@ -201,7 +200,7 @@ bool ExecutorchRuntime::load_program() {
 
 // All that are missing at once; Method would name them in its log only.
 bool ExecutorchRuntime::find_operators() {
-  builtin::Text text(failure_.message);
+  Text text(failure_.message);
   for (uint32_t i = 0; i < plan_.operators(); ++i) {
     const char* name = plan_.operator_name(i);
     if (executorch::runtime::registry_has_op_function(name)) continue;
@@ -219,7 +218,7 @@ bool ExecutorchRuntime::place_buffers() {
   const size_t count = meta->num_memory_planned_buffers();
   Buffer* buffers = method_allocator_->allocateList<Buffer>(count);
   if (count > 0 && buffers == nullptr) {
-    return builtin::out_of_memory(&failure_, "method", pool_->refused(), pool_->size());
+    return out_of_memory(&failure_, "method", pool_->refused(), pool_->size());
   }
   for (size_t i = 0; i < count; ++i) {
     const auto size = meta->memory_planned_buffer_size(i);
@@ -254,7 +253,7 @@ bool ExecutorchRuntime::report_refused(const char* shared) {
   const bool is_temp = temp_->refused() != 0;
   const char* name = temp_ == &*pool_ ? shared : is_temp ? "temp" : "method";
   const Pool& pool = is_temp ? *temp_ : *pool_;
-  return builtin::out_of_memory(&failure_, name, pool.refused(), pool.size());
+  return out_of_memory(&failure_, name, pool.refused(), pool.size());
 }
 
 // Every input must be something that the host can write.
@@ -271,7 +270,7 @@ bool ExecutorchRuntime::place_inputs() {
   }
   cells_ = method_allocator_->allocateList<int64_t>(plan_.inputs());
   if (plan_.inputs() > 0 && cells_ == nullptr) {
-    return builtin::out_of_memory(&failure_, "method", pool_->refused(), pool_->size());
+    return out_of_memory(&failure_, "method", pool_->refused(), pool_->size());
   }
   for (uint32_t i = 0; i < plan_.inputs(); ++i) {
     const auto index = static_cast<uint32_t>(plan_.input(i));
@@ -415,7 +414,7 @@ bool ExecutorchRuntime::step(bool* done) {
     explain(HIL_STATUS_KERNEL_FAILED, "Method::step", error);
     if (refused()) report_refused("temp");
     failure_.instruction = static_cast<int32_t>(instruction);
-    builtin::Text(failure_.op).add(plan_.instruction_operator(instruction));
+    Text(failure_.op).add(plan_.instruction_operator(instruction));
     return false;
   }
   *done = next_chain(*method_) != 0;

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, trace_events
 
 
@@ -29,6 +33,21 @@ def test_blocks_are_recorded_by_one_recorder_and_else_by_none() -> None:
     assert [one.name for one in inner.spans] == ["b"]
     fails, test = outer.spans
     assert test.begin <= fails.begin and fails.begin + fails.duration <= test.begin + test.duration
+
+
+def test_a_wait_for_another_process_is_a_span_of_its_own(tmp_path: Path) -> None:
+    """The time until the lock is free, and not the time that it is then held."""
+    recorder, lock = Recorder(), tmp_path / "m4.lock"
+    held = FileLock(lock, thread_local=False)
+    held.acquire()
+    release = threading.Timer(0.3, held.release)
+    release.start()
+    with recorded_by(recorder), build_lock(lock, 60), span("build", "runner"):
+        time.sleep(0.01)
+    release.join()
+    wait, build = sorted(recorder.spans, key=lambda one: one.begin)
+    assert (wait.kind, wait.name, build.name) == ("wait", "for the lock m4.lock", "runner")
+    assert wait.duration > 200_000_000 and wait.begin + wait.duration <= build.begin
 
 
 @st.composite

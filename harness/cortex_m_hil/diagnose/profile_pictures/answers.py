@@ -12,6 +12,7 @@ from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, short, ten
 from cortex_m_hil.errors.text import in_decibels, percent, printable
 from cortex_m_hil.host.html_pages import number_text
 from cortex_m_hil.program.plan_picture import tensors
+from cortex_m_hil.runner.elf_size import ElfSize
 
 LISTED: Final = 3  # layers or tensors of an answer
 Detail = tuple[str, int | None]
@@ -110,8 +111,8 @@ def _flash(one: Pictured) -> Answer:
     headline = f"{number_text(whole)} bytes"
     if "kernels" not in groups:
         headline += " without kernels"
-        stored = sum(section.stored for section in one.elf.sections) if one.elf is not None else 0
-        details.append((f"kernels: not known one by one; the whole runner has {number_text(stored)}", None))
+        known = "" if one.elf is None else f" one by one; the whole runner has {_stored(one.elf)}"
+        details.append((f"kernels: not known{known}", None))
     source = "bytes, computed from .pte and runner; without the runner's own code"
     return Answer("What is in flash?", headline, tuple(details), source)
 
@@ -119,3 +120,7 @@ def _flash(one: Pictured) -> Answer:
 def _named(one: Pictured, index: int) -> str:
     row = one.rows[index]
     return printable(f"{row.module} {short(row)}".strip())
+
+
+def _stored(elf: ElfSize) -> str:
+    return number_text(sum(section.stored for section in elf.sections))

@@ -22,11 +22,13 @@ STYLE: Final = f"""{PICTURE_STYLE}
 .picture .heat {{ fill: #0b5fbf; stroke: #0b5fbf; }} .picture .edge {{ fill: none; stroke: #888; }}
 .picture .fault {{ fill: #c00; }} .picture .noise {{ fill: #b35900; }} .picture .module {{ font-weight: bold; }}
 .picture .weights {{ fill: #9ecae1; }} .picture .program {{ fill: #fdd0a2; }} .picture .kernels {{ fill: #a1d99b; }}
+.picture .thin {{ stroke: none; }}
 @media screen and (prefers-color-scheme: dark) {{
 .picture .heat {{ fill: #79c0ff; stroke: #79c0ff; }} .picture .fault {{ fill: #f66; }}
 .picture .noise {{ fill: #f0883e; }} .picture .weights {{ fill: #31688e; }} .picture .program {{ fill: #9a6324; }}
 .picture .kernels {{ fill: #35784a; }} }}
 """
+_THIN: Final = 3  # pixels: the line around a narrower box would hide it
 _BAR: Final = 72  # height of a plot of bars, in pixels
 _ROW: Final = 22  # height of a row of the graph
 _TOP: Final = 40  # height of the graph's first row
@@ -68,6 +70,7 @@ def _text(x: float, y: float, text: str, more: str = "") -> str:
 
 def _box(kind: str, x: float, y: float, width: float, height: float, title: str, more: str = "") -> str:
     box = f'x="{x:.1f}" y="{y:.1f}" width="{max(0.5, width):.1f}" height="{height:.1f}"'
+    kind += " thin" * (width < _THIN)
     return f'<rect class="{kind}" {box}{more}><title>{escape(title)}</title></rect>'
 
 

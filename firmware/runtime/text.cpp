@@ -1,6 +1,6 @@
-#include "runtime/builtin/text.h"
+#include "runtime/text.h"
 
-namespace hil::builtin {
+namespace hil {
 
 // Names come out of untrusted files and go to a host that decodes UTF-8: keep to ASCII.
 void Text::put(char c) {
@@ -33,4 +33,4 @@ void append(Text& text, const char* string) {
   for (; *string != 0; ++string) text.put(*string);
 }
 
-}  // namespace hil::builtin
+}  // namespace hil

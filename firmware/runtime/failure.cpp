@@ -1,6 +1,6 @@
-#include "runtime/builtin/failure.h"
+#include "runtime/failure.h"
 
-namespace hil::builtin {
+namespace hil {
 
 void clear(Failure* failure) {
   failure->code = HIL_STATUS_OK;
@@ -21,4 +21,4 @@ bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint6
   return false;
 }
 
-}  // namespace hil::builtin
+}  // namespace hil

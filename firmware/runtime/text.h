@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace hil::builtin {
+namespace hil {
 
 // Appends to a caller's buffer and truncates silently; the buffer always holds a C string.
 class Text {
@@ -45,4 +45,4 @@ void append(Text& text, Number number) {
   }
 }
 
-}  // namespace hil::builtin
+}  // namespace hil

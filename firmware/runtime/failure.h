@@ -1,10 +1,10 @@
 // Reports a Failure: its code and message.
 #pragma once
 
-#include "runtime/builtin/text.h"
 #include "runtime/runtime.h"
+#include "runtime/text.h"
 
-namespace hil::builtin {
+namespace hil {
 
 void clear(Failure* failure);
 
@@ -26,4 +26,4 @@ bool reject(Failure* failure, const Parts&... parts) {
 bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint64_t available,
                    const char* region = nullptr);
 
-}  // namespace hil::builtin
+}  // namespace hil
