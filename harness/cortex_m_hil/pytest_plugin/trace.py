@@ -18,7 +18,17 @@ from cortex_m_hil.host.files import check_new_file, write_atomically
 from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, trace_events
 
 _WORKER_OUTPUT: Final = "hil_trace"
-_MEANINGS: Final = {"session": "none of these: starting, waiting for tests", "test": "the rest of tests", "run": "runs"}
+_MEANINGS: Final = {
+    "session": "starting workers, waiting for tests",
+    "collection": "collecting tests",
+    "test": "tests themselves: none of the others",
+    "lowering": "lowering modules",
+    "build": "building runners",
+    "wait": "waiting for another worker's build, or for a board",
+    "flash": "flashing boards",
+    "boot": "booting targets",
+    "run": "running programs",
+}
 _HOOKS: Final = pytest.hookimpl(wrapper=True, tryfirst=True)
 
 
