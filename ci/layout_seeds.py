@@ -54,11 +54,11 @@ class Outcome:
 def network(name: str, seed: int, side: int) -> tuple[hil.Exported, list[tuple[torch.Tensor, ...]]]:
     """Return an exported network, and samples for its calibration."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-    import architectures
+    import published_networks
 
     torch.manual_seed(seed)
     shape = (1, 3, side, side)
-    module, inputs = getattr(architectures, name)(shape)
+    module, inputs = getattr(published_networks, name)(shape)
     return hil.export(module, inputs), [*((torch.randn(shape),) for _ in range(SAMPLES)), inputs]
 
 
@@ -95,7 +95,7 @@ def measure(name: str, seeds: Sequence[int], side: int) -> dict[tuple[str, str],
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", help="a function of tests/support/architectures.py")
+    parser.add_argument("network", help="a function of tests/support/published_networks.py")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--side", type=int, default=96, help="of the image, in pixels")
     given = parser.parse_args()

@@ -94,7 +94,7 @@ def models() -> list[Model]:
     found = [
         Model(name, "MLPerf Tiny", functools.partial(networks.load_named_module, name)) for name in networks.NETWORKS
     ]
-    found += [Model(name, "tests/support/architectures.py", functools.partial(_own, name)) for name in ours]
+    found += [Model(name, "tests/support/published_networks.py", functools.partial(_own, name)) for name in ours]
     for path in sorted((suite.find_suite() / "models").glob("test_*.py")):
         name = path.stem.removeprefix("test_")
         if name not in (*_LAYERS, *networks.NETWORKS):
@@ -142,9 +142,9 @@ def _test_functions(path: Path) -> list[str]:
 def _own(name: str) -> Module:
     import torch
 
-    architectures = importlib.import_module("architectures")
+    networks = importlib.import_module("published_networks")
     torch.manual_seed(0)
-    made: Module = getattr(architectures, name)()
+    made: Module = getattr(networks, name)()
     return made
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import install_action
-import job_targets
+import nightly_targets
 from github_actions import fenced, is_harmless
 from github_runner import APART, WORKFLOWS, Api, Runner, api, commands, load, steps
 from paths import REPOSITORY
@@ -388,7 +388,7 @@ def test_no_simulator_gets_a_job_in_the_name_of_another() -> None:
             {"target": "b-qemu", "runs_as": "b-qemu", "runnable": False},
         )
     ]
-    assert job_targets.chosen(lines, ["*"]) == ["a-qemu"]
+    assert nightly_targets.chosen(lines, ["*"]) == ["a-qemu"]
 
 
 # --- what is written -----------------------------------------------------------------------------------------

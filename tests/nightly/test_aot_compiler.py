@@ -18,7 +18,7 @@ import sys
 import torch
 
 sys.path.append({str(REPOSITORY / "tests" / "support")!r})
-from architectures import mobilenet_v2
+from published_networks import mobilenet_v2
 
 torch.manual_seed(0)
 ModelUnderTest, ModelInputs = mobilenet_v2()

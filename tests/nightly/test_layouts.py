@@ -16,14 +16,14 @@ import sys
 import torch
 
 sys.path.append({str(REPOSITORY / "tests" / "support")!r})
-import architectures
+import published_networks
 
 from cortex_m_hil import Isa
 
 
 def test_stresnet(hil):
     torch.manual_seed(0)
-    hil.check(*architectures.stresnet(), isa=Isa.MVE, lint=False)
+    hil.check(*published_networks.stresnet(), isa=Isa.MVE, lint=False)
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-import architectures
+import published_networks
 from cortex_m_hil.lowering.named_modules import NETWORKS, network
 from cortex_m_hil.program.io_quantization import quantized
 from cortex_m_hil.pytest_plugin.fixtures import Hil
@@ -50,7 +50,7 @@ def test_int8_in_and_out(hil: Hil, made: type[nn.Module], shape: tuple[int, ...]
 @pytest.mark.parametrize("name", [*NETWORKS, "mobilenet_v2"])
 def test_whole_networks_with_int8_in_and_out(hil: Hil, name: str) -> None:
     """`pytest -s` shows the CPU instructions that the two conversions took."""
-    module, inputs = architectures.mobilenet_v2() if name == "mobilenet_v2" else network(name)
+    module, inputs = published_networks.mobilenet_v2() if name == "mobilenet_v2" else network(name)
     in_floats, in_int8 = (hil.lower(module, inputs, io=io) for io in ("float", "int8"))
     comparison = hil.check(module, inputs, io="int8")
     assert comparison.outputs[0].max_quanta == 0

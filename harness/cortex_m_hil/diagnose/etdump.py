@@ -21,10 +21,6 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.program.values import Instruction
 from cortex_m_hil.runner.links.protocol import MemoryRegion
 
-SUFFIX: Final = ".etdp"
-BUFFER_SUFFIX: Final = ".buffer"
-"""The suffix of a debug buffer's file, after the name of its ETDump."""
-
 _CALLS: Final = {
     InstructionKind.KERNEL: "OPERATOR_CALL",
     InstructionKind.DELEGATE: "DELEGATE_CALL",

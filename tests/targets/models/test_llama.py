@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-import architectures
+import published_networks
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 
 pytestmark = [pytest.mark.target_timeout(120), pytest.mark.requires(ram="64K", flash="256K")]
@@ -25,7 +25,7 @@ SEED = 3
 def decoder() -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
     """The network, once for all targets, and its inputs: a token and its position."""
     torch.manual_seed(SEED)
-    module, _ = architectures.llama(TOKENS, VOCABULARY)
+    module, _ = published_networks.llama(TOKENS, VOCABULARY)
     tokens = torch.randint(0, VOCABULARY, (TOKENS, 1, 1))
     return module, [(token, torch.tensor([at])) for at, token in enumerate(tokens)]
 
@@ -34,7 +34,7 @@ def decoder() -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
 def eager() -> Any:
     """The logits of its twin, which PyTorch runs with a cache of its own: an array of (TOKENS, VOCABULARY)."""
     torch.manual_seed(SEED)
-    twin, _ = architectures.llama(TOKENS, VOCABULARY)
+    twin, _ = published_networks.llama(TOKENS, VOCABULARY)
     with torch.no_grad():
         return np.concatenate([twin(*frame).reshape(1, -1).numpy() for frame in decoder()[1]])
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-import architectures
+import published_networks
 from cortex_m_hil.checks.lint import lint
 from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.pytest_plugin.fixtures import Hil
@@ -44,7 +44,7 @@ OTHERS: Final = {
 
 
 def make(name: str) -> tuple[Any, tuple[Any, ...]]:
-    made: tuple[Any, tuple[Any, ...]] = getattr(architectures, name)()
+    made: tuple[Any, tuple[Any, ...]] = getattr(published_networks, name)()
     return made
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-import architectures
+import published_networks
 from cortex_m_hil import Exported, export
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.pytest_plugin.fixtures import Hil
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.target_timeout(120), pytest.mark.requires(ram="64K", f
 @cache
 def exported() -> Exported:
     """Once for all targets."""
-    return export(*architectures.stresnet())
+    return export(*published_networks.stresnet())
 
 
 def test_network(hil: Hil) -> None:

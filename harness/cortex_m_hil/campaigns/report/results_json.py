@@ -1,6 +1,7 @@
 """The file results.json: the whole report as JSON. Its schema is `results.schema.json` in this folder.
 
-The fields of a result are those of `night.Result`. Its `figures` and `about` are the properties that
+The fields of a nightly are those of `nightly_results.Night`, which `campaigns.nightly` makes of a stored plan; those of
+a result are of `nightly_results.Result`. Its `figures` and `about` are the properties that
 `pytest_plugin/records.py` records while a test runs, by the names of `campaigns/property_names.py`.
 """
 

@@ -1,4 +1,4 @@
-"""The commands of `hil doctor cache`."""
+"""The commands of `hil doctor cache`, the cache of lowered programs."""
 
 from __future__ import annotations
 

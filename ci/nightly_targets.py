@@ -1,6 +1,6 @@
-"""Print the targets that get a job of their own: of the given names, simulators that run here without a fallback.
+"""Print the targets that get a job in nightly.yml: of the given names, simulators that run here without a fallback.
 
-hil targets --json | python ci/job_targets.py '*-qemu'
+hil targets --json | python ci/nightly_targets.py '*-qemu'
 """
 
 from __future__ import annotations

@@ -210,17 +210,17 @@ def with_statistics(network: nn.Module, shape: tuple[int, ...], images: int = 8)
 
 
 def mobilenet_v2(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Inputs]:
-    """Return MobileNetV2 with its inputs, for `hil profile architectures:mobilenet_v2`."""
+    """Return MobileNetV2 with its inputs, for `hil profile published_networks:mobilenet_v2`."""
     return with_statistics(MobileNetV2(), image), (torch.randn(image),)
 
 
 def mobilenet_v3_small(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Inputs]:
-    """Return MobileNetV3-small with its inputs, for `hil profile architectures:mobilenet_v3_small`."""
+    """Return MobileNetV3-small with its inputs, for `hil profile published_networks:mobilenet_v3_small`."""
     return with_statistics(MobileNetV3Small(), image), (torch.randn(image),)
 
 
 def stresnet(image: tuple[int, ...] = (1, 3, 64, 64)) -> tuple[nn.Module, Inputs]:
-    """Return STResNet with its inputs, for `hil profile architectures:stresnet`."""
+    """Return STResNet with its inputs, for `hil profile published_networks:stresnet`."""
     return with_statistics(STResNet(), image), (torch.randn(image),)
 
 
