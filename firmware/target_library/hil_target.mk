@@ -8,7 +8,7 @@ HIL_RUNTIME ?= builtin
 HIL_CHANNELS ?= 1
 
 hil_runtime := $(HIL_TARGET_ROOT)/runtime
-HIL_TARGET_SOURCES := $(wildcard $(HIL_TARGET_LIBRARY)/*.c) $(hil_runtime)/c_interface.cpp $(hil_runtime)/arenas.cpp
+HIL_TARGET_SOURCES := $(wildcard $(HIL_TARGET_LIBRARY)/*.c) $(wildcard $(hil_runtime)/*.cpp)
 HIL_TARGET_CPPFLAGS := -I$(HIL_TARGET_ROOT) -I$(HIL_TARGET_LIBRARY) -isystem $(HIL_TARGET_ROOT)/generated \
 	-DHIL_CHANNELS=$(HIL_CHANNELS)
 # The bits of floats must not depend on what a compiler fuses.
