@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result
-from cortex_m_hil.campaigns.report.report_contents import ReportContents
+from cortex_m_hil.campaigns.report.report_contents import DAY, ReportContents, utc_text
 from cortex_m_hil.campaigns.report.trend_encoding import Value, part_trends, trends
 from cortex_m_hil.errors.text import counted
 
@@ -131,8 +130,7 @@ def _that_fit(report: ReportContents) -> tuple[Sequence[Night], _Trends, _PartTr
 
 
 def _night(one: Night) -> str:
-    day = datetime.fromtimestamp(one.began, timezone.utc).strftime("%a %Y-%m-%d")
-    return ", ".join(filter(None, (day, f"nightly {one.name}", one.commit[:10])))
+    return ", ".join(filter(None, (utc_text(one.began, DAY), f"nightly {one.name}", one.commit[:10])))
 
 
 def _that_have_room(texts: Sequence[str], room: int) -> list[str]:

@@ -26,15 +26,22 @@ def place(test: str, keys: Iterable[Key]) -> str:
 
 
 @dataclass(frozen=True)
-class ChangeRow:
-    """The same change of one test on several targets."""
+class TestRow:
+    """A test with the targets on which the same happened to it."""
 
-    change: Change
+    test: str
     keys: tuple[Key, ...]
 
     @property
     def where(self) -> str:
-        return place(self.change.key.test, self.keys)
+        return place(self.test, self.keys)
+
+
+@dataclass(frozen=True)
+class ChangeRow(TestRow):
+    """The same change of one test on several targets."""
+
+    change: Change
 
 
 @dataclass(frozen=True)
@@ -64,13 +71,13 @@ class ChangeGroup:
         example = self.example
         for one in sorted(self.changes, key=lambda one: (values(one) != values(example), one is not example)):
             found.setdefault((one.key.test, values(one)), []).append(one)
-        return [ChangeRow(of[0], tuple(dict.fromkeys(one.key for one in of))) for of in found.values()]
+        return [ChangeRow(test, tuple(dict.fromkeys(one.key for one in of)), of[0]) for (test, _), of in found.items()]
 
     @property
     def others(self) -> str:
         """Return how much the group has besides the first row: `2 more tests`, `3 more targets`; "" for nothing."""
         first = self.rows[0]
-        tests = {one.key.test for one in self.changes} - {first.change.key.test}
+        tests = {one.key.test for one in self.changes} - {first.test}
         targets = {one.key.target for one in self.changes} - {key.target for key in first.keys}
         named = [(len(tests), "test"), (len(targets), "target")]
         return " and ".join(counted(number, f"more {what}") for number, what in named if number)

@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Final
 
-from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, groups, in_percent, place
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, TestRow, groups, in_percent
 from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, judged, programs
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Key, Result
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
@@ -27,25 +27,13 @@ class FailureKind(str, Enum):
     INFRA = "infrastructure: nothing was learnt about the programs"
 
 
-TOLD_AS_FAILURES: Final = (ChangeKind.NEW_FAILURE, ChangeKind.NO_VERDICT, ChangeKind.FLAKY)
+_TOLD_AS_FAILURES: Final = (ChangeKind.NEW_FAILURE, ChangeKind.NO_VERDICT, ChangeKind.FLAKY)
 """The kinds of changes that `sorted_failures` tells as well."""
-FIGURE_KINDS: Final = (
+_FIGURE_KINDS: Final = (
     *(ChangeKind.SLOWER, ChangeKind.LARGER, ChangeKind.LESS_CORTEX_M),
     *(ChangeKind.FASTER, ChangeKind.SMALLER, ChangeKind.MORE_CORTEX_M),
 )
 """The kinds of changes of figures, those for the worse first."""
-
-
-@dataclass(frozen=True)
-class FailureRow:
-    """A test that failed alike on some targets."""
-
-    test: str
-    keys: tuple[Key, ...]
-
-    @property
-    def where(self) -> str:
-        return place(self.test, self.keys)
 
 
 @dataclass(frozen=True)
@@ -70,11 +58,12 @@ class FailureGroup:
         return self.example.headline.removeprefix(f"{self.example.error}: ")
 
     @property
-    def rows(self) -> list[FailureRow]:
+    def rows(self) -> list[TestRow]:
+        """Return a row for each test."""
         found: dict[str, list[Key]] = {}
         for one in self.results:
             found.setdefault(one.key.test, []).append(one.key)
-        return [FailureRow(test, tuple(keys)) for test, keys in found.items()]
+        return [TestRow(test, tuple(keys)) for test, keys in found.items()]
 
 
 def sorted_failures(report: ReportContents) -> dict[FailureKind, list[FailureGroup]]:
@@ -136,7 +125,7 @@ class Tile:
     """A figure that tells how a nightly went.
 
     Attributes:
-        label: what is counted.
+        label: what is counted, for figures with the nightly that they are compared with.
         count: how many results it concerns.
         detail: how many causes there are, and how far figures moved; "" where the count says it all.
         anchor: the part of the page that has them.
@@ -150,16 +139,21 @@ class Tile:
     is_bad: bool = True
 
 
-def tiles(report: ReportContents) -> Iterator[Tile]:
-    """Yield what one must know first: failures by kind, figures that moved, and what was not run."""
-    failures = sorted_failures(report)
+def tiles(report: ReportContents, failures: Mapping[FailureKind, Sequence[FailureGroup]]) -> Iterator[Tile]:
+    """Yield what one must know first: failures by kind, figures that moved, and what was not run.
+
+    Args:
+        report: the contents of the report.
+        failures: its `sorted_failures`.
+    """
     by_kind = {kind: list(of) for kind, of in groupby(groups(report.changes), key=_kind_of)}
     first = FailureKind.NEW if report.against is not None else FailureKind.ALL
+    than = f" than nightly {report.against.name}" if report.against is not None else ""
     yield _of_failures(first.value, first, failures)
     yield _of_failures("already broken", FailureKind.BROKEN, failures)
     yield _of_changes("fixed", ChangeKind.FIXED, by_kind, is_bad=False)
-    yield _of_changes("slower", ChangeKind.SLOWER, by_kind)
-    yield _of_changes("larger", ChangeKind.LARGER, by_kind)
+    yield _of_changes(f"slower{than}", ChangeKind.SLOWER, by_kind)
+    yield _of_changes(f"larger{than}", ChangeKind.LARGER, by_kind)
     yield _of_failures("flaky", FailureKind.FLAKY, failures)
     yield _not_run(report, failures)
     for kind in (ChangeKind.LIMIT, ChangeKind.MISSING, ChangeKind.OUTPUTS):
@@ -216,13 +210,13 @@ _NOT_RUN: Final[Mapping[ChangeKind, Callable[[int], str]]] = {
 
 def moved_figures(changes: Sequence[Change]) -> list[tuple[ChangeKind, list[ChangeGroup]]]:
     """Return the groups of changes of figures by kind, those for the worse first; the largest share is first."""
-    found = [one for one in groups(changes) if one.kind in FIGURE_KINDS]
-    found.sort(key=lambda one: (FIGURE_KINDS.index(one.kind), -_share(one)))
+    found = [one for one in groups(changes) if one.kind in _FIGURE_KINDS]
+    found.sort(key=lambda one: (_FIGURE_KINDS.index(one.kind), -_share(one)))
     return [(kind, list(of)) for kind, of in groupby(found, key=_kind_of)]
 
 
 def other_changes(changes: Sequence[Change]) -> list[tuple[ChangeKind, list[ChangeGroup]]]:
     """Return the groups of changes that are neither failures nor figures, by kind, gravest first."""
-    apart = (*TOLD_AS_FAILURES, *FIGURE_KINDS)
+    apart = (*_TOLD_AS_FAILURES, *_FIGURE_KINDS)
     found = (one for one in groups(changes) if one.kind not in apart)
     return [(kind, list(of)) for kind, of in groupby(found, key=_kind_of)]

@@ -14,6 +14,7 @@ from cortex_m_hil.host.pytest_options import pytest_options
 
 UPSTREAM: Final = "upstream"
 BUNDLES: Final = "bundles"  # the folder with bundles, next to the report
+DAY: Final = "%a %Y-%m-%d"  # as a form for `utc_text`
 
 
 @dataclass(frozen=True)
@@ -55,5 +56,5 @@ class ReportContents:
         return shlex.join([*words, *self.options, result.node_id or key.test])
 
 
-def utc_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+def utc_text(seconds: float, form: str = "%Y-%m-%d %H:%M:%SZ") -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime(form)

@@ -20,14 +20,15 @@ from cortex_m_hil.campaigns.report.failures import (
 from cortex_m_hil.campaigns.report.figure_totals import TotalsRow, sizes, target_runtimes, totals_by_operator
 from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, Key, Night, Result, TargetRuntime
-from cortex_m_hil.campaigns.report.report_contents import ReportContents, utc_text
+from cortex_m_hil.campaigns.report.report_contents import DAY, ReportContents, utc_text
 from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.coverage.counts import total
 from cortex_m_hil.host.html_pages import number_text, rendered
 from cortex_m_hil.targets.runtimes import RUNTIMES
 
-LISTED: Final = 30  # tests of a group of changes that are listed at most; results.json has all
+LISTED: Final = 30  # entries of a list at most; results.json has all
+FIRST: Final = 10  # entries of a list that are not folded
 
 
 @dataclass(frozen=True)
@@ -81,22 +82,25 @@ class MatrixFile:
 def html(report: ReportContents) -> str:
     """Return the page, in UTF-8 at most 3 MB for 2,000 results and 30 nights."""
     cells, changed = Cells(report), {change.key for change in report.changes}
+    failures = sorted_failures(report)
     return rendered(
         "cortex_m_hil.campaigns.report",
         "report",
         cells.fields(),
         report=report,
         night=report.night,
-        began=utc_text(report.night.began),
+        began=utc_text(report.night.began, f"{DAY} %H:%M:%SZ"),
+        before=utc_text(report.against.began, DAY) if report.against is not None else "",
         headline=headline(report),
-        tiles=list(tiles(report)),
-        failures=sorted_failures(report),
+        tiles=list(tiles(report, failures)),
+        failures=failures,
         moved=moved_figures(report.changes),
         counted=counted,
         kinds=other_changes(report.changes),
         columns=_columns(report.night),
         suites=_suites(report.night, cells.numbers, changed),
         LISTED=LISTED,
+        FIRST=FIRST,
         difference=difference,
         values=values,
         anchor=anchor,

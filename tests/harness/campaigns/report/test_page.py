@@ -23,7 +23,7 @@ FOCUSED = "Number(document.activeElement.dataset.cell)"
 TAB_STOPS = "document.querySelectorAll('#matrix td[tabindex=\"0\"]').length"
 SHOWN_ROWS = "[...document.querySelectorAll('#matrix tr.test')].filter(row => row.offsetHeight > 0).length"
 SHOWN_FILES = SHOWN_ROWS.replace("tr.test", "tr.file")
-TRENDS = "[...document.querySelectorAll('#charts summary')].map(one => one.innerText.replaceAll('\u202f', ''))"
+TRENDS = "[...document.querySelectorAll('#charts .trend > summary')].map(one => one.innerText.replaceAll('\u202f', ''))"
 FRIDAY = eventful()
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
@@ -135,24 +135,32 @@ def test_trends_are_drawn_as_they_went(show: Show) -> None:
 
 def test_what_got_slower_since_a_day_is_told_once_with_the_operator(show: Show) -> None:
     page = show(report_on(FRIDAY))
-    since = "document.getElementById('trend-since')"
+    since, shown = (f"document.getElementById('trend-{name}')" for name in ("since", "shown"))
     option = f"[...{since}.options].find(one => one.text.startsWith('DAY')).value"
     put(page, since, page.run(option.replace("DAY", "Mon")))
-    larger, slower = page.run(TRENDS)
-    wanted = ("instructions", SLOWER, "+1.46 %", "test_keyword_spotting.py", "more results")
+    slower, larger = page.run(TRENDS)
+    wanted = ["slower", "instructions", SLOWER, "Tue 2026-11-24, nightly 5, c0ffee03", "more tests"]
+    wanted += ["m4-qemu", "+15000, +1.46 %", "m55-qemu", "+5000, +1.43 %"]
     assert [text for text in wanted if text not in slower] == []
-    wanted = ("planned_bytes", f"{LARGER} +768", "4096 → 4864", "+18.75 %", "and 15 more results")
+    wanted = ["larger", "planned_bytes", f"{LARGER} +768", "4096 → 4864", "+768, +18.75 %", "and 3 more tests"]
     assert [text for text in wanted if text not in larger] == []
     put(page, since, page.run(option.replace("DAY", "Wed")))
     assert page.run(TRENDS) == [larger]
+    put(page, "document.getElementById('trend-figure')", "planned_bytes")
+    answer = "Since Wed 2026-11-25, nightly 6, c0ffee03: 16 of 96 figures moved. Causes: 1 larger"
+    assert page.run(f"{shown}.textContent") == answer
+    page.run("document.querySelector('.tiles .earlier').click()")
+    assert page.run(TRENDS) == [slower, larger]
+    assert page.run(f"{shown}.textContent").startswith("Since Fri 2026-11-20, nightly 1, c0ffee01: ")
 
 
 def test_the_page_leads_with_what_one_must_know(show: Show) -> None:
     page = show(report_on(FRIDAY))
-    tiles = page.run("[...document.querySelectorAll('.tiles li')].map(one => one.innerText.replaceAll('\\n', ' '))")
-    assert tiles[:7] == [
-        "2 new failures 1 cause", "4 already broken 1 cause", "4 fixed 1 cause", "0 slower",
-        "16 larger 1 cause, up to +18.75 %", "1 flaky 1 cause",
+    tiles = page.run("[...document.querySelectorAll('.tiles li')].map(one => one.innerText)")
+    assert [" ".join(one.split()) for one in tiles[:7]] == [
+        "2 new failures 1 cause", "4 already broken 1 cause", "4 fixed 1 cause",
+        "0 slower than nightly 7 46 since Fri 2026-11-20", "16 larger than nightly 7 1 cause, up to +18.75 %",
+        "1 flaky 1 cause",
         "6 not run 4 infrastructure, 1 target left out, 1 now skipped",
     ]  # fmt: skip
     lead = "[...document.querySelectorAll('.tiles a')].every(one => document.getElementById(one.hash.slice(1)))"

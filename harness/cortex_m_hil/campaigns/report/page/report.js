@@ -27,14 +27,23 @@ const number = (value) => typeof value === "number" ? value.toLocaleString("en")
 
 const ROWS = 60; // at once
 const HIGHER_IS_BETTER = ["sqnr_db", "cortex_m_macs", "cortex_m_operators"];
+const TIMES = ["instructions", "cycles", "model_ticks"];
+const LOOSE = ["cycles", "model_ticks", "stack_bytes"]; // differ between runs of the same code
+// The kinds of steps, those for the worse first, and for each its opposite.
+const KINDS = [["slower", "faster"], ["larger", "smaller"], ["less on Cortex-M kernels", "more on Cortex-M kernels"], ["less accurate", "more accurate"]];
+const kindOf = (figure) => TIMES.includes(figure) ? 0 : figure.endsWith("_bytes") ? 1 : figure.startsWith("cortex_m_") ? 2 : 3;
+const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+const day = (night) => data.nights[night].split(", ")[0];
 const decoded = (runs) => pairs(runs).flatMap(([value, often]) => Array(often).fill(value));
 const known = (values) => values.filter((value) => value !== null);
 const moved = (values) => new Set(known(values)).size > 1;
 
+const across = (i, values) => 4 + 292 * i / Math.max(1, values.length - 1);
+
 // A line of steps, in a box of 300 × 80; what was not measured leaves a gap.
 function line(values) {
   const least = Math.min(...known(values)), most = Math.max(...known(values));
-  const x = (i) => 4 + 292 * i / Math.max(1, values.length - 1);
+  const x = (i) => across(i, values);
   const y = (value) => most === least ? 40 : 74 - 68 * (value - least) / (most - least);
   let path = "", open = false;
   values.forEach((value, i) => {
@@ -45,8 +54,12 @@ function line(values) {
   return path;
 }
 
-const picture = (kind, values, said) => drawn("svg", { class: kind, viewBox: "0 0 300 80", preserveAspectRatio: "none",
-  role: "img", "aria-label": said }, drawn("path", { d: line(values) }));
+// Figures from night to night; a dotted line marks the night `since`, unless that is the first.
+function picture(kind, values, said, since = 0) {
+  const at = across(since, values);
+  return drawn("svg", { class: kind, viewBox: "0 0 300 80", preserveAspectRatio: "none", role: "img", "aria-label": said },
+    ...(since ? [drawn("line", { x1: at, x2: at, y1: 0, y2: 80 })] : []), drawn("path", { d: line(values) }));
+}
 const latest = (values) => values[values.length - 1]; // null where it was not measured: an old one is no figure of now
 const said = (values) => `from ${number(known(values)[0])} to ${number(latest(values) ?? "–")}, between ` +
   `${number(Math.min(...known(values)))} and ${number(Math.max(...known(values)))}`;
@@ -67,25 +80,26 @@ function causes(one, from, to) {
 }
 
 function large(one) {
-  const { values } = one, seen = known(values);
-  const ends = make("div", { class: "ends" }, ...[["least", Math.min(...seen)], ["most", Math.max(...seen)], ["now", latest(values) ?? "–"]]
-    .map(([what, value]) => make("span", {}, `${what} ${number(value)}`)));
+  const { values, since } = one, seen = known(values);
+  const spans = (of, texts) => make("div", { class: of }, ...texts.map((text) => make("span", {}, text)));
+  const range = [...new Set([Math.max(...seen), Math.min(...seen)])].map(number);
+  const days = [day(0), ...(since ? [`┊ since ${day(since)}`] : []), day(values.length - 1)];
   const steps = [];
   let before = null, at = 0;
   values.forEach((value, i) => {
     if (value === null || value === before) return;
-    const told = before === null ? ["", ""] : [change(before, value).join(", "), causes(one, at, i).join(", ")];
+    const told = before === null ? ["start", ""] : [change(before, value).join(", "), causes(one, at, i).join(", ")];
     steps.unshift(make("tr", {}, make("td", {}, data.nights[i]), make("td", { class: "number" }, number(value)), ...told.map((text) => make("td", {}, text))));
     [before, at] = [value, i];
   });
   const heads = ["night", one.figure, "change", "by operator or bank"].map((text) => make("th", { scope: "col" }, text));
-  return [make("figure", {}, picture("chart", values, `${one.title}: ${said(values)}`), ends),
-    make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...steps)))];
+  return [make("figure", {}, spans("range", range), picture("chart", values, `${one.title}: ${said(values)}`, since), spans("days", days)),
+    make("div", { class: "scroll" }, make("table", { class: "steps" }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...steps)))];
 }
 
 // A row with a small picture, which opens to the large one.
 function trend(one, cells, more = []) {
-  const found = make("details", { class: "trend" }, make("summary", {}, picture("spark", one.values, said(one.values)), ...cells));
+  const found = make("details", { class: "trend" }, make("summary", {}, picture("spark", one.values, said(one.values), one.since), ...cells));
   found.addEventListener("toggle", () => {
     if (found.open && found.children.length === 1) found.append(...large(one), ...more);
   });
@@ -93,12 +107,12 @@ function trend(one, cells, more = []) {
 }
 
 const series = (cell) => pairs(cell.trends || []).map(([figure, runs]) => ({
-  test: name(cell.test), target: name(cell.target), runtime: name(cell.runtime), figure: name(figure), values: decoded(runs),
+  cell, test: name(cell.test), target: name(cell.target), runtime: name(cell.runtime), figure: name(figure), values: decoded(runs),
   title: `${name(figure)}, ${name(cell.test)} [${name(cell.target)}, ${name(cell.runtime)}]`,
   parts: pairs(pairs(cell.moved || []).find(([of]) => of === figure)?.[1] || []).map(([part, of]) => [name(part), decoded(of)]),
 }));
 
-// The last night up to the asked one that has the figure.
+// From the last night up to the asked one that has the figure, to the last night; with the nights in which it moved.
 function step(one, since) {
   let from = since;
   while (from > 0 && one.values[from] === null) from -= 1;
@@ -106,7 +120,14 @@ function step(one, since) {
   const there = typeof before === "number" && typeof after === "number" && before !== after;
   const worse = there && (after > before) !== HIGHER_IS_BETTER.includes(one.figure);
   const by = there ? causes(one, from, one.values.length - 1) : [];
-  return { ...one, before, after, there, worse, by, share: there ? Math.abs((after - before) / (before || 1)) : 0 };
+  let value = before;
+  const nights = there ? one.values.flatMap((now, i) => {
+    if (i <= from || now === null || now === value) return [];
+    value = now;
+    return [i];
+  }) : [];
+  const kind = there ? KINDS[kindOf(one.figure)][worse ? 0 : 1] : "";
+  return { ...one, since, before, after, there, worse, kind, by, nights, share: there ? Math.abs((after - before) / (before || 1)) : 0 };
 }
 
 // Steps with the same cause are one: of one figure, for the worse or the better, most of it by the same operator or bank.
@@ -118,10 +139,11 @@ function grouped(steps) {
     found.set(key, [...(found.get(key) || []), one]);
   }
   const groups = [...found.values()].map((of) => of.sort((a, b) => b.share - a.share));
-  return groups.sort(([a], [b]) => b.worse - a.worse || b.share - a.share);
+  return groups.sort(([a], [b]) => b.worse - a.worse || b.there - a.there || kindOf(a.figure) - kindOf(b.figure) || b.share - a.share);
 }
 
-const place = (test, targets, runtime) => `${test} [${targets.join(", ")}${runtime === "builtin" ? "" : `; ${runtime}`}]`;
+const where = (targets, runtime) => `${targets.join(", ")}${runtime === "builtin" ? "" : `; ${runtime}`}`;
+const differences = (one) => one.there ? change(one.before, one.after).join(", ") : "";
 const told = (one) => one.there ? `${number(one.before)} → ${number(one.after)}` : number(one.after ?? "–");
 
 // The steps of other tests, each test with all targets on which its values are the same.
@@ -131,19 +153,59 @@ function listed(steps) {
     const key = JSON.stringify([one.test, one.before, one.after]);
     found.set(key, [...(found.get(key) || []), one]);
   }
-  const items = [...found.values()].map((of) => make("li", {}, `${place(of[0].test, of.map(({ target }) => target), of[0].runtime)} ` +
-    `${told(of[0])}: ${change(of[0].before, of[0].after).join(", ")}`));
+  const items = [...found.values()].map((of) => make("li", {}, `${of[0].test} [${where(of.map(({ target }) => target), of[0].runtime)}] ` +
+    `${told(of[0])}: ${differences(of[0])}`));
   const left = items.length - ROWS;
-  return make("ul", {}, ...items.slice(0, ROWS), ...(left > 0 ? [make("li", {}, `and ${left} more ${left === 1 ? "test" : "tests"}`)] : []));
+  return make("details", {}, make("summary", {}, `${counted(steps.length, "more result")} with this cause`),
+    make("ul", {}, ...items.slice(0, ROWS), ...(left > 0 ? [make("li", {}, `and ${counted(left, "more test")}`)] : [])));
 }
 
-function stepRow([one, ...others]) {
-  const by = one.there ? change(one.before, one.after) : [];
-  const count = others.length ? ` and ${others.length} more ${others.length === 1 ? "result" : "results"}` : "";
-  const cells = [make("span", {}, one.figure), make("span", {}, told(one)),
-    make("span", { class: one.there ? one.worse ? "worse" : "better" : "" }, by[by.length - 1] || ""),
-    make("span", {}, ...(one.by.length ? [make("strong", {}, one.by.join(", ")), " "] : []), place(one.test, [one.target], one.runtime) + count)];
-  return trend(one, cells, others.length ? [make("h4", {}, "Others with this cause"), listed(others)] : []);
+// A line for each target: the result that moved most, and how far, or how far the results moved at most.
+function byTarget(steps) {
+  const found = new Map();
+  for (const one of steps) found.set(one.target, [...(found.get(one.target) || []), one]);
+  const lines = [...found.values()].flatMap((of) => {
+    const same = new Set(of.map(differences)).size === 1;
+    return [where([of[0].target], of[0].runtime), told(of[0]), same ? differences(of[0]) : `up to ${change(of[0].before, of[0].after).pop()}`];
+  });
+  return make("span", { class: "by-target" }, ...lines.map((text, i) =>
+    make("span", { class: i % 3 === 2 ? steps[0].worse ? "worse" : "better" : "" }, text)));
+}
+
+// When the figures of a group moved: the night, or the first and the last.
+function when(steps) {
+  const nights = [...new Set(steps.flatMap(({ nights }) => nights))].sort((a, b) => a - b);
+  return nights.length > 1 ? `${day(nights[0])} … ${data.nights[nights[nights.length - 1]]}` : nights.length ? data.nights[nights[0]] : "";
+}
+
+function stepRow(steps) {
+  const [one, ...others] = steps;
+  const tests = new Set(steps.map(({ test }) => test)).size - 1;
+  const amounts = new Set(steps.map(({ by }) => by.join(", "))).size === 1;
+  const by = amounts ? one.by : one.by.map((text) => text.slice(0, text.lastIndexOf(" ")));
+  const cells = [make("span", {}, ...(one.kind ? [make("strong", { class: one.worse ? "worse" : "better" }, one.kind), " "] : []), one.figure),
+    byTarget(steps), make("span", {}, when(steps)),
+    make("span", {}, ...(by.length ? [make("strong", {}, by.join(", ")), " "] : []), one.test + (tests ? ` and ${counted(tests, "more test")}` : ""))];
+  return trend(one, cells, others.length ? [listed(others)] : []);
+}
+
+function heads() {
+  const spans = (of, ...texts) => make("span", { class: of }, ...texts.map((text) => make("span", {}, text)));
+  return make("div", { class: "trend-heads" }, ...["", "trend", "figure"].map((text) => make("span", {}, text)),
+    spans("by-target", "target", "before → after", "change"), ...["moved", "cause and tests"].map((text) => make("span", {}, text)));
+}
+
+// Adds to a tile how many results moved since an earlier night, where these are more.
+function setUpTiles(every, since, reset) {
+  const found = every.map((one) => step(one, since)).filter(({ there, worse, figure }) => there && worse && !LOOSE.includes(figure));
+  for (const kind of ["slower", "larger"]) {
+    const tile = document.querySelector(`.tiles [data-kind="changes-${kind}"]`);
+    const count = new Set(found.filter((one) => one.kind === kind).map(({ cell }) => cell)).size;
+    if (count <= Number(tile.querySelector("b").textContent)) continue;
+    const link = make("a", { href: "#trends", class: "earlier" }, `${count} since ${day(since)}`);
+    link.addEventListener("click", reset);
+    tile.append(link);
+  }
 }
 
 function setUpTrends() {
@@ -154,20 +216,28 @@ function setUpTrends() {
     byId(id).append(...values.map((value) => make("option", { value }, value)));
   }
   byId("trend-since").append(...data.nights.slice(0, -1).map((night, i) => make("option", { value: i }, night)));
-  byId("trend-since").value = Math.min(data.since, data.nights.length - 2);
+  const week = Math.min(data.since, data.nights.length - 2);
+  const reset = () => {
+    for (const id of ["trend-text", "trend-target", "trend-figure"]) byId(id).value = "";
+    byId("trend-since").value = week;
+    byId("trend-moved").checked = true;
+    show();
+  };
   const show = () => {
     const text = byId("trend-text").value.toLowerCase(), since = Number(byId("trend-since").value);
     const target = byId("trend-target").value, figure = byId("trend-figure").value, only = byId("trend-moved").checked;
-    const found = every.filter((one) => one.test.toLowerCase().includes(text) && (!target || one.target === target) &&
-      (!figure || one.figure === figure)).map((one) => step(one, since)).filter((one) => !only || one.there);
-    const groups = grouped(found);
-    byId("charts").replaceChildren(...groups.slice(0, ROWS).map(stepRow));
-    const hidden = groups.length > ROWS ? `, the ${ROWS} that moved most are shown` : "";
-    const causes = groups.length < found.length ? `, by ${groups.length} ${groups.length === 1 ? "cause" : "causes"}` : "";
-    byId("trend-shown").textContent = `${found.length} of ${every.length} figures${only ? " moved" : ""}${causes}${hidden}`;
+    const asked = every.filter((one) => one.test.toLowerCase().includes(text) && (!target || one.target === target) &&
+      (!figure || one.figure === figure)).map((one) => step(one, since));
+    const moved = asked.filter(({ there }) => there), groups = grouped(only ? moved : asked);
+    byId("charts").replaceChildren(...(groups.length ? [heads()] : []), ...groups.slice(0, ROWS).map(stepRow));
+    const kinds = KINDS.flat().map((kind) => [kind, groups.filter(([one]) => one.kind === kind).length]).filter(([, count]) => count);
+    const causes = kinds.length ? `. Causes: ${kinds.map(([kind, count]) => `${count} ${kind}`).join(", ")}` : "";
+    const hidden = groups.length > ROWS ? `; the first ${ROWS} of ${groups.length} rows are shown` : "";
+    byId("trend-shown").textContent = `Since ${data.nights[since]}: ${moved.length} of ${asked.length} figures moved${causes}${hidden}`;
   };
   for (const id of ["trend-since", "trend-text", "trend-target", "trend-figure", "trend-moved"]) byId(id).addEventListener("input", show);
-  show();
+  reset();
+  setUpTiles(every, week, reset);
 }
 
 // The small pictures in the table of what changed; each opens the large one.
