@@ -93,7 +93,8 @@ function large(one) {
     [before, at] = [value, i];
   });
   const heads = ["night", one.figure, "change", "by operator or bank"].map((text) => make("th", { scope: "col" }, text));
-  return [make("figure", {}, spans("range", range), picture("chart", values, `${one.title}: ${said(values)}`, since), spans("days", days)),
+  const caption = since === undefined ? [] : [make("figcaption", {}, one.title)];
+  return [make("figure", {}, ...caption, spans("range", range), picture("chart", values, `${one.title}: ${said(values)}`, since), spans("days", days)),
     make("div", { class: "scroll" }, make("table", { class: "steps" }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...steps)))];
 }
 
@@ -202,7 +203,7 @@ function setUpTiles(every, since, reset) {
     const tile = document.querySelector(`.tiles [data-kind="changes-${kind}"]`);
     const count = new Set(found.filter((one) => one.kind === kind).map(({ cell }) => cell)).size;
     if (count <= Number(tile.querySelector("b").textContent)) continue;
-    const link = make("a", { href: "#trends", class: "earlier" }, `${count} since ${day(since)}`);
+    const link = make("a", { href: "#trends", class: "earlier" }, `${count} since `, make("span", { class: "number" }, day(since)));
     link.addEventListener("click", reset);
     tile.append(link);
   }
