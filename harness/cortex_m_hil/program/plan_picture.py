@@ -175,13 +175,15 @@ class _Picture:
         return f'<rect class="{kind}" {box}><title>{title}</title></rect>'
 
     def _label(self, one: Tensor) -> Iterator[str]:
-        """Yield the longest label that fits into a tensor's box: whose it is, and its shape."""
+        """Yield what fits into a tensor's box: as much of the end of its module's path as does, and its shape."""
         x, y, width, height = self._place(one)
+        names = self._owner(one.first).split(".")
+        ends = (".".join(names[number:]) for number in range(len(names)))
         shape = str(self.file.values[one.value].spec).partition(" dim order")[0]
-        owner = self._owner(one.first)
-        labels = (f"{owner}: {shape}", owner, shape)
-        if height >= _LINE and (label := next((one for one in labels if width >= _CHARACTER * len(one)), "")):
-            yield f'<text x="{x + 3:.1f}" y="{y + _LINE - 3:.1f}">{escape(printable(label))}</text>'
+        fitting = (next((each for each in of if width >= _CHARACTER * len(each)), "") for of in (ends, (shape,)))
+        for number, text in enumerate(filter(None, fitting), 1):
+            if height >= number * _LINE:
+                yield f'<text x="{x + 3:.1f}" y="{y + number * _LINE - 3:.1f}">{escape(printable(text))}</text>'
 
     def _instruction(self, position: int) -> str:
         return "the inputs" if position < 0 else f"operator {position}, {self.program.named(position)}"

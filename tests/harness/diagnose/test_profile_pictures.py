@@ -46,13 +46,14 @@ def test_each_picture_is_svg_with_each_instruction(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in SEEDS])
-def test_flash_is_the_whole_program_and_the_kernels_that_it_calls(name: str) -> None:
+def test_flash_is_the_program_and_its_kernels_and_the_peak_is_in_banks(name: str) -> None:
     one = pictured(seed(name))
     groups = one.flash_groups
     operators = {row.operator for row in one.rows}
     assert groups["weights"] + groups["program"] == one.program.file.size
     assert groups["kernels"] == 100 * len(operators) + 50
     assert sum(one.weights.values()) == groups["weights"]
+    assert sum(used for _, used, _ in one.peak_of_banks) == one.peak.nbytes
 
 
 def test_the_graph_has_each_instruction_once_and_joins_what_reads_to_what_wrote() -> None:
@@ -90,7 +91,8 @@ def test_the_first_questions_are_answered() -> None:
     assert costliest.question == "Which layer takes the most CPU instructions?"
     assert costliest.headline.startswith(f"{max(ticks, key=lambda place: ticks[place])}: ")
     module, line = costliest.details[-1]
-    assert line is not None and module.endswith(f"in {graph.lines[line].node.path}") and graph.lines[line].node.is_module
+    assert line is not None and graph.lines[line].node.is_module
+    assert module.startswith("module with most: ") and module.endswith(f" in {graph.lines[line].node.path}")
     most = one.program.lifetimes.peak()
     assert peak.headline.startswith(f"{most.nbytes:,} of 32,768 bytes in dtcm".replace(",", "\u202f"))
     assert peak.details[0][1] == graph.line_of[most.instruction]
