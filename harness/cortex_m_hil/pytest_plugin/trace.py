@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections import Counter
 from collections.abc import Generator, Sequence
@@ -19,7 +20,7 @@ from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span
 
 _WORKER_OUTPUT: Final = "hil_trace"
 _MEANINGS: Final = {
-    "session": "starting workers, waiting for tests",
+    "session": "starting and ending workers, waiting for tests",
     "collection": "collecting tests",
     "test": "tests themselves: none of the others",
     "lowering": "lowering modules",
@@ -29,6 +30,8 @@ _MEANINGS: Final = {
     "boot": "booting targets",
     "run": "running programs",
 }
+_PREPARATIONS: Final = ("lowering", "build", "wait", "flash", "boot")
+_LONGEST: Final = 3  # spans that the summary names
 _HOOKS: Final = pytest.hookimpl(wrapper=True, tryfirst=True)
 
 
@@ -126,16 +129,30 @@ class _Trace:
             found["session"] += whole - _session(spans)  # before the worker's own session, and after it
         return found
 
+    def _longest(self) -> list[tuple[str, Span]]:
+        """Return the longest spans of preparations and waits, with the name of their worker."""
+        processes = self._workers or {"pytest": self._own.spans}
+        found = [(name, one) for name, spans in processes.items() for one in spans if one.kind in _PREPARATIONS]
+        return heapq.nlargest(_LONGEST, found, key=lambda pair: pair[1].duration)
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("where the time went")
         if self._workers:
             terminalreporter.write_line(f"summed over {counted(len(self._workers), 'worker')}")
-        for kind, took in self._times().most_common():
-            terminalreporter.write_line(f"{took / 1e9:10.1f} s  {_MEANINGS.get(kind, kind)}")
+        times = self._times()
+        for kind, took in times.most_common():
+            share = f"{took / (times.total() or 1):.0%}"
+            terminalreporter.write_line(f"{took / 1e9:10.1f} s {share:>5}  {_MEANINGS.get(kind, kind)}")
+        for worker, one in self._longest():
+            terminalreporter.write_line(printable(f"longest: {one.duration / 1e9:.1f} s in {worker}: {_text(one)}"))
         if self._lost:
             terminalreporter.write_line(f"lost, since they ended and told nothing: {', '.join(sorted(self._lost))}")
         where = f"each span: {self._file}, for https://ui.perfetto.dev or chrome://tracing"
         terminalreporter.write_line(printable(self._problem or where))
+
+
+def _text(span: Span) -> str:
+    return f"{span.kind} {span.name}" if span.kind == "wait" else f"{span.kind}: {span.name}"
 
 
 def _session(spans: Sequence[Span]) -> int:

@@ -54,7 +54,13 @@ def test_the_spans_of_workers_are_in_one_file(pytester: pytest.Pytester) -> None
     done.assert_outcomes(passed=4, failed=1)
     assert set(found) == {"pytest", "gw0", "gw1"}
     done.stdout.fnmatch_lines(
-        ["*where the time went*", "summed over 2 workers", "* s  tests themselves*", "each span: t.json*"]
+        [
+            "*where the time went*",
+            "summed over 2 workers",
+            "* s *%  tests themselves*",
+            "longest: * s in gw?: *",
+            "each span: t.json*",
+        ]
     )
     events = [one for name in ("gw0", "gw1") for one in found[name]]
     tests = [one for one in events if one["name"].startswith("test_it.py::")]
