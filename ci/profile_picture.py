@@ -1,4 +1,4 @@
-"""Make the picture in docs/command-line.md: the page of a profile, with its slowest layer chosen.
+"""Make the picture in docs/command-line.md: the page of a profile, with its costliest layer chosen.
 
     python ci/profile_picture.py
 
@@ -35,7 +35,7 @@ def made(folder: Path) -> bytes:
     with browser(folder / "browser") as shown:
         shown.emulate(WIDTH, HEIGHT, prefers_color_scheme="light")
         shown.open(page)
-        shown.run("document.querySelector('[data-show]').click()")
+        shown.run("document.querySelector('[data-line]').click()")
         shown.run("document.activeElement.blur(), scrollTo(0, 0)")
         return shown.picture({"x": 0, "y": 0, "width": WIDTH, "height": HEIGHT, "scale": SCALE})
 

@@ -33,7 +33,7 @@ static void take(const struct device* device, void* data) {
   k_sem_give(&arrived);
 }
 
-// What came before raises no interrupt, and keeps a receiver of one byte full.
+// A byte that came before the interrupt was on raises none, and keeps a receiver of one byte full.
 static void take_early(void) {
   const unsigned int key = irq_lock();
   uint8_t byte;
@@ -68,7 +68,8 @@ static uint64_t now(void) { return k_cycle_get_32(); }
 
 static uint64_t since(uint64_t begin) { return (uint32_t)(k_cycle_get_32() - (uint32_t)begin); }
 
-// Of a thread that waits for a frame: the one that serves may have a lower priority.
+// Lets another thread run while one waits for a frame: the one that serves may have a lower
+// priority.
 static void yield(void) { k_sleep(K_TICKS(1)); }
 
 #if CONFIG_HIL_TARGET_FAULTS && CONFIG_ARM

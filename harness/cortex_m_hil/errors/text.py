@@ -85,6 +85,11 @@ def percent(share: float) -> str:
     return "100 %" if share == 1 else f"{min(100 * share, 99.99):.4g} %"
 
 
+def number_text(value: int | None) -> str:
+    """Return a whole number with a narrow space between thousands, which no line break divides; `–` for None."""
+    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
+
+
 def in_decibels(ratio: float) -> str:
     """Return a ratio such as `12.3 dB`; one that rounds to zero is `0.0 dB`, never `-0.0 dB`."""
     return f"{round(ratio, 1) + 0.0:.1f} dB"

@@ -11,6 +11,8 @@ import hashlib
 import json
 from typing import Any, Final
 
+from cortex_m_hil.errors.text import number_text
+
 _ESCAPED: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
@@ -35,11 +37,6 @@ def rendered(package: str, name: str, data: Any, *, style: str = "", **values: A
     return environment.get_template("index.html.jinja").render(
         style=style + own, script=script, policy=_policy(style + own, script), data=_embedded(data), **values
     )
-
-
-def number_text(value: int | None) -> str:
-    """Return a whole number with a narrow space between thousands, which no line break divides; `–` for None."""
-    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
 
 
 def _policy(style: str, script: str) -> str:

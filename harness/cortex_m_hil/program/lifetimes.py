@@ -55,10 +55,12 @@ class Peak:
 
     Attributes:
         instruction: the instruction that runs at this moment; -1: before the first one.
-        held: the values that are live, with their bytes, the largest first.
+        last: the last of the instructions from there on while which as many are live.
+        held: the values that are live at first, with their bytes, the largest first.
     """
 
     instruction: int
+    last: int
     held: tuple[tuple[int, int], ...]
 
     @property
@@ -124,7 +126,7 @@ class Lifetimes:
         """
         extents = {value: extent for one in self._reads if (extent := self.extent(value := one.value)) is not None}
         best: dict[Extent, tuple[int, int]] = {}
-        most, at = -1, -1
+        most, at, last, before = -1, -1, -1, -1
         for position in (-1, *(one.index for one in self._file.instructions if one.index not in without)):
             held = {
                 extents[value]: (value, size(value, extents[value].end - extents[value].begin))
@@ -133,8 +135,11 @@ class Lifetimes:
             }
             total = sum(nbytes for _, nbytes in held.values())
             if total > most:
-                best, most, at = held, total, position
-        return Peak(at, tuple(sorted((one for one in best.values() if one[1]), key=lambda one: -one[1])))
+                best, most, at, last = held, total, position, position
+            elif total == most and last == before:
+                last = position
+            before = position
+        return Peak(at, last, tuple(sorted((one for one in best.values() if one[1]), key=lambda one: -one[1])))
 
     def overlaps(self) -> Iterator[Overlap]:
         """Yield the errors of the plan itself: live tensors that overlap."""

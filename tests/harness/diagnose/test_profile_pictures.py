@@ -14,7 +14,7 @@ from cortex_m_hil.diagnose.profile_pictures.answers import answers
 from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph
 from cortex_m_hil.diagnose.profile_pictures.module_tree import opened_to, tree
 from cortex_m_hil.diagnose.profile_pictures.page import html
-from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured
+from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, share_text
 from cortex_m_hil.diagnose.profile_pictures.pictures import Picture, drawn
 from cortex_m_hil.targets.target import Clock
 from generated_nights import HOSTILE
@@ -38,21 +38,22 @@ def test_each_picture_is_svg_with_each_instruction(name: str) -> None:
     count = len(one.rows)
     shown = {picture: titles(drawn(picture, one)) for picture in Picture}
     assert [
-        f"{one.program.named(row.index)}: " in title for row, title in zip(one.rows, shown[Picture.TIME], strict=True)
+        f"{one.program.named(row.index)}: " in title for row, title in zip(one.rows, shown[Picture.COST], strict=True)
     ]
-    assert len(shown[Picture.TIME]) == len(shown[Picture.GRAPH]) == count
+    assert len(shown[Picture.COST]) == len(shown[Picture.GRAPH]) == count
     assert sum("SQNR" in title for title in shown[Picture.ERROR]) == count
     assert len(shown[Picture.FLASH]) == len(one.flash) + len(one.flash_groups)
 
 
 @pytest.mark.parametrize("name", [path.stem for path in SEEDS])
-def test_flash_is_the_whole_program_and_the_kernels_that_it_calls(name: str) -> None:
+def test_flash_is_the_program_and_its_kernels_and_the_peak_is_in_banks(name: str) -> None:
     one = pictured(seed(name))
     groups = one.flash_groups
     operators = {row.operator for row in one.rows}
     assert groups["weights"] + groups["program"] == one.program.file.size
     assert groups["kernels"] == 100 * len(operators) + 50
     assert sum(one.weights.values()) == groups["weights"]
+    assert sum(used for _, used, _ in one.peak_of_banks) == one.peak.nbytes
 
 
 def test_the_graph_has_each_instruction_once_and_joins_what_reads_to_what_wrote() -> None:
@@ -82,16 +83,32 @@ def test_modules_are_nested_as_the_user_wrote_them() -> None:
 
 def test_the_first_questions_are_answered() -> None:
     one = pictured(seed("images", MODULES), wrong=4)
-    slowest, peak, error, flash = answers(one)
+    graph = Graph(one)
+    costliest, peak, error, flash = answers(graph)
     ticks: dict[str, int] = {}
     for row in one.rows:
         ticks[row.place] = ticks.get(row.place, 0) + row.ticks
-    assert slowest.headline.startswith(f"{max(ticks, key=lambda place: ticks[place])}: ")
-    assert peak.details[0][1] == one.program.lifetimes.peak().instruction
-    assert "12 quanta" in error.headline and error.details[0][1] == 4
+    assert costliest.question == "Which layer takes the most CPU instructions?"
+    assert costliest.headline.startswith(f"{max(ticks, key=lambda place: ticks[place])}: ")
+    module, line = costliest.details[-1]
+    assert line is not None and graph.lines[line].node.is_module
+    assert module.startswith("module with most: ") and module.endswith(f" in {graph.lines[line].node.path}")
+    most = one.program.lifetimes.peak()
+    assert peak.headline.startswith(f"{most.nbytes:,} of 32,768 bytes in dtcm".replace(",", "\u202f"))
+    assert peak.details[0][1] == graph.line_of[most.instruction]
+    assert "12 quanta" in error.headline and error.details[0][1] == graph.line_of[4]
     assert flash.headline == f"{sum(one.flash_groups.values()):,} bytes".replace(",", "\u202f")
-    assert answers(replace(one, localization=None))[2].headline == "not known: there are no references"
-    assert answers(pictured(seed("images")))[2].headline == "no value differs from the dialect"
+    assert answers(Graph(replace(one, localization=None)))[2].headline == "not known: there are no references"
+    equal = answers(Graph(pictured(seed("images"))))[2]
+    assert equal.headline == "nowhere: the target equals ExecuTorch's Python operators"
+    least = min(error.sqnr_db or 0 for error in one.errors.values())
+    assert any(text.startswith(f"least SQNR {least:.1f} dB: ") for text, _ in equal.details)
+    board = answers(Graph(pictured(seed("linear"), clock=Clock.CORE)))[0]
+    assert board.question == "Which layer takes the most cycles of the core?" and "time" not in board.source
+
+
+def test_a_share_is_written_in_one_way_and_none_reads_as_nothing() -> None:
+    assert [share_text(share) for share in (0, 0.0004, 0.1387, 1)] == ["0.0 %", "< 0.1 %", "13.9 %", "100.0 %"]
 
 
 # --- in a browser --------------------------------------------------------------------------------------------
@@ -133,14 +150,14 @@ def test_the_page_is_read_by_mouse_and_by_keyboard(show: Show) -> None:
     page = show(one)
     lines = Graph(one).lines
     assert page.run(SHOWN_LINES) == len(lines) and page.run(DOTS) == sum(not line.node.is_module for line in lines)
+    assert page.run("document.querySelector('.facts').offsetHeight") == 0
     page.run("document.querySelectorAll('.graph tbody tr')[1].click()")  # a node
     assert all(text in page.run(FACTS) for text in ("stem", one.rows[0].operator, "CPU instructions", "SQNR"))
     page.run("document.querySelectorAll('.answers button')[0].focus()")
-    page.press("Enter")  # to the slowest layer's slowest operator
-    slowest = max(
-        (row for row in one.rows if row.place == answers(one)[0].headline.partition(":")[0]), key=lambda row: row.ticks
-    )
-    assert page.run(CHOSEN) and f"{slowest.index}: {slowest.operator}" in page.run(FACTS)
+    page.press("Enter")  # to the costliest layer's costliest operator
+    place = answers(Graph(one))[0].headline.partition(":")[0]
+    most = max((row for row in one.rows if row.place == place), key=lambda row: row.ticks)
+    assert page.run(CHOSEN) and f"{most.index}: {most.operator}" in page.run(FACTS)
     page.run("document.querySelectorAll('.graph tbody tr')[2].focus()")
     assert page.run(FOCUSED) == "stages"
     page.press("ArrowLeft")  # closes it: its edges go to the module now
@@ -177,18 +194,18 @@ def test_a_long_program_is_small_and_drawn_soon(show: Show) -> None:
 
 
 @pytest.mark.slow
-def test_several_targets_are_views_and_units_are_columns_of_their_own(show: Show) -> None:
+def test_several_targets_are_tabs_and_the_address_says_which_is_shown(show: Show) -> None:
     board = pictured(seed("linear"), clock=Clock.CORE, target="board")
     page = show(pictured(seed("linear")), board)
-    heads = page.run("[...document.querySelectorAll('.targets th[scope=col]')].map(one => one.innerText)")
-    assert heads[1:3] == ["CPU instructions, counted", "cycles of the core, measured"]
-    cells = page.run(
-        "[...document.querySelectorAll('.targets tbody tr')].map(row => [...row.cells].map(one => one.innerText))"
-    )
-    assert cells[0][2] == cells[1][1] == "–"
-    page.run("document.querySelector('[data-view=\"1\"]').click()")
+    first, second = page.run("[...document.querySelectorAll('.tabs a')].map(one => one.innerText)")
+    assert "CPU instructions" in first and "cycles of the core" in second and "CPU" not in second
+    moved = "new Promise(done => { addEventListener('hashchange', done, {once: true}); %s })"
+    page.run(moved % "document.querySelectorAll('.tabs a')[1].click()")
+    assert page.run("location.hash").endswith("-board-builtin")
     page.run("document.querySelector('.view:not([hidden]) tbody tr:nth-child(2)').click()")
     assert "cycles of the core" in page.run(FACTS)
+    page.run(moved % "history.back()")
+    assert page.run("document.querySelector('.tabs [aria-current]').innerText") == first
 
 
 @pytest.mark.slow
@@ -196,7 +213,7 @@ def test_texts_of_others_run_nothing_and_are_shown_as_they_are(show: Show) -> No
     program = seed("images", [f"a.{HOSTILE}"])
     page = show(pictured(replace(program, name=HOSTILE)))
     assert page.run("document.title").startswith("profile of </script>")
-    page.run("document.querySelector('[data-show]').click()")
+    page.run("document.querySelector('[data-line]').click()")
     assert "<img src=x" in page.run(FACTS) and page.run("document.querySelectorAll('img').length") == 0
     assert page.run("document.querySelectorAll('script').length") == 2
 

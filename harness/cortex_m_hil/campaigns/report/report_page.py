@@ -22,9 +22,9 @@ from cortex_m_hil.campaigns.report.model_table import models
 from cortex_m_hil.campaigns.report.nightly_results import BUILTIN, Key, Night, Result, TargetRuntime
 from cortex_m_hil.campaigns.report.report_contents import DAY, ReportContents, utc_text
 from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
-from cortex_m_hil.errors.text import counted
+from cortex_m_hil.errors.text import counted, number_text
 from cortex_m_hil.flow.coverage.counts import total
-from cortex_m_hil.host.html_pages import number_text, rendered
+from cortex_m_hil.host.html_pages import rendered
 from cortex_m_hil.targets.runtimes import RUNTIMES
 
 LISTED: Final = 30  # entries of a list at most; results.json has all

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from cortex_m_hil.diagnose.profile import ProfileRow
-from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, short, tensor_text
-from cortex_m_hil.errors.text import in_decibels, percent, printable
-from cortex_m_hil.host.html_pages import number_text
+from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph
+from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, share_text, short, tensor_text
+from cortex_m_hil.errors.text import counted, in_decibels, number_text, printable
 from cortex_m_hil.program.plan_picture import tensors
 from cortex_m_hil.runner.elf_size import ElfSize
+from cortex_m_hil.targets.target import Clock
 
-LISTED: Final = 3  # layers or tensors of an answer
+LISTED: Final = 3  # operators or tensors of an answer
+_OPERATORS: Final = "ExecuTorch's Python operators"
 Detail = tuple[str, int | None]
-"""More of an answer, and the instruction that it leads to; None where it leads to none."""
+"""More of an answer, and the line of the graph that it leads to; None where it leads to none."""
 
 
 @dataclass(frozen=True)
@@ -29,84 +31,101 @@ class Answer:
     source: str
 
 
-def answers(one: Pictured) -> tuple[Answer, ...]:
-    """Return the answers: the slowest layer, the peak of memory, where the error begins, what is in flash."""
-    return _slowest(one), _peak(one), _error(one), _flash(one)
+def answers(graph: Graph) -> tuple[Answer, ...]:
+    """Return the answers: the costliest layer, the peak of memory, where the error begins, what is in flash."""
+    return _costliest(graph), _peak(graph), _error(graph), _flash(graph.one)
 
 
-def _slowest(one: Pictured) -> Answer:
+def _costliest(graph: Graph) -> Answer:
+    one = graph.one
     layers: dict[str, list[ProfileRow]] = {}
     for row in one.rows:
         layers.setdefault(row.place, []).append(row)
-    whole = max(1, one.profile.ticks)
     ticks = Counter({place: sum(row.ticks for row in rows) for place, rows in layers.items()})
     figure = one.profile.figures["ticks"]
     details: list[Detail] = []
     for place, each in ticks.most_common(LISTED):
-        slowest = max(layers[place], key=lambda row: row.ticks)
-        details.append((f"{percent(each / whole)} in {printable(place)}: {short(slowest)}", slowest.index))
+        most = max(layers[place], key=lambda row: row.ticks)
+        text = f"{_cost(one, each)} in {printable(place)}: {short(most)}"
+        details.append((text, graph.line_of[most.index]))
+    if (at := graph.heaviest_module) is not None:
+        line = graph.lines[at]
+        details.append((f"module with most: {_cost(one, line.ticks)} in {printable(line.node.path)}", at))
     [(place, each), *_] = ticks.most_common(1) or [("no layer", 0)]
-    headline = f"{printable(place)}: {number_text(each)} {figure.unit}"
-    return Answer("Which layer is slowest?", headline, tuple(details), str(figure))
+    is_time = one.profile.clock is not Clock.INSTRUCTIONS
+    source = figure.source.value + ("" if is_time else "; not time: one may take several cycles")
+    headline = f"{printable(place)}: {number_text(each)}"
+    return Answer(f"Which layer takes the most {figure.unit}?", headline, tuple(details), source)
 
 
-def _peak(one: Pictured) -> Answer:
-    peak = one.peak
-    at = peak.instruction if peak.instruction >= 0 else None
-    when = "before the first instruction" if at is None else f"while {_named(one, at)} runs"
+def _cost(one: Pictured, ticks: int) -> str:
+    return f"{share_text(ticks / max(1, one.profile.ticks))}, {number_text(ticks)}"
+
+
+def _peak(graph: Graph) -> Answer:
+    one, peak = graph.one, graph.one.peak
+    begin = graph.line_of[peak.instruction] if peak.instruction >= 0 else None
+    first = "the inputs" if begin is None else _named(one, peak.instruction)
+    when = f"from {first} to {_named(one, peak.last)}" if peak.last > peak.instruction else f"at {first}"
+    details: list[Detail] = [(when, begin)]
     shown = [each for each in tensors(one.program) if each.first <= peak.instruction <= each.last]
     made_by = {each.extent: each.first for each in shown}
-    held: list[Detail] = []
     for value, nbytes in peak.held[:LISTED]:
         extent = one.program.lifetimes.extent(value)
-        first = -1 if extent is None else made_by.get(extent, -1)
-        origin = f"of {printable(one.rows[first].place)}" if first >= 0 else "of the inputs"
+        writer = -1 if extent is None else made_by.get(extent, -1)
+        origin = f"of {printable(one.rows[writer].place)}" if writer >= 0 else "of the inputs"
         text = f"{number_text(nbytes)}: {tensor_text(one.program, value)} {origin}"
-        held.append((text, first if first >= 0 else None))
-    left = peak.held[LISTED:]
-    more = [(f"{number_text(sum(nbytes for _, nbytes in left))}: {len(left)} more", None)] if left else []
-    headline = f"{number_text(peak.nbytes)} bytes of {number_text(one.program.lifetimes.size)} in the plan"
-    source = "bytes, planned; without constants, stack and the runtime's own memory"
-    return Answer("What sits at the peak of SRAM?", headline, ((when, at), *held, *more), source)
+        details.append((text, graph.line_of[writer] if writer >= 0 else None))
+    if left := peak.held[LISTED:]:
+        details.append((f"{number_text(sum(nbytes for _, nbytes in left))}: {len(left)} more", None))
+    banks = list(one.peak_of_banks)
+    used = [f"{number_text(used)} of {number_text(room)} bytes in {printable(name)}" for name, used, room in banks]
+    names = " and ".join(printable(name) for name, _, _ in banks)
+    source = f"{names}: memory of the board for tensors; planned, without constants and stack" if banks else ""
+    return Answer("What sits at the peak of the memory plan?", ", ".join(used) or "0 bytes", tuple(details), source)
 
 
-def _error(one: Pictured) -> Answer:
-    question, found = "Where does the error begin?", one.localization
+def _error(graph: Graph) -> Answer:
+    question, found = "Where does the error begin?", graph.one.localization
     if found is None:
         details = (("a network or a module has references, a .pte has none", None),)
         return Answer(question, "not known: there are no references", details, "")
-    source = "measured on the target, against references of the host"
+    source = "measured on the target; SQNR: against the float module; where a layer averages, it rises"
     if (first := found.first) is not None and first.departure is not None:
         departure = first.departure
-        headline = f"{_named(one, first.instruction)}: {departure.distance:g} quanta"
-        elements = f"{departure.elements} of {departure.numel} elements differ from the dialect"
-        return Answer(
-            question, headline, ((elements, first.instruction), (printable(found.conclusions[0]), None)), source
-        )
-    return Answer(question, "no value differs from the dialect", tuple(_noise(one)), source)
+        headline = f"{_named(graph.one, first.instruction)}: {departure.distance:g} quanta"
+        elements = f"{departure.elements} of {departure.numel} elements differ from {_OPERATORS}"
+        line = graph.line_of[first.instruction]
+        return Answer(question, headline, ((elements, line), (printable(found.conclusions[0]), None)), source)
+    unknown = sum(not row.known for row in found.rows)
+    left = ((f"{counted(unknown, 'value')} not compared", None),) if unknown else ()
+    equal = f"nowhere: the target equals {_OPERATORS}" if unknown < len(found.rows) else "not known"
+    return Answer(question, equal, (*_noise(graph), *left), source)
 
 
-def _noise(one: Pictured) -> Iterator[Detail]:
-    """Yield where noise begins, where most of it is added, and how much there is at the end."""
+def _noise(graph: Graph) -> Iterator[Detail]:
+    """Yield the SQNR at the begin, where most is lost, where it is least, and at the end."""
+    one = graph.one
     known = [(index, each.sqnr_db) for index, each in sorted(one.errors.items()) if each.sqnr_db is not None]
     if not known:
         yield "the SQNR against the float module is not known of any value", None
         return
-    index, ratio = known[0]
-    yield f"quantising begins: {in_decibels(ratio)} after {_named(one, index)}", index
-    losses = [(one.errors[index].lost_db, index) for index, _ in known]
-    loss, index = max(losses)
+    least, at = min((ratio, index) for index, ratio in known)
+    loss, loser = max((one.errors[index].lost_db, index) for index, _ in known)
+    (first, begin), (last, end) = known[0], known[-1]
+    yield f"first SQNR {in_decibels(begin)}: {_named(one, first)}", graph.line_of[first]
     if loss > 0:
-        yield f"loses most: {in_decibels(loss)} in {_named(one, index)}", index
-    index, ratio = known[-1]
-    yield f"at the end: {in_decibels(ratio)} after {_named(one, index)}", index
+        yield f"loses most, {in_decibels(loss)}: {_named(one, loser)}", graph.line_of[loser]
+    yield f"least SQNR {in_decibels(least)}: {_named(one, at)}", graph.line_of[at]
+    yield f"last SQNR {in_decibels(end)}: {_named(one, last)}", graph.line_of[last]
 
 
 def _flash(one: Pictured) -> Answer:
     groups = one.flash_groups
     whole = sum(groups.values())
     details: list[Detail] = [
-        (f"{percent(nbytes / max(1, whole))} {group}: {number_text(nbytes)}", None) for group, nbytes in groups.items()
+        (f"{share_text(nbytes / max(1, whole))}, {number_text(nbytes)}: {group}", None)
+        for group, nbytes in groups.items()
     ]
     headline = f"{number_text(whole)} bytes"
     if "kernels" not in groups:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from cortex_m_hil.diagnose.localize import ROUNDING
 from cortex_m_hil.diagnose.profile import ProfileRow
 from cortex_m_hil.diagnose.profile_pictures.module_tree import Node, opened_to, tree
-from cortex_m_hil.diagnose.profile_pictures.pictured import SILENT, OperatorError, Pictured, short
-from cortex_m_hil.errors.text import counted, in_decibels, percent, printable
-from cortex_m_hil.host.html_pages import number_text
+from cortex_m_hil.diagnose.profile_pictures.pictured import SILENT, OperatorError, Pictured, share_text, short
+from cortex_m_hil.errors.text import counted, in_decibels, number_text, printable
 from cortex_m_hil.program.tensor import TensorSpec
 
 SHOWN: Final = 48  # lines that are open at first, where the modules allow it
@@ -114,8 +114,20 @@ class Graph:
         return Line(node, rows, errors, spec, closed=node.depth > depth, opened=node.is_module and node.depth < depth)
 
     @cached_property
+    def line_of(self) -> Mapping[int, int]:
+        """Return the line of each instruction, input and output."""
+        return {line.node.instructions[0]: at for at, line in enumerate(self.lines) if not line.node.is_module}
+
+    @cached_property
+    def heaviest_module(self) -> int | None:
+        """Return the line of the module with most ticks, of those with no module in them; None without modules."""
+        around = {line.node.parent for line in self.lines if line.node.is_module}
+        modules = [at for at, line in enumerate(self.lines) if line.node.is_module and at not in around]
+        return max(modules, key=lambda at: self.lines[at].ticks, default=None)
+
+    @cached_property
     def most_ticks(self) -> int:
-        """Return the ticks of the slowest operator."""
+        """Return the ticks of the operator with most of them."""
         return max((row.ticks for row in self.one.rows), default=0)
 
     @cached_property
@@ -155,7 +167,7 @@ class Graph:
         yield from self._errors(line)
 
     def _of_operator(self, row: ProfileRow) -> Iterator[Fact]:
-        yield "instruction", f"{row.index}: {row.operator}", ""
+        yield "operator", f"{row.index}: {row.operator}", ""
         yield "line", row.source, ""
         yield "graph node", row.node, ""
         yield "kernel", f"{row.kernel} ({row.kind.value})", ""
@@ -167,7 +179,8 @@ class Graph:
     def _cost(self, rows: Sequence[ProfileRow]) -> Iterator[Fact]:
         profile, ticks = self.one.profile, sum(row.ticks for row in rows)
         unit = profile.figures["ticks"].unit
-        yield unit, f"{number_text(ticks)}, {percent(sum(row.share for row in rows))} of the run", self._source("ticks")
+        share = share_text(sum(row.share for row in rows))
+        yield unit, f"{number_text(ticks)}, {share} of the run", self._source("ticks")
         if len(rows) == 1 and rows[0].low != rows[0].high:
             spread = f"{number_text(rows[0].low)} to {number_text(rows[0].high)}, {counted(profile.runs, 'run')}"
             yield "least and most", spread, self._source("ticks")
@@ -184,16 +197,17 @@ class Graph:
         yield "weights", f"{number_text(weights)} bytes" if weights else "", "computed"
         fullest = max(rows, key=lambda row: row.planned_bytes)
         for bank, nbytes in fullest.alive.items():
-            most = "most in use" if len(rows) > 1 else "in use"
-            yield f"{most} in {bank}", f"{number_text(nbytes)} bytes", self._source("alive")
+            most = "most bytes in use" if len(rows) > 1 else "bytes in use"
+            yield most, f"{number_text(nbytes)} in {bank}, memory of the board", self._source("alive")
 
     def _errors(self, line: Line) -> Iterator[Fact]:
         source = "measured"
         if line.quanta is not None:
             fault = ", AT FAULT" if line.is_at_fault else ""
-            yield "from the dialect", f"{line.quanta:g} quanta{fault}", source
+            yield "from Python operators", f"{line.quanta:g} quanta{fault}", source
         if len(line.errors) == 1 and (one := line.errors[0]).graph_quanta is not None:
-            yield "dialect from fake-quant", f"{one.graph_quanta:g} quanta, on equal inputs", "computed"
+            normal = f" (up to {ROUNDING}: rounding)" if 0 < one.graph_quanta <= ROUNDING else ""
+            yield "Python from fake-quant", f"{one.graph_quanta:g} quanta on equal inputs{normal}", "computed"
         if line.sqnr_db is not None:
             before = line.errors[0].inputs_db if len(line.errors) == 1 else None
             reads = f"; of what it reads {in_decibels(before)}" if before is not None else ""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from cortex_m_hil.diagnose.profile_pictures.answers import Answer, answers
 from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph
-from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, tensor_text
+from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, share_text, tensor_text
 from cortex_m_hil.diagnose.profile_pictures.pictures import STYLE, Picture, drawn
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host.html_pages import rendered
 from cortex_m_hil.program.plan_picture import LEFT, WIDTH, tensors
+
+_UNSAFE: Final = re.compile("[^A-Za-z0-9_.]+")  # in the fragment of an address
 
 
 def html(profiles: Sequence[Pictured]) -> str:
@@ -22,7 +25,7 @@ def html(profiles: Sequence[Pictured]) -> str:
     data = [view.fields() for view in views]
     programs = ", ".join(dict.fromkeys(view.program for view in views))
     package = "cortex_m_hil.diagnose.profile_pictures"
-    return rendered(package, "profile", data, style=STYLE, views=views, programs=programs)
+    return rendered(package, "profile", data, style=STYLE, views=views, programs=programs, share=share_text)
 
 
 @dataclass(frozen=True)
@@ -45,19 +48,29 @@ class View:
         return self.one.profile.figures["ticks"].unit
 
     @property
-    def clock(self) -> str:
-        """Return the unit of the cost and its source: figures of boards and simulators have columns of their own."""
-        return f"{self.unit}, {self.one.profile.figures['ticks'].source.value}"
+    def fragment(self) -> str:
+        """Return what leads to this view at the end of the page's address."""
+        ran = self.one.profile.ran
+        return _UNSAFE.sub("-", f"{self.program} {ran.target} {ran.runtime}")
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Return what each figure is, by the name that the page gives it."""
+        names = {"ticks": self.unit, "outside": "outside of operators", "macs": "multiply-accumulates",
+                 "ticks_per_mac": f"{self.unit} per MAC", "bytes_read": "read", "bytes_written": "written",
+                 "alive": "bytes in use"}  # fmt: skip
+        return {names.get(name, name): str(figure) for name, figure in self.one.profile.figures.items()}
 
     @property
     def inputs(self) -> str:
         """Return where the inputs are from, and whether the cost depends on them."""
-        depends = {None: "", True: "; other inputs cost other ticks", False: "; zeros cost the same"}
+        depends = {None: "", True: f"; other inputs take another number of {self.unit}",
+                   False: f"; zeros take the same number of {self.unit}"}  # fmt: skip
         return printable(self.one.profile.inputs) + depends[self.one.profile.depends_on_inputs]
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
-        return answers(self.one)
+        return answers(self.graph)
 
     @cached_property
     def graph(self) -> Graph:
@@ -66,7 +79,7 @@ class View:
     @property
     def along(self) -> list[str]:
         """Return the pictures along the program."""
-        shown = [Picture.TIME, Picture.MEMORY, *([Picture.ERROR] if self.one.errors else [])]
+        shown = [Picture.COST, Picture.MEMORY, *([Picture.ERROR] if self.one.errors else [])]
         return [drawn(picture, self.one, style="") for picture in shown]
 
     @property

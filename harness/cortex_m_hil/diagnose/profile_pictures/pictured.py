@@ -91,6 +91,17 @@ class Pictured:
         """Return the moment when most bytes of the memory plan hold something."""
         return self.program.lifetimes.peak()
 
+    @property
+    def peak_of_banks(self) -> Iterator[tuple[str, int, int]]:
+        """Yield for each bank that holds something at the peak its region, the bytes in use, and those it has."""
+        held = self.program.lifetimes.bytes_in_use(self.peak.instruction)
+        buffers = [held.get(number, 0) for number in range(1 + max(held, default=0))]
+        taken = self.memory.buffers_of_banks(buffers)
+        rooms = self.memory.bank_rooms(self.program.file.size)
+        for bank, used, room in zip(self.memory.banks, taken, rooms, strict=False):
+            if used:
+                yield bank.region, used, room
+
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         """Return which instruction reads what another one wrote, each pair once.
@@ -175,6 +186,11 @@ class Pictured:
 
 def _worst(one: float | None, other: float | None, choose: Callable[[float, float], float]) -> float | None:
     return choose(one, other) if one is not None and other is not None else one if other is None else other
+
+
+def share_text(share: float) -> str:
+    """Return a share as `13.9 %`; one that would read as none is `< 0.1 %`."""
+    return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def short(row: ProfileRow) -> str:

@@ -1,4 +1,4 @@
-"""The pictures of a profile as SVG: graph, time, memory, error and flash.
+"""The pictures of a profile as SVG: graph, cost, memory, error and flash.
 
 Those along the program have one axis: a column for each instruction, the first for the inputs.
 """
@@ -13,9 +13,8 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph, Line, shade_of_quanta
-from cortex_m_hil.diagnose.profile_pictures.pictured import SILENT, Pictured
-from cortex_m_hil.errors.text import in_decibels, percent, printable
-from cortex_m_hil.host.html_pages import number_text
+from cortex_m_hil.diagnose.profile_pictures.pictured import SILENT, Pictured, share_text
+from cortex_m_hil.errors.text import in_decibels, number_text, printable
 from cortex_m_hil.program.plan_picture import LEFT, PICTURE_STYLE, WIDTH, framed, plan_svg
 
 STYLE: Final = f"""{PICTURE_STYLE}
@@ -30,6 +29,7 @@ STYLE: Final = f"""{PICTURE_STYLE}
 """
 _THIN: Final = 3  # pixels: the line around a narrower box would hide it
 _BAR: Final = 72  # height of a plot of bars, in pixels
+_LEAST: Final = 0.03  # height of a bar of known noise, where it would not be seen
 _ROW: Final = 22  # height of a row of the graph
 _TOP: Final = 40  # height of the graph's first row
 _GUTTER: Final = 92  # width of the part of the graph with its edges
@@ -39,7 +39,7 @@ class Picture(str, Enum):
     """The pictures that can be drawn alone."""
 
     GRAPH = "graph"
-    TIME = "time"
+    COST = "cost"
     MEMORY = "memory"
     ERROR = "error"
     FLASH = "flash"
@@ -56,7 +56,7 @@ def drawn(picture: Picture, one: Pictured, style: str = STYLE) -> str:
     if picture is Picture.MEMORY:
         return plan_svg(one.program, one.memory, style)
     height, label, elements = {
-        Picture.GRAPH: _graph, Picture.TIME: _time, Picture.ERROR: _error, Picture.FLASH: _flash
+        Picture.GRAPH: _graph, Picture.COST: _cost, Picture.ERROR: _error, Picture.FLASH: _flash
     }[picture](one)  # fmt: skip
     return framed(height, label, elements, style)
 
@@ -109,13 +109,13 @@ class _Bars:
                 yield _box(kind, LEFT + (index + 1) * step, y - height, step, height, title)
 
 
-def _time(one: Pictured) -> _Elements:
+def _cost(one: Pictured) -> _Elements:
     unit, source = _ticks_unit(one)
     most = max((row.ticks for row in one.rows), default=0)
     heights = {
         row.index: (max(0.0, row.ticks / max(1, most)), "heat", f"{printable(one.program.named(row.index))}: {cost}")
         for row in one.rows
-        for cost in (f"{number_text(row.ticks)} {unit}, {percent(row.share)} of the run",)
+        for cost in (f"{number_text(row.ticks)} {unit}, {share_text(row.share)} of the run",)
     }
     bars = _Bars(f"{unit} of each operator, {source}", number_text(most), "0", heights)
     return bars.height, bars.title, bars.elements(len(one.rows), 0)
@@ -132,15 +132,17 @@ def _error(one: Pictured) -> _Elements:
         named = printable(one.program.named(index))
         if error.quanta is not None:
             kind, height = "fault" if error.is_at_fault else "heat", shade_of_quanta(error.quanta)
-            quanta[index] = height, kind, f"{named}: {error.quanta:g} quanta from the dialect"
+            quanta[index] = height, kind, f"{named}: {error.quanta:g} quanta from ExecuTorch's Python operators"
         if error.sqnr_db is not None:
-            height = min(1.0, max(0.0, 1 - error.sqnr_db / SILENT))
+            height = min(1.0, max(_LEAST, 1 - error.sqnr_db / SILENT))
             noise[index] = height, "noise", f"{named}: SQNR {in_decibels(error.sqnr_db)}"
-    title = "quanta from the dialect, measured (a step for each doubling; none where they are equal)"
-    kernels = _Bars(title, "255", "0", quanta)
-    total = _Bars("noise against the float module, measured as SQNR", "0 dB", f"{SILENT:g} dB", noise)
-    elements = [*kernels.elements(len(one.rows), 0), *total.elements(len(one.rows), kernels.height)]
-    return kernels.height + total.height, "Error along the program", elements
+    departs = any(height for height, _, _ in quanta.values())
+    title = "quanta from ExecuTorch's Python operators, on a logarithmic scale"
+    kernels = [_Bars(title, "255 or more", "0", quanta)] if departs else []
+    title = "noise against the float module, as SQNR: the higher, the more noise; no bar: not known"
+    bars = [*kernels, _Bars(title, "0 dB or less", f"{SILENT:g} dB or more", noise)]
+    elements = [element for at, each in enumerate(bars) for element in each.elements(len(one.rows), at * each.height)]
+    return sum(each.height for each in bars), "Error along the program", elements
 
 
 # --- flash -----------------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ def _flash_elements(one: Pictured, whole: int) -> Iterator[str]:
     scale = (LEFT + WIDTH - 8) / max(1, whole)
     legend = 8.0
     for group, nbytes in one.flash_groups.items():
-        label = f"{group}: {number_text(nbytes)} bytes, {percent(nbytes / max(1, whole))}"
+        label = f"{group}: {number_text(nbytes)} bytes, {share_text(nbytes / max(1, whole))}"
         yield _box(group, legend, 8, 12, 12, label)
         yield _text(legend + 18, 18, label)
         legend += 40 + 6.5 * len(label)
@@ -176,7 +178,7 @@ def _flash_elements(one: Pictured, whole: int) -> Iterator[str]:
 
 def _graph(one: Pictured) -> _Elements:
     graph = Graph(one)
-    return _ROW * len(graph.lines) + _TOP, "Graph, coloured by time", _graph_elements(graph)
+    return _ROW * len(graph.lines) + _TOP, "Graph, coloured by cost", _graph_elements(graph)
 
 
 def _graph_elements(graph: Graph) -> Iterator[str]:
@@ -204,8 +206,8 @@ def _graph_line(line: Line, y: int, graph: Graph, unit: str) -> Iterator[str]:
     if line.rows:
         yield _text(720, y + 4, f"{number_text(line.ticks)} {unit}", ' text-anchor="end"')
         width = 240 * max(0.0, line.ticks / max(1, graph.most_ticks))
-        yield _box("heat", 732, y - 5, width, 10, percent(line.share))
-        yield _text(LEFT + WIDTH, y + 4, percent(line.share), ' text-anchor="end"')
+        yield _box("heat", 732, y - 5, width, 10, share_text(line.share))
+        yield _text(LEFT + WIDTH, y + 4, share_text(line.share), ' text-anchor="end"')
 
 
 def arc(begin: float, end: float, apart: int) -> str:

@@ -2,7 +2,7 @@
 (() => {
 const SVG = "http://www.w3.org/2000/svg";
 const SHADES = 8; // of the legend
-const LEGENDS = [["none", "the slowest that is shown"], ["none", "the fullest that is shown"], ["0", "255 quanta or more"], ["60 dB or more", "0 dB"]];
+const LEGENDS = [["none", "the most that is shown"], ["none", "the most that is shown"], ["0", "255 quanta or more"], ["60 dB or more", "0 dB"]];
 
 // Everything that is shown goes through here: as text, never as markup.
 function filled(element, attributes, children) {
@@ -12,7 +12,7 @@ function filled(element, attributes, children) {
 }
 const make = (tag, attributes, ...children) => filled(document.createElement(tag), attributes, children);
 const drawn = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
-const bytes = (value) => `${value.toLocaleString("en").replaceAll(",", "\u202f")} bytes`;
+const number = (value) => value.toLocaleString("en").replaceAll(",", "\u202f");
 
 function view(root, data) {
   const one = (selector) => root.querySelector(selector), all = (selector) => [...root.querySelectorAll(selector)];
@@ -97,15 +97,16 @@ function view(root, data) {
     layOut();
     rows[i].tabIndex = 0;
     rows[i].setAttribute("aria-selected", "true");
+    tell(lines[i]);
     if (focus) rows[i].focus({ preventScroll: !scroll });
     const box = one(".graph");
+    if (scroll) one(".graph-and-facts").scrollIntoView({ block: "nearest" });
     if (scroll || focus) {
       const top = rows[i].offsetTop - one(".graph thead").offsetHeight, bottom = rows[i].offsetTop + rows[i].offsetHeight;
       if (top < box.scrollTop) box.scrollTop = top;
       if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight;
     }
     mark(lines[i]);
-    tell(lines[i]);
   }
 
   function mark(line) {
@@ -136,7 +137,7 @@ function view(root, data) {
     if (held.length) {
       held.sort((a, b) => (b[2] - b[1]) - (a[2] - a[1]));
       found.push(make("h4", {}, "In the plan's memory"), make("ul", {}, ...held.map(([text, begin, end, first, last]) =>
-        make("li", {}, `${bytes(end - begin)} at ${begin}: ${text}, from ${first < 0 ? "the inputs" : first} to ${last}`))));
+        make("li", {}, `${number(end - begin)} bytes at ${number(begin)}: ${text}, from ${first < 0 ? "the inputs" : first} to ${last}`))));
     }
     one(".facts").replaceChildren(...found);
   }
@@ -193,8 +194,9 @@ function view(root, data) {
   });
 
   root.addEventListener("click", (event) => {
-    const from = event.target.closest("[data-show], .flash [data-at]");
-    if (from) choose(lineOf.get(Number(from.dataset.show ?? from.dataset.at)), { focus: from.dataset.show !== undefined, scroll: true });
+    const answer = event.target.closest("[data-line]"), part = event.target.closest(".flash [data-at]");
+    if (answer) choose(Number(answer.dataset.line), { focus: true, scroll: true });
+    if (part) choose(lineOf.get(Number(part.dataset.at)), { scroll: true });
     const of_all = event.target.closest(".all");
     if (of_all) {
       lines.forEach((line, i) => { if (line.module) rows[i].setAttribute("aria-expanded", of_all.dataset.open); });
@@ -211,12 +213,13 @@ function view(root, data) {
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const roots = [...document.querySelectorAll(".view")], views = roots.map((root, i) => view(root, data[i]));
-for (const button of document.querySelectorAll("[data-view]")) {
-  button.addEventListener("click", () => {
-    const to = Number(button.dataset.view);
-    roots.forEach((root, i) => { root.hidden = i !== to; });
-    for (const one of document.querySelectorAll("[data-view]")) one.setAttribute("aria-pressed", String(one === button));
-    views[to].draw();
-  });
+const tabs = [...document.querySelectorAll(".tabs a")];
+function showView() { // the one that the address names, else the first
+  const to = Math.max(0, tabs.findIndex((tab) => tab.hash === location.hash));
+  roots.forEach((root, i) => { root.hidden = i !== to; });
+  tabs.forEach((tab, i) => { if (i === to) tab.setAttribute("aria-current", "true"); else tab.removeAttribute("aria-current"); });
+  views[to].draw();
 }
+addEventListener("hashchange", showView);
+showView();
 })();
