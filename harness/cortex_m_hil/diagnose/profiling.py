@@ -82,7 +82,7 @@ def profile(
     memory = dut.target.board.memory
     return Profile(
         program.name, program.file.method, dut.target.isa.value, result.ran,
-        executes(result.ran.runtime, dut.target), described, digest_of(inputs), total, min(whole), max(whole),
+        executes(result.ran.runtime, dut.target), described, _digest_of(inputs), total, min(whole), max(whole),
         len(whole), total - sum(row.ticks for row in rows), zeros.ticks.total() if zeros else None,
         _by_region(memory, dict(enumerate(program.file.bytes_in_banks(memory), 1))), rows,
     )  # fmt: skip
@@ -124,19 +124,6 @@ def ticks_by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTens
     for index, ticks in _run_by_steps(dut, program, inputs).ticks.items():
         found[program.file.instructions[index].name] += ticks
     return found
-
-
-def figures(clock: Clock, ticks: int | None) -> dict[str, int | None]:
-    """Return a figure for each clock: the number of ticks for `clock`, and None for other clocks."""
-    return {one.value: ticks if one is clock else None for one in COSTS}
-
-
-def digest_of(inputs: Sequence[HostTensor]) -> str:
-    """Return a digest of the specs and bytes of inputs."""
-    made = hashlib.sha256()
-    for one in inputs:
-        made.update(f"{one.spec}".encode() + one.data)
-    return made.hexdigest()[:16]
 
 
 # --- runs ----------------------------------------------------------------------------------------------------
@@ -219,6 +206,14 @@ def _kernel(step: PartitionStep, runtime: str, isa: str) -> str:
     if step.kind in (PartitionKind.DELEGATE, PartitionKind.CONTROL_FLOW):
         return runtime
     return f"{runtime} Cortex-M, {isa}" if step.operator.startswith("cortex_m::") else f"{runtime} portable"
+
+
+def _digest_of(inputs: Sequence[HostTensor]) -> str:
+    """Return a digest of the specs and bytes of inputs."""
+    made = hashlib.sha256()
+    for one in inputs:
+        made.update(f"{one.spec}".encode() + one.data)
+    return made.hexdigest()[:16]
 
 
 def _by_region(memory: Memory, sizes: Mapping[int, int]) -> dict[str, int]:

@@ -19,6 +19,7 @@ from cortex_m_hil.diagnose.profile_pictures.pictures import Picture, drawn
 from cortex_m_hil.targets.target import Clock
 from generated_nights import HOSTILE
 from pictured_profiles import SEEDS, pictured, seed
+from watched_pages import watched
 
 SVG = "{http://www.w3.org/2000/svg}"
 MODULES = (
@@ -125,7 +126,6 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 @pytest.fixture
 def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
     """Opens a page. Whatever is done with it, only its file is asked for, and the console has no complaint."""
-    del chromium.requests[:], chromium.problems[:]
     file = tmp_path / "profile.html"
 
     def shown(*profiles: Pictured) -> Page:
@@ -133,9 +133,8 @@ def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
         chromium.open(file)
         return chromium
 
-    yield shown
-    chromium.run("new Promise(done => setTimeout(done))")  # what it asked for and complained of so far has arrived
-    assert (set(chromium.requests), chromium.problems) == ({file.as_uri()}, [])
+    with watched(chromium, file):
+        yield shown
 
 
 FACTS = "document.querySelector('.view:not([hidden]) .facts').innerText"

@@ -14,6 +14,7 @@ from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.trend_encoding import decoded, trends
 from generated_nights import AT_PEAK, HOSTILE, LARGER, SLOWER, eventful, hostile, report, report_on
+from watched_pages import watched
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium: ci/install.sh system installs it")
 Show = Callable[[ReportContents], Page]
@@ -37,7 +38,6 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 @pytest.fixture
 def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
     """Opens a report. Whatever is done with it, only its file is asked for, and the console has no complaint."""
-    del chromium.requests[:], chromium.problems[:]
     file = tmp_path / "index.html"
 
     def shown(found: ReportContents) -> Page:
@@ -45,9 +45,8 @@ def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
         chromium.open(file)
         return chromium
 
-    yield shown
-    chromium.run("new Promise(done => setTimeout(done))")  # what it asked for and complained of so far has arrived
-    assert (set(chromium.requests), chromium.problems) == ({file.as_uri()}, [])
+    with watched(chromium, file):
+        yield shown
 
 
 def focus(page: Page, one: Result, found: ReportContents) -> None:

@@ -15,7 +15,7 @@ from cortex_m_hil.cli.program_files import find_inputs
 from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import fields_of_target, label_of
 from cortex_m_hil.cli.tables import table
-from cortex_m_hil.diagnose.profiling import figures, operator_costs
+from cortex_m_hil.diagnose.profiling import COSTS, operator_costs
 from cortex_m_hil.errors import ConfigError, PortNotFound
 from cortex_m_hil.errors.text import percent
 from cortex_m_hil.program.partition import Island, Partition, PartitionKind, StepGroup, planned_in_int8
@@ -111,6 +111,11 @@ def partition_command(
     end(_answer(found, fields, label, clock))
 
 
+def _ticks_by_clock(clock: Clock, ticks: int | None) -> dict[str, int | None]:
+    """Return a field for each clock that measures cost: the ticks for `clock`, and None for the others."""
+    return {one.value: ticks if one is clock else None for one in COSTS}
+
+
 def _answer(found: Partition, fields: Mapping[str, Any], label: str, clock: Clock) -> Answer:
     operators: _Rows = [(name, kind.value, group) for (name, kind), group in found.operators.items()]
     kinds: _Rows = [("", kind.value, group) for kind, group in found.kinds.items()]
@@ -134,7 +139,7 @@ def _answer(found: Partition, fields: Mapping[str, Any], label: str, clock: Cloc
 
 def _fields(group: StepGroup, clock: Clock) -> dict[str, Any]:
     known = {"count": len(group.steps), "macs": group.macs, "nbytes": group.nbytes}
-    return {**known, **figures(clock, group.ticks)}
+    return {**known, **_ticks_by_clock(clock, group.ticks)}
 
 
 def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
