@@ -206,6 +206,7 @@ function view(root, data) {
   });
   for (const radio of all(".modes input")) radio.addEventListener("change", () => setMode(radio.value));
   addEventListener("resize", drawEdges);
+  matchMedia("print").addEventListener("change", drawEdges); // rows are lower on paper
   if (rows.length) { rows[0].tabIndex = 0; }
   setMode(0);
   return { draw: layOut };
