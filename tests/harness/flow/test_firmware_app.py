@@ -77,6 +77,15 @@ def test_another_thread_may_serve(app: App, monkeypatch: pytest.MonkeyPatch) -> 
         assert total == summed(frame)
 
 
+@pytest.mark.parametrize("boot", ["deaf", "slow"])
+def test_a_firmware_is_greeted_until_it_listens(app: App, boot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes before is lost in one boot, and in the other kept, so that this one answers twice."""
+    monkeypatch.setenv("CHANNELS_BOOT", boot)
+    monkeypatch.setattr(time_limits, "HANDSHAKE", 5.0)
+    app.send("samples", FRAME)
+    app.compare({"doubled": doubled(FRAME), "sum": summed(FRAME)})
+
+
 def test_the_first_stage_that_departs_is_named(app: App) -> None:
     wrong = doubled(FRAME)
     wrong[5] += 3

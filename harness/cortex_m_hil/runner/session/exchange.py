@@ -66,6 +66,7 @@ class Exchange:
 
         On a lossy link several requests are in flight, and a request without an answer is sent again. A duplicate
         response shows that the first response was late and not lost: from then on the retransmission timeout is longer.
+        HELLO is sent again on any link, since firmware may lose what arrives before it listens.
 
         Args:
             request: the kind of all requests.
@@ -83,15 +84,17 @@ class Exchange:
         budget = budget_of_one()
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
         found: dict[int, ProtocolFrame] = {}
-        window = Window(len(requests), 1 if self._connection.lossless else WINDOW)
-        timeout = again or self._timeout
+        lossless = self._connection.lossless
+        window = Window(len(requests), 1 if lossless else WINDOW)
+        repeats = request is Request.HELLO or not lossless
+        timeout = again or (RETRANSMISSION_TIMEOUT[1] if lossless else self._timeout)
         self.resent -= len(requests)
         while not window.done:
             launched = window.launch()
             self.resent += len(launched)
             if batch := b"".join(encode(requests[place]) for place in launched):
                 self._connection.write(batch, budget.next_poll)
-            frame = self._next_frame(budget, timeout)
+            frame = self._next_frame(budget, timeout if repeats else None)
             if frame is None:
                 window.all_lost()
                 if again is None:
@@ -140,18 +143,19 @@ class Exchange:
                 self._events.remember(line)
 
     def _take_late_response(self, frame: ProtocolFrame) -> None:
-        if self._connection.lossless:  # a lossless link never needs a request twice
+        repeated = frame.type == Request.HELLO | RESPONSE and frame.seq <= self.seq
+        if self._connection.lossless and not repeated:
             raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
         if self._retransmitted:
             self._retransmitted = False
             self._timeout = min(2 * self._timeout, RETRANSMISSION_TIMEOUT[1])
 
-    def _next_frame(self, budget: Budget, timeout: float) -> ProtocolFrame | None:
-        """Return the next frame, None after `timeout` seconds of silence on a lossy link.
+    def _next_frame(self, budget: Budget, timeout: float | None) -> ProtocolFrame | None:
+        """Return the next frame, None after `timeout` seconds of silence.
 
         Raises TimeoutError when the budget runs out.
         """
-        quiet = None if self._connection.lossless else Deadline.after(timeout)
+        quiet = None if timeout is None else Deadline.after(timeout)
         while not self._frames:
             if budget.expired:  # checked even if frames arrive: an endless loop sends PROGRESS for ever
                 raise TimeoutError
