@@ -46,6 +46,7 @@ class Exchange:
         self._timeout = RETRANSMISSION_TIMEOUT[0]
         self._retransmitted = False  # whether requests were sent again since the last duplicate response
         self._report_attempts = 0
+        self._greeting: ProtocolFrame | None = None  # the first answer to the latest HELLO
 
     def reserve(self, count: int) -> None:
         """Make the sequence numbers of the next `count` requests consecutive: restart at 1 if they would wrap around.
@@ -110,6 +111,7 @@ class Exchange:
                 self._take_late_response(frame)
             else:
                 found[place] = frame
+                self._greeting = frame if request is Request.HELLO else self._greeting
                 window.answered(place)
                 budget = budget if window.done else budget_of_one()
         return [found[place] for place in range(len(requests))]
@@ -143,8 +145,15 @@ class Exchange:
                 self._events.remember(line)
 
     def _take_late_response(self, frame: ProtocolFrame) -> None:
-        repeated = frame.type == Request.HELLO | RESPONSE and frame.seq <= self.seq
-        if self._connection.lossless and not repeated:
+        greeting = self._greeting
+        if greeting is not None and (frame.type, frame.seq) == (greeting.type, greeting.seq):
+            if frame.payload != greeting.payload:
+                ids = " and ".join(repr(protocol.build_id(one.payload)) for one in (greeting, frame))
+                raise ProtocolError(
+                    f"two firmwares answer, with the build ids {ids}",
+                    hint="one board on a port, and one program on the board that uses it",
+                )
+        elif self._connection.lossless:  # where no request but HELLO is sent twice
             raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
         if self._retransmitted:
             self._retransmitted = False
@@ -172,7 +181,7 @@ class Exchange:
             if frame.version != VERSION:
                 raise ProtocolError(
                     f"a frame of version {frame.version} of the protocol; this harness speaks version {VERSION}",
-                    hint="the runner was built by another version of the harness: flash or build it again",
+                    hint="build it again and flash it; firmware of your own: after hil build --library FOLDER",
                 )
             if len(frame.payload) > self.max_payload:
                 raise ProtocolError(
