@@ -51,6 +51,7 @@ class Order:
         model: the program, as it was named.
         load: returns the program with its inputs for a target, and a text about where the inputs are from.
         runs: how often it is run where its ticks vary.
+        counters: groups of the PMU's events to count.
     """
 
     on: TargetOptions
@@ -59,6 +60,7 @@ class Order:
     model: str
     load: Callable[[Target], tuple[Program, str]]
     runs: int
+    counters: tuple[str, ...] = ()
 
     def profile(
         self,
@@ -78,7 +80,7 @@ class Order:
         accept(program)
         with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
             found = profile(
-                dut, program, program.inputs, source, runs=self.runs,
+                dut, program, program.inputs, source, runs=self.runs, counters=self.counters,
                 told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
             )  # fmt: skip
             line.update(f"{resolved.display_name}: what the files of {self.model} show besides")

@@ -15,6 +15,7 @@ from statistics import median_low
 from typing import Final
 
 from cortex_m_hil import flow
+from cortex_m_hil.diagnose.event_counters import CountedEvents, count_events, counters_of, events_of
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.flow.execution import execute
@@ -43,6 +44,7 @@ def profile(
     *,
     runs: int = RUNS,
     linted: bool = True,
+    counters: Sequence[str] = (),
     told: Callable[[str], None] = lambda text: None,
 ) -> Profile:
     """Run a program as a whole and by single steps, and return what each of its instructions costs.
@@ -57,15 +59,19 @@ def profile(
         described: a text about where the inputs are from.
         runs: how often it is run in each way where its ticks vary.
         linted: False skips the lint.
+        counters: groups of events (`event_counters.GROUPS`), which the core's PMU counts in runs of their own.
         told: called with a text about each run before it begins.
 
     Raises:
-        ConfigError: the clock of the target is no measure of cost, or the inputs do not fit.
+        ConfigError: the clock of the target is no measure of cost, it has no PMU that counts, or the inputs do not fit.
         HarnessError: a run fails.
     """
+    events = events_of(counters)
     told("a whole run")
     result = flow.run(dut, program, inputs, linted=linted)
     _require_cost(dut, result.ran.clock)
+    if events:
+        counters_of(dut)
     counted = result.ran.clock is Clock.INSTRUCTIONS
     whole, stepped = [result.ticks], []
     for number in range(1, 1 if counted else runs):
@@ -78,7 +84,10 @@ def profile(
     if counted:
         told("a run with zeros for inputs")
         zeros = _run_of_zeros(dut, program, inputs)
-    return _profile(dut, program, inputs, described, result.ran, whole, stepped, zeros)
+    found = _profile(dut, program, inputs, described, result.ran, whole, stepped, zeros)
+    if not events:
+        return found
+    return _with_events(found, count_events(dut, program, inputs, events, result.outputs, told))
 
 
 def profile_of_run(
@@ -218,6 +227,12 @@ def _row(
         middle / total if total else 0.0, None if step.macs is None else step.macs * calls, read * calls,
         written * calls, _by_region(dut.target.board.memory, program.lifetimes.bytes_in_use(index)),
     )  # fmt: skip
+
+
+def _with_events(profile: Profile, found: CountedEvents) -> Profile:
+    none = {name: 0 for counts in found.rows.values() for name in counts}
+    rows = tuple(replace(row, events=found.rows.get(row.index, none)) for row in profile.rows)
+    return replace(profile, rows=rows, events=found.source)
 
 
 def _kernel(step: PartitionStep, runtime: str, isa: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from cortex_m_hil.cli.profile_output import (
 from cortex_m_hil.cli.profile_pictures import PictureFiles, PictureOptions
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
+from cortex_m_hil.diagnose.event_counters import GROUPS, events_of
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import RUNS
 from cortex_m_hil.errors import ConfigError
@@ -38,6 +40,16 @@ Models = Annotated[
 ]
 
 
+Counters = Annotated[
+    str,
+    typer.Option(
+        metavar="GROUPS",
+        show_default=False,
+        help=f"Count events by the PMU of a Cortex-M55 or M85, in further runs: a comma list of {', '.join(GROUPS)}",
+    ),
+]
+
+
 @app.command("profile", log=True, epilog=json_fields({**TARGET_FIELDS, **PROFILE_FIELDS}))
 def profile_command(
     target: SeveralTargets,
@@ -47,6 +59,7 @@ def profile_command(
     pictures: PictureOptions,
     other: AgainstOptions,
     models: Models = None,
+    counters: Counters = "",
     runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
 ) -> None:
     """Show what each operator of a program costs.
@@ -60,6 +73,8 @@ def profile_command(
     if given.inputs and len(chosen) > 1:
         raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
     loads = {model: programs_of(model, given) for model in chosen}
+    groups = tuple(name.strip() for name in counters.split(",") if name.strip())
+    events_of(groups)
     choice, found = on.choose(target), list[Profile]()
     parts = [(name, model) for name in choice.names for model in chosen]
     drawn = PictureFiles.of(pictures, len(parts))
@@ -71,7 +86,7 @@ def profile_command(
             drawn.look(dut, program, profile)
 
         written: list[str] = []
-        order = Order(on, given, name, model, loads[model], runs)
+        order = Order(on, given, name, model, loads[model], runs, groups)
         resolved = choice.resolve(name)
         profile = order.profile(resolved, look, files.require_module)
         found.append(profile)
@@ -97,7 +112,7 @@ def _text_and_fields(
     lines = [label_of(resolved), text_of(profile)]
     fields = {**fields_of_target(resolved), "model": order.model, **profile.as_json(), "against": None}
     if other.against:
-        changes = profile.against(other.profile(order, resolved, profile))
+        changes = profile.against(other.profile(replace(order, counters=()), resolved, profile))
         lines += ["", text_of_changes(changes)]
         fields["against"] = fields_of_changes(changes)
     return lines, fields
