@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from cortex_m_hil.diagnose.profile_changes import ProfileChanges
 
 VERSION: Final = 1  # version of a profile in JSON: raised when an older reader would not understand it
+_PACKED_LIMIT: Final = 1 << 28  # bytes that a packed profile may unpack to
 
 
 class FigureSource(str, Enum):
@@ -254,3 +257,20 @@ def _printable(value: Any) -> Any:
     if isinstance(value, list):
         return [_printable(one) for one in value]
     return {printable(name): _printable(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def pack(profile: Profile) -> str:
+    """Return a profile as a short text of ASCII, without the names of the user's files."""
+    shared = replace(profile, rows=tuple(replace(row, source="") for row in profile.rows))
+    return base64.b64encode(zlib.compress(_ADAPTER.dump_json(shared))).decode()
+
+
+def unpack(text: str, where: str) -> Profile:
+    """Return the profile in a text that `pack` made; raise ConfigError where it has none, with `where` in its text."""
+    try:
+        data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _PACKED_LIMIT)
+    except (ValueError, zlib.error) as error:
+        raise ConfigError(
+            f"{where} has no profile that can be unpacked: {error}", hint="hil nightly makes one"
+        ) from error
+    return Profile.from_json(data, where)

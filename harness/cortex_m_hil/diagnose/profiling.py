@@ -26,6 +26,7 @@ from cortex_m_hil.program.partition import PartitionKind, PartitionStep
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.runtimes import executes
 from cortex_m_hil.targets.target import Clock
@@ -83,18 +84,29 @@ def profile(
     if counted:
         told("a run with zeros for inputs")
         zeros = _run_of_zeros(dut, program, inputs)
-    total = median_low(whole)
-    rows = _rows(dut, program, stepped, zeros, total)
-    memory = dut.target.board.memory
-    found = Profile(
-        program.name, program.file.method, dut.target.isa.value, result.ran,
-        executes(result.ran.runtime, dut.target), described, _digest_of(inputs), total, min(whole), max(whole),
-        len(whole), total - sum(row.ticks for row in rows), zeros.ticks.total() if zeros else None,
-        _by_region(memory, dict(enumerate(program.file.bytes_in_banks(memory), 1))), rows,
-    )  # fmt: skip
+    found = _profile(dut, program, inputs, described, result.ran, whole, stepped, zeros)
     if not events:
         return found
     return _with_events(found, count_events(dut, program, inputs, events, result.outputs, told))
+
+
+def profile_of_run(
+    dut: flow.Dut, program: Program, inputs: tuple[HostTensor, ...], described: str, ran: Ran, ticks: int
+) -> Profile:
+    """Run a program once by single steps, and return the profile of a whole run that took `ticks`.
+
+    Args:
+        dut: the target.
+        program: the program.
+        inputs: the inputs of the whole run.
+        described: a text about where the inputs are from.
+        ran: what executed the whole run.
+        ticks: the ticks of the whole run.
+
+    Raises:
+        HarnessError: the run by single steps fails.
+    """
+    return _profile(dut, program, inputs, described, ran, [ticks], [_run_by_steps(dut, program, inputs)], None)
 
 
 def operator_costs(
@@ -125,14 +137,6 @@ def operator_costs(
     )
     rest = ticks - sum(found.values())
     return (*rows, OperatorCost(None, "the rest", "", "", rest, clock)) if rest else rows
-
-
-def ticks_by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> Mapping[str, int]:
-    """Run a program by steps, and return the ticks of all calls of each operator. Raises the errors of a run."""
-    found: Counter[str] = Counter()
-    for index, ticks in _run_by_steps(dut, program, inputs).ticks.items():
-        found[program.file.instructions[index].name] += ticks
-    return found
 
 
 # --- runs ----------------------------------------------------------------------------------------------------
@@ -184,6 +188,21 @@ def _run_of_zeros(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor])
 
 
 # --- rows ----------------------------------------------------------------------------------------------------
+
+
+def _profile(
+    dut: flow.Dut, program: Program, inputs: tuple[HostTensor, ...], described: str, ran: Ran, whole: Sequence[int],
+    stepped: Sequence[_Stepped], zeros: _Stepped | None,
+) -> Profile:  # fmt: skip
+    total = median_low(whole)
+    rows = _rows(dut, program, stepped, zeros, total)
+    memory = dut.target.board.memory
+    return Profile(
+        program.name, program.file.method, dut.target.isa.value, ran, executes(ran.runtime, dut.target), described,
+        _digest_of(inputs), total, min(whole), max(whole), len(whole), total - sum(row.ticks for row in rows),
+        zeros.ticks.total() if zeros else None,
+        _by_region(memory, dict(enumerate(program.file.bytes_in_banks(memory), 1))), rows,
+    )  # fmt: skip
 
 
 def _rows(

@@ -395,20 +395,23 @@ def check_pools(identity: Identity, memory: Memory) -> None:
     A bank in shared memory begins at a multiple of 16, and so may be up to 15 bytes larger.
     """
     reader = PayloadReader("HELLO", b"")
-    if len(identity.banks) != len(memory.banks):
-        raise reader.wrong("banks", len(identity.banks), f"{len(memory.banks)}, which the board has")
-    for field, told, wanted in (
-        ("program_pool", identity.program_pool, memory.program.size),
-        ("method_pool", identity.method_pool, memory.method.size),
-        ("temp_pool", identity.temp_pool, memory.temp.size if memory.temp is not None else 0),
-        *(
-            (f"bank {n}", told, bank.size)
-            for n, (told, bank) in enumerate(zip(identity.banks, memory.banks, strict=True))
-        ),
-    ):
+    wanted = {
+        "banks": (len(identity.banks), len(memory.banks)),
+        "program_pool": (identity.program_pool, memory.program.size),
+        "method_pool": (identity.method_pool, memory.method.size),
+        "temp_pool": (identity.temp_pool, memory.temp.size if memory.temp is not None else 0),
+        **{
+            f"bank {n}": (told, bank.size)
+            for n, (told, bank) in enumerate(zip(identity.banks, memory.banks, strict=False))
+        },
+    }
+    for field, (told, expected) in wanted.items():
         slack = ALIGNMENT if memory.shared and field == "bank 0" else 1
-        if not wanted <= told < wanted + slack:
-            raise reader.wrong(field, told, f"{wanted}, which the board has")
+        if not expected <= told < expected + slack:
+            error = reader.wrong(field, told, f"{expected}, which the board has")
+            if identity.firmware:
+                error.hint = "the firmware's hil_target and memory: in its board.yaml have to say the same"
+            raise error
 
 
 def build_id(payload: bytes) -> str:
@@ -421,7 +424,7 @@ def build_id(payload: bytes) -> str:
 
 
 def operators(reader: PayloadReader, first: int) -> OperatorNames:
-    """Parse some names of the runner's operators from number `first` on; at least one unless all were read."""
+    """Parse the next of the runner's operator names, from `first` on; none while some are missing is an error."""
     total = reader.number("total", "I", first, MAX_OPERATORS)
     names: list[str] = []
     while reader.left:

@@ -7,7 +7,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -488,9 +488,10 @@ def own(folder: Path, *, content: str = ELF.build_id) -> Elf:
     return Elf(path, "0123456789abcdef", "")
 
 
-def of_product(without: int = 0) -> Peer:
+def of_product(without: int = 0, **fields: bytes) -> Peer:
     peer = Peer()
-    peer.answers[Request.HELLO] = OK + hello(config=text("anything")) + text("product 2.3.1") + u32(without)
+    said = hello(config=text("anything"), **fields)
+    peer.answers[Request.HELLO] = OK + said + text("product 2.3.1") + u32(without)
     return peer
 
 
@@ -508,6 +509,26 @@ def test_a_runner_and_firmware_of_ones_own_are_not_taken_for_each_other(tmp_path
     peer.answers[Request.HELLO] = OK + hello() + text("product 2.3.1") + u32(0)
     with pytest.raises(IdentityError, match="gives the name 'product"):
         opened(peer)
+
+
+def test_firmware_that_grants_other_memory_than_its_board_yaml_says_is_told(tmp_path: Path) -> None:
+    peer = of_product(program_pool=u32(4096))
+    with pytest.raises(ProtocolError, match=r"program_pool is 4096, expected .* which the board has") as caught:
+        Session(TARGET, own(tmp_path), peer)
+    assert "the firmware's hil_target and memory: in its board.yaml" in caught.value.hint
+
+
+@pytest.mark.parametrize("lossless", [True, False])
+def test_a_late_answer_to_hello_is_taken_and_that_of_a_second_firmware_told(lossless: bool) -> None:
+    for build_id, said in (
+        (ELF.build_id, ""),
+        ("another", "two firmwares answer, with the build ids .* and 'another'"),
+    ):
+        peer = Peer(lossless=lossless)
+        answer = OK + hello(build_id=text(build_id))
+        peer.before[Request.OPERATORS] = encode(ProtocolFrame(Request.HELLO | RESPONSE, 1, answer))
+        with pytest.raises(ProtocolError, match=said) if said else nullcontext():
+            opened(peer)
 
 
 def test_what_firmware_does_not_answer_is_not_asked(tmp_path: Path) -> None:
