@@ -32,7 +32,8 @@ def prepare(config: pytest.Config) -> None:
     file: Path | None = config.getoption("hil_trace")
     if file is None:
         return
-    check_trace_file(file)
+    if not hasattr(config, "workerinput"):  # workers write no file
+        check_trace_file(file)
     config.pluginmanager.register(_Trace(config, file), "hil-trace")
 
 

@@ -128,7 +128,7 @@ def run(
     no_lint: NoLint = False,
     known: Known = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors (red zones)")] = False,
-    hil_trace: TraceFile = None,
+    hil_trace: TraceFile = None,  # its callback records
 ) -> None:
     """Run a program once on each target.
 
