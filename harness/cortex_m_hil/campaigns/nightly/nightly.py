@@ -259,7 +259,7 @@ class Nightly(Planner):
         return Run(key, ENDED, "", time.monotonic() - began, time.time(), figures)
 
     def _coverage(self) -> Coverage:
-        """Return the coverage of the last part, without the folders of this machine."""
+        """Return the coverage of the pytest run that has just ended, without the folders of this machine."""
         found = Coverage.from_fields(json.loads((self._folder / _COUNTS).read_text()))
         found.lost = [replace(one, why=without_places(one.why)) for one in found.lost]
         return found

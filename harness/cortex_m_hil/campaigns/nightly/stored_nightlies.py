@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -159,6 +160,27 @@ def series(kept: Store, campaign: StoredCampaign) -> list[StoredCampaign]:
     """Return the earlier nightlies with the same tools, whose figures can be compared, oldest first."""
     tools = nightly_plan(campaign).tools
     return [one for one in earlier(kept, campaign) if comparable(nightly_plan(one).tools, tools)]
+
+
+def expired(known: Sequence[StoredCampaign], keep: int, older: float) -> list[StoredCampaign]:
+    """Return the nightlies to remove: neither named, nor among the last `keep` of their folder, nor newer.
+
+    Args:
+        known: all nightlies, oldest first.
+        keep: how many of each folder are kept.
+        older: only nightlies that began more than so many seconds ago are removed.
+    """
+    last = [one for of in _by_folder(known).values() for one in of[-keep:]] if keep else []
+    limit = time.time() - older
+    return [one for one in known if one not in last and not one.name and one.began <= limit]
+
+
+def _by_folder(known: Sequence[StoredCampaign]) -> dict[str, list[StoredCampaign]]:
+    """Return the nightlies by the folder in which they were begun, oldest first."""
+    found: dict[str, list[StoredCampaign]] = {}
+    for one in known:
+        found.setdefault(one.folder, []).append(one)
+    return found
 
 
 def what_changed(kept: Store, campaign: StoredCampaign, old: Night | None, new: Night) -> list[Change]:

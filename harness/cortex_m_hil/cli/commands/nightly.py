@@ -145,10 +145,11 @@ class Options:
             "left_out": "targets that cannot run here, and why",
             "runtime_reasons": "targets that auto runs on builtin, and why",
             "uncounted": "with --coverage, targets and runtimes whose runner cannot measure coverage, and why",
-            "compared_with": "the number of the nightly before it; null if there is none",
+            "compared_with": "the number of the nightly that it is compared with; null if there is none",
             "changes": (
                 "for each kind, suite, runtime, test, target, figure, before, after, limit (what the figure had to "
-                "keep to), at_peak (of planned bytes, the operator at the peak), parts (for each name, before, after)"
+                "keep to), at_peak (of planned bytes, the operator at the peak), parts (by operator, section or bank: "
+                "before, after)"
             ),
             "coverage": "with --coverage, by ISA class lines and branches of the kernels (each covered and all)",
         }
@@ -157,9 +158,9 @@ class Options:
 def nightly(asked: Options, led: CampaignOptions) -> None:
     """Run tests on all targets, and report what changed.
 
-    Results are stored: hil results. An interrupted nightly resumes when the same command is run in the same folder on
-    the same code. Exit status 1 where a test fails, or a figure is missing or beyond its limit; 2 where something
-    could not be tested, or tests are left.
+    Results are stored; hil results shows them. An interrupted nightly resumes when the same command is run in the same
+    folder on the same code. Exit status 1 where a test fails, or a figure breaks a limit of fail_if (nightly.yaml) or
+    is no longer measured; 2 where something could not be tested, or tests are left.
     """
     settings, report = _settings(asked), asked.report
     chosen, left_out = _targets(settings, asked.targets_file)

@@ -61,9 +61,10 @@ def profile_command(
 ) -> None:
     """Show what each operator of a program costs.
 
-    A row has CPU instructions or cycles, MACs, bytes, module and line of each. QEMU counts CPU instructions exactly:
-    the rows add up to what hil run counts on the same inputs. A board counts cycles. Inputs of a program's file are
-    found as hil run finds them. Pictures show where errors begin, too, of a network or module: it has references.
+    Each operator has a row: CPU instructions or cycles, MACs, bytes, its module and source line. QEMU counts CPU
+    instructions exactly: the rows add up to what hil run counts on the same inputs. A board counts cycles. A program's
+    file gets the inputs that hil run gives it (P.0.npy, … beside P.pte, or --input). A network or module, unlike a
+    program's file, has references: its pictures also show where errors begin.
     """
     chosen = models or list(NETWORKS)
     if given.inputs and len(chosen) > 1:

@@ -404,7 +404,7 @@ def build_id(payload: bytes) -> str:
 
 
 def operators(reader: PayloadReader, first: int) -> OperatorNames:
-    """Parse some names of the runner's operators from number `first` on; at least one unless all were read."""
+    """Parse the next of the runner's operator names, from `first` on; none while some are missing is an error."""
     total = reader.number("total", "I", first, MAX_OPERATORS)
     names: list[str] = []
     while reader.left:

@@ -272,7 +272,7 @@ class Session:
         return ticks
 
     def step(self, count: int, seconds: float) -> Stepped:
-        """Execute `count` more instructions. Raises ResponseTimeout after `seconds` of engine time."""
+        """Execute `count` more instructions. Raises ResponseTimeout after `seconds` of the simulator's CPU time."""
         asked = struct.pack("<I", count)
         return self._ask(
             Request.STEP, asked, lambda reader: protocol.stepped(reader, self._events.instructions), seconds
@@ -306,7 +306,7 @@ class Session:
     # --- channels -----------------------------------------------------------------------------
 
     def budget(self, seconds: float) -> Budget:
-        """Return a budget of `seconds` from now: of the engine's CPU time, or by the clock."""
+        """Return a budget of `seconds` from now: of the simulator's CPU time, or by the clock."""
         return self._process.budget(seconds)
 
     @property
