@@ -14,7 +14,7 @@ from cortex_m_hil.targets.target import Clock
 PREFIX: Final = "hil_"
 
 TEST, REQUESTED, RAN, SEED, ISA = "test", "requested", "ran", "seed", "isa"
-VERDICT, ERROR, OPERATOR, EARLIER = "verdict", "error", "operator", "earlier"
+VERDICT, ERROR, OPERATOR, STAGE, EARLIER = "verdict", "error", "operator", "stage", "earlier"
 ENGINE, RUNTIME, BUILD_ID, PROGRAM = "engine", "runtime", "build_id", "program"
 RUNTIME_NAME, RUNTIME_REASON = "runtime_name", "runtime_reason"
 RUNTIME_DIFFERENCE: Final = "runtime_difference"

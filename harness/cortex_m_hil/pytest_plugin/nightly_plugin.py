@@ -58,7 +58,7 @@ _FIELDS: Final = frozenset(
 )
 _ABOUT: Final = frozenset(
     (
-        *(prop.SEED, prop.ISA, prop.OPERATOR, prop.LOWERING, prop.LOWER_SECONDS, prop.RUN_SECONDS),
+        *(prop.SEED, prop.ISA, prop.OPERATOR, prop.STAGE, prop.LOWERING, prop.LOWER_SECONDS, prop.RUN_SECONDS),
         *(prop.RUNTIME, prop.BUILD_ID, prop.PROGRAM, prop.RUNTIME_REASON),
     )
 )

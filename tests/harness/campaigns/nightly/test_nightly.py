@@ -35,6 +35,7 @@ from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage
 from cortex_m_hil.program import known_answer
 from cortex_m_hil.pytest_plugin.nightly_plugin import TELLING
 from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.target_library import write_target_library
 from cortex_m_hil.targets.executorch_prefix import VARIABLE
 from junit_schema import invalid
 from paths import IMPORT_ROOT, REPOSITORY
@@ -45,6 +46,9 @@ from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 pytestmark = pytest.mark.usefixtures("programs_preloaded")
 
 Hil = Callable[..., Done]
+SAMPLE = REPOSITORY / "examples" / "own_firmware"
+COMPARES = "test_pipeline.py::test_each_stage_is_the_references"
+MEASURES_LATENCY = "test_pipeline.py::test_a_decision_takes_less_than_a_millisecond"
 PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
 PASSES = f"""
 import pytest
@@ -397,6 +401,28 @@ def test_parts_of_other_tools_are_of_no_nightly() -> None:
         nights.merge([exported("a", Verdict.PASS), exported("b", Verdict.PASS, "2")])
 
 
+@pytest.mark.slow
+def test_a_stage_of_the_users_firmware_that_departs_and_is_mended_is_told_with_its_name(hil: Hil, folder: Path) -> None:
+    files = [one for one in SAMPLE.rglob("*") if one.is_file() and not {"build", "__pycache__"} & set(one.parts)]
+    for file in files:
+        (folder / file.relative_to(SAMPLE)).parent.mkdir(exist_ok=True)
+        (folder / file.relative_to(SAMPLE)).write_text(file.read_text())
+    write_target_library(folder / "build" / "hil_target")
+    right = (folder / "pipeline.c").read_text()
+    (folder / "pipeline.c").write_text(right.replace("- 8u;", "- 7u;"))
+    call = ("nightly", "test_pipeline.py", "-t", "bare-metal", "--json")
+    assert hil(*call).status == NO
+    rows = {row["test"]: row for row in answers(hil("results", "show", "--json").out)}
+    assert "the stage features departs first" in rows[COMPARES]["message"]
+    assert (rows[COMPARES]["verdict"], rows[COMPARES]["about"]["stage"]) == ("FAIL", "features")
+    assert rows[MEASURES_LATENCY]["figures"]["latency_ticks"][0] > 0
+    (folder / "pipeline.c").write_text(right)
+    mended = hil(*call)
+    assert mended.status == OK, mended
+    changes = {(one["kind"], one["test"]) for one in answer(mended.out)["changes"]}
+    assert ("fixed", COMPARES) in changes
+
+
 def test_what_fails_is_told_with_its_log_and_without_this_machine(hil: Hil, folder: Path) -> None:
     (folder / "test_it.py").write_text(FAILS)
     (folder / "test_broken.py").write_text("import of\n")
@@ -443,7 +469,12 @@ def test_a_report_has_nothing_of_this_machine(hil: Hil, folder: Path, monkeypatc
 
 def test_a_report_is_of_a_nightly_and_those_before_it(hil: Hil, folder: Path) -> None:
     for _ in range(3):
-        hil("nightly", "test_it.py", "-t", "native", "--report", "out")
+        told = hil("nightly", "test_it.py", "-t", "native", "--report", "out", "--hil-trace", "t.json").out
+    assert re.search(r"(?m)^ +\d+\.\d s +\d+%  booting targets$", told) and "each span: t.json" in told
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    processes = [one["args"]["name"] for one in events if one["name"] == "process_name"]
+    assert processes[:3] == ["pytest", "hil nightly", "pytest, session 3"] and len(processes) == 6
+    assert sum(one["name"] == "part|tests|builtin" for one in events) == 3
     written = json.loads((folder / "out" / "results.json").read_text())
     assert (written["nightly"], written["compared_with"]["nightly"], len(written["results"])) == ("3", "2", 5)
     assert "Trends of 3 nights" in (folder / "out" / "index.html").read_text()

@@ -703,6 +703,27 @@ def test_a_peer_in_a_process_is_bounded_in_time_and_memory(body: str, tmp_path: 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
 
 
+def test_a_simulator_that_waits_for_a_cpu_is_not_out_of_time_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shares one with another process, so it has half a second of each second."""
+    monkeypatch.setattr(time_limits, "WALL_PER_CPU_SECOND", 1.0)
+    spin = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print('up', flush=True)\nwhile 1: pass"
+    command = [sys.executable, "-S", "-c", spin]
+    with closing(Process(command, cwd=tmp_path)) as process, closing(Process(command, cwd=tmp_path)) as other:
+        for one in (process, other):
+            one.read(Deadline.after(BOUND))
+        budget = process.budget(0.5)
+        time.sleep(0.6)
+        assert process.cpu_seconds() < budget.cpu_limit and budget.wall.expired
+        polls = 0
+        while not budget.expired:
+            polls += 1
+            time.sleep(0.05)
+        assert polls
+        assert process.cpu_seconds() > budget.cpu_limit - 0.2
+
+
 @pytest.mark.usefixtures("brief")
 def test_a_peer_that_floods_while_we_are_writing_takes_no_more_memory(tmp_path: Path) -> None:
     """It never reads, so our write waits, and what it says must go somewhere."""
