@@ -268,7 +268,10 @@ def pack(profile: Profile) -> str:
 def unpack(text: str, where: str) -> Profile:
     """Return the profile in a text that `pack` made; raise ConfigError where it has none, with `where` in its text."""
     try:
-        data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _PACKED_LIMIT)
+        unpacking = zlib.decompressobj()
+        data = unpacking.decompress(base64.b64decode(text, validate=True), _PACKED_LIMIT)
+        if not unpacking.eof:
+            raise ValueError("its end is missing, or it is too large")
     except (ValueError, zlib.error) as error:
         raise ConfigError(
             f"{where} has no profile that can be unpacked: {error}", hint="hil nightly makes one"
