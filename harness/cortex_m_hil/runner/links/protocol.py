@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -34,6 +34,7 @@ MAX_NAME = 255  # bytes of a name at most
 MAX_OPERATORS = 8192
 MAX_CHANNELS = 1024
 MAX_TICKS = (1 << 63) - 1
+MAX_EVENTS = 8  # that a PMU counts at once, at most
 TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "timer", "CLOCK_MONOTONIC")
 LEVELS = ("debug", "info", "error")
 _GCDA = re.compile(r"\w[\w.+-]*\.gcda")
@@ -59,6 +60,7 @@ class Request(IntEnum):
     RESIZE = 0x0F
     CHANNELS = 0x10
     CHANNEL = 0x11
+    COUNTERS = 0x12
 
 
 class Event(IntEnum):
@@ -155,6 +157,21 @@ class Stepped:
     next: int
     done: bool
     ticks: int
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """The counters of the target's PMU, and the counts of the events that it counted in the last EXECUTE or STEP.
+
+    Attributes:
+        counters: the number of events that it counts at once; 0: there is no PMU.
+        is_counting: False where it stands still, as without the signals that admit debugging.
+        counts: the counts by the numbers of the events; None: more than 32 bits hold.
+    """
+
+    counters: int
+    is_counting: bool
+    counts: Mapping[int, int | None]
 
 
 @dataclass(frozen=True)
@@ -407,7 +424,7 @@ def build_id(payload: bytes) -> str:
 
 
 def operators(reader: PayloadReader, first: int) -> OperatorNames:
-    """Parse some names of the runner's operators from number `first` on; at least one unless all were read."""
+    """Parse the next of the runner's operator names, from `first` on; none while some are missing is an error."""
     total = reader.number("total", "I", first, MAX_OPERATORS)
     names: list[str] = []
     while reader.left:
@@ -560,6 +577,19 @@ def stepped(reader: PayloadReader, instructions: int) -> Stepped:
         expected = "0, as the program is done" if done else f"below {instructions}, the number of instructions"
         raise reader.wrong("next", position, expected)
     return Stepped(position, done, ticks(reader))
+
+
+def event_counts(reader: PayloadReader, events: Sequence[int]) -> EventCounts:
+    """Parse the response to COUNTERS; `events` are those that were chosen, and none are told without a PMU."""
+    counters = reader.number("counters", "B", 0, MAX_EVENTS)
+    is_counting = bool(reader.number("counting", "B", 0, 1 if counters else 0))
+    found: dict[int, int | None] = {}
+    for event in events if counters else ():
+        reader.expect("event", "H", event, "the one that was chosen")
+        is_over = reader.number(f"overflow of event {event:#x}", "B", 0, 1)
+        count = reader.number(f"count of event {event:#x}", "Q", 0, MAX_TICKS)
+        found[event] = None if is_over else count
+    return EventCounts(counters, is_counting, found)
 
 
 def stats(reader: PayloadReader, identity: Identity, program_room: int) -> dict[str, Usage]:
