@@ -14,6 +14,9 @@ JOBS ?= $(shell nproc)
 OWN_JOBS ?= $(shell echo $$(($(JOBS) * 2)))
 QUICK := $(addprefix tests/harness/, errors host program targets campaigns/report runner/links \
 	test_command_lines.py test_docs.py)
+# Those that Python, a library or torch can break; other tests' programs are in the versions' sample of tests/targets.
+VERSIONS_QUICK := $(addprefix tests/harness/, host targets runner/links campaigns/report test_command_lines.py test_docs.py \
+	lowering/test_torch_shortcuts.py)
 SCHEMA := $(BIN)/python -c 'from cortex_m_hil.host.toolchain import schema_directory as it; print(it())'
 # What make test leaves to make demo and the nightly: whole networks, floats, the other layout, and further shapes.
 LEFT := explicit quantized-24 llama stresnet mobilenet ds_cnn attention frames_one branches_in test_float promoted oblong \
@@ -45,7 +48,7 @@ matrix: install ## the own tests on Python 3.10 to 3.13, as far as they are inst
 	$(BIN)/tox run --skip-missing-interpreters true
 
 versions: install ## releases of ExecuTorch and torch on each Python, with a row for each in docs/runtimes.md; VERSIONS=newest tries what pip installs today
-	$(BIN)/python ci/versions.py --jobs $(JOBS) --quick '$(QUICK) tests/harness/lowering/test_torch_shortcuts.py' $(VERSIONS)
+	$(BIN)/python ci/versions.py --jobs $(JOBS) --quick '$(VERSIONS_QUICK)' $(VERSIONS)
 
 nightly: install ## what takes too long for make test, or needs a package index: hil nightly on six targets with ExecuTorch's suite, tests/targets with red zones, coverage of kernels, all known bugs, goodput, a soak, 60 kills, 10,000 mutated programs
 	$(BIN)/hil nightly --plan ci/nightly.yaml -j $(JOBS) --report build/nightly

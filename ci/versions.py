@@ -7,8 +7,8 @@
 Each combination gets a temporary virtual environment of some gigabytes, in which these run: `hil doctor`, the README's
 first test, the quick tests, a sample of tests/targets on three targets, and `ci/lowered_programs.py`, whose programs
 are compared with those of the versions in constraints.txt, and its times with ExecuTorch's own tester. Each row is
-written into the docs when it is known; logs and programs are kept in build/versions. The exit status is 1 if anything
-failed.
+written into the docs when it is known; logs and programs are kept in build/versions. A row takes 7 minutes of a core,
+and its installation. The exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BUILD: Final = ROOT / "build" / "versions"
 PAGE: Final = ROOT / "docs" / "runtimes.md"
 TARGETS: Final = "m55-qemu,m4-qemu,m0-qemu"
-SAMPLE: Final = "test_linear or test_network or test_channels_last or test_mixed or depthwise or pool or lstm or frames"
+SAMPLE: Final = (  # kinds of layers and of lowering, each once
+    "test_linear or test_mixed or deep_autoencoder or frames or test_channels_last or squeeze_excite"
+    " or pools or products or states or indices"
+)
 DEADLINE: Final = 3600.0  # seconds for one step
 COLUMNS: Final = (
     *("executorch", "torch", "Python", "`hil doctor`", "first test", "quick tests", "`tests/targets`"),
@@ -91,6 +95,10 @@ COMBINATIONS: Final = tuple(
 # --- trials -------------------------------------------------------------------------------------------
 
 
+class NotInstalled(Exception):
+    """An environment that pip does not make; the message has its last line."""
+
+
 @dataclass(frozen=True)
 class Result:
     """A cell of the table."""
@@ -104,7 +112,8 @@ class Trial:
 
     def __init__(self, versions: Versions, jobs: int, quick: Sequence[str], sample: str) -> None:
         self.versions = versions
-        self._jobs, self._quick, self._sample = str(jobs), quick, sample
+        self._workers = ("-n", str(jobs)) if jobs > 1 else ()
+        self._quick, self._sample = quick, sample
         self.folder = BUILD / versions.name
         self._environment = self.folder / "environment"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -133,8 +142,8 @@ class Trial:
         assert head is not None
         (self.folder / "test_head.py").write_text(head[1])
         yield self._tests("first", f"--target={TARGETS}", str(self.folder / "test_head.py"))
-        yield self._tests("quick", "-n", self._jobs, *self._quick)
-        yield self._tests("targets", "-n", self._jobs, f"--target={TARGETS}", "tests/targets", "-k", self._sample)
+        yield self._tests("quick", *self._workers, *self._quick)
+        yield self._tests("targets", *self._workers, f"--target={TARGETS}", "tests/targets", "-k", self._sample)
         yield from self.lowered()
 
     def _installed(self, package: str) -> str:
@@ -157,14 +166,16 @@ class Trial:
 
     def lowered(self) -> Iterator[Result]:
         """Yield how programs differ from those of the pinned versions, and the time of a lowering."""
-        folder = self.folder / "lowered"
-        shutil.rmtree(folder, ignore_errors=True)
-        said = self._run("lowered", self.python, str(ROOT / "ci" / "lowered_programs.py"), str(folder))
+        folder, made = self.folder / "lowered", self.folder / "lowered.new"
+        for one in (folder, made):
+            shutil.rmtree(one, ignore_errors=True)
+        said = self._run("lowered", self.python, str(ROOT / "ci" / "lowered_programs.py"), str(made))
         try:
             cost = json.loads(said)
         except ValueError:
             yield from (Result(_last(said), fine=False), Result("-", fine=False))
             return
+        made.rename(folder)
         yield compared(folder, BUILD / PINNED.name / "lowered")
         yield Result(f"{cost['here'] / cost['upstream']:.2f}", fine=True)
 
@@ -181,11 +192,11 @@ class Trial:
         return done.stdout or done.stderr
 
     def _succeed(self, step: str, *command: str) -> None:
-        """Run a command; raise SystemExit with its output if it fails."""
+        """Run a command; raise NotInstalled if it fails."""
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        (self.folder / f"{step}.log").write_text(done.stdout + done.stderr)
         if done.returncode:
-            self.end()
-            raise SystemExit(f"{self.versions.name}: {step} failed:\n{done.stderr or done.stdout}")
+            raise NotInstalled(f"{step}: {_last(done.stderr or done.stdout)}")
 
 
 def _last(said: str) -> str:
@@ -264,7 +275,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Try the named versions; first the pinned ones, if their programs for the comparison are missing."""
+    """Try the named versions, after lowering with the pinned ones if their programs are missing or outdated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="pytest workers")
     parser.add_argument("--quick", default="tests/harness/program", help="the quick tests")
@@ -275,23 +286,32 @@ def main() -> None:
     chosen = [one for one in every if any(fnmatch.fnmatchcase(one.name, name) for name in options.names)]
     if not chosen:
         raise SystemExit(f"no such versions; there are {', '.join(one.name for one in every)}")
-    if PINNED not in chosen and not (BUILD / PINNED.name / "lowered").exists():
-        chosen.insert(0, PINNED)
+    if PINNED not in chosen and outdated(BUILD / PINNED.name / "lowered", ROOT / "harness"):
+        list(Trial(PINNED, 1, (), "").lowered())
     fine = [_try(one, options) for one in chosen]
     sys.exit(not all(fine))
+
+
+def outdated(programs: Path, sources: Path) -> bool:
+    """Return whether there are no programs, or a source has changed since."""
+    made = [path.stat().st_mtime for path in programs.glob("*.pte")]
+    return not made or max(path.stat().st_mtime for path in sources.rglob("*.py")) > min(made)
 
 
 def _try(versions: Versions, options: argparse.Namespace) -> bool:
     if shutil.which(f"python{versions.python}") is None:
         print(f"{versions.name}: no python{versions.python} on PATH", flush=True)
         return False
-    trial = Trial(versions, options.jobs, options.quick.split(), options.sample)
+    trial, began = Trial(versions, options.jobs, options.quick.split(), options.sample), time.monotonic()
     try:
         results = list(trial.row())
+    except NotInstalled as error:
+        print(f"{versions.name}: {error}", flush=True)
+        return False
     finally:
         trial.end()
     cells = [one.said.replace("|", "\\|") for one in results]
-    print(_row(cells), flush=True)
+    print(f"{_row(cells)} {(time.monotonic() - began) / 60:.0f} min", flush=True)
     if versions.executorch:
         PAGE.write_text(written(PAGE.read_text(), cells))
     return all(one.fine for one in results)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -77,3 +79,23 @@ def test_the_table_has_rows_of_the_matrix_alone() -> None:
     assert block is not None
     rows = [tuple(line.strip("| ").split(" | ")[:3]) for line in block[0].splitlines()[3:]]
     assert rows and {*rows} <= {(one.executorch, one.torch, one.python) for one in versions.COMBINATIONS}
+
+
+def test_a_failed_installation_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the last line of the command that fails."""
+    monkeypatch.setattr(versions, "BUILD", tmp_path)
+    trial = versions.Trial(versions.PINNED, 1, (), "")
+    with pytest.raises(versions.NotInstalled, match=r"^pip: no such release$"):
+        trial._succeed("pip", sys.executable, "-c", "raise SystemExit('resolving\\nno such release')")
+
+
+def test_programs_are_outdated_by_a_newer_source(tmp_path: Path) -> None:
+    program, source = tmp_path / "one.pte", tmp_path / "one.py"
+    source.touch()
+    assert versions.outdated(tmp_path, tmp_path)
+    for path, seconds in ((source, 1), (program, 2)):
+        path.touch()
+        os.utime(path, (seconds, seconds))
+    assert not versions.outdated(tmp_path, tmp_path)
+    os.utime(source, (3, 3))
+    assert versions.outdated(tmp_path, tmp_path)

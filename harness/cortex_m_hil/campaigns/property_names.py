@@ -42,7 +42,7 @@ FIT: Final = "fit_"
 NOT_FITTED: Final = "not_fitted"
 
 # Names of further fields of a nightly's results.
-CPU_SECONDS, PARTS, RUNNER = "cpu_seconds", "parts", "runner"
+CPU_SECONDS, PARTS, RUNNER, PROFILE = "cpu_seconds", "parts", "runner", "profile"
 PLANNED_PEAK: Final = "planned_peak"
 """The name of parts that are no parts of a figure: the bytes at each bank's peak, by bank and operator."""
 

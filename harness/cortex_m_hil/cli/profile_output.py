@@ -41,9 +41,14 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "rows": (
         "a list of index, operator, kind, node, module, source (file:line), kernel, calls, ticks, low, high, share, "
         "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank), "
-        "ticks_of_zeros, depends_on_inputs"
+        "ticks_of_zeros, depends_on_inputs, events (with --counters: counts of the PMU's events by name; null: more "
+        "than 32 bits hold)"
     ),
-    "figures": "for each figure its unit, its source (counted, measured, planned, computed) and what it excludes",
+    "events": "with --counters: who counted them, and in how many runs",
+    "figures": (
+        "for each figure its unit, its source (counted, counted by the core's PMU, measured, planned, computed) and "
+        "what it excludes"
+    ),
     "profile_version": "the version of this JSON, which --against FILE.json checks",
     "against": (
         "with --against: before (the other profile, without rows), ticks, ratio, outside, banks, same_inputs, and "
@@ -57,6 +62,7 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
 def text_of(profile: Profile) -> str:
     """Return a table with a row for each instruction, what it adds up to, and what its figures are."""
     lines = [f"inputs: {profile.inputs}", _table(profile), "", *_sums(profile), *_legend(profile)]
+    lines += ["", *_events(profile)] if profile.events else []
     return "\n".join(lines)
 
 
@@ -145,6 +151,22 @@ def _legend(profile: Profile) -> Iterator[str]:
     }
     for name, field in shown.items():
         yield f"{name}: {figures[field]}"
+
+
+def _events(profile: Profile) -> Iterator[str]:
+    """Yield a table of the PMU's counts by instruction, and what is counted by whom."""
+    names = profile.event_names
+    rows = [
+        (f"{row.index}", row.place, row.operator, *(_count(row.events.get(name, 0)) for name in names))
+        for row in profile.rows
+    ]
+    yield table(["#", "module", "operator", *names], rows, ("#", *names))
+    yield f"{profile.events}; 0 may mean that this core does not have the event"
+    yield from (f"{name}: {profile.figures[name]}" for name in names)
+
+
+def _count(count: int | None) -> str:
+    return "overflow" if count is None else f"{count}"
 
 
 # --- changes -------------------------------------------------------------------------------------------------

@@ -173,6 +173,7 @@ class Hil(OpenTarget):
 
     def _tell_of_task(self, ended: Attempt) -> None:
         result, self._result = self._result, None
+        ended = replace(ended, ticks=result.ticks if result else None)
         if RUNS in self._node.config.stash:
             self._node.config.stash[RUNS](self._node, self._node.stash[TEST_ID], ended, result)
         if TASKS in self._node.config.stash:

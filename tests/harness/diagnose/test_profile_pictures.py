@@ -142,6 +142,10 @@ FOCUSED = "document.activeElement.querySelector('.name')?.innerText"
 CHOSEN = "document.querySelector('[aria-selected=true] .operator').innerText"
 SHOWN_LINES = "[...document.querySelectorAll('.graph tbody tr')].filter(row => row.offsetHeight > 0).length"
 DOTS = "document.querySelectorAll('.edges rect:not(.back)').length"
+BESIDE_ROWS = (
+    "[...document.querySelectorAll('.edges rect')].every(dot => [...document.querySelectorAll('.graph tbody tr')]"
+    ".some(row => Math.abs(row.offsetTop + row.offsetHeight / 2 - dot.getAttribute('y') - 6) < 1))"
+)
 
 
 def test_the_page_is_read_by_mouse_and_by_keyboard(show: Show) -> None:
@@ -229,4 +233,6 @@ def test_it_is_read_in_the_dark_on_a_telephone_and_on_paper(show: Show, chromium
     page.emulate(medium="print", prefers_color_scheme="dark")
     assert page.run(background) == light and page.pdf().startswith(b"%PDF")
     assert page.run("[...document.querySelectorAll('.controls, .facts')].every(one => one.offsetHeight == 0)")
+    page.emulate(760, 1000, medium="print")
+    assert page.run(f"{DOTS} > 5 && {BESIDE_ROWS}") and page.run("document.querySelector('.m3').offsetWidth") > 0
     page.emulate(1200, 900, prefers_color_scheme="light")

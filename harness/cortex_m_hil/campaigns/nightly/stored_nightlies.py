@@ -22,6 +22,7 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     is_result,
     night_of,
     nightly_plan,
+    profiles_in,
 )
 from cortex_m_hil.campaigns.report.change_points import LONGEST
 from cortex_m_hil.campaigns.report.changes import (
@@ -276,6 +277,8 @@ def _checked_run(fields: dict[str, Any]) -> Run:
         Result.of_fields(run.figures)
     elif is_coverage(run):
         coverage_of([run])
+    else:
+        list(profiles_in([run]))
     return run
 
 

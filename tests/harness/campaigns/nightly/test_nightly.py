@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, call, running
+from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, call, expect, running
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import ENDED, BudgetSpent, Nightly, NightlyPlan, run_of, state_of_folder
 from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
@@ -91,6 +92,32 @@ def test_is_off(hil, off):
 """
 
 
+TWO_LAYERS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 4), torch.nn.Linear(4, {width})
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+def make():
+    torch.manual_seed(0)
+    return Net(), (torch.rand(1, 8),)
+"""
+CHECKS = """
+import nets_16
+
+def test_two_layers(hil):
+    module, inputs = nets_16.make()
+    hil.check(module, inputs)
+
+def test_its_first_layer(hil):
+    module, inputs = nets_16.make()
+    hil.check(module.first, inputs)
+"""
 MEASURES = """
 import pytest
 from cortex_m_hil import load_program
@@ -187,7 +214,7 @@ def comparable(done: Done) -> list[dict[str, Any]]:
     return rows
 
 
-def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
+def test_results_are_remembered_and_nothing_changed(hil: Hil, folder: Path) -> None:
     call = ("nightly", "test_it.py", "-t", "native,m0-qemu", "--json")
     first, second = answer(hil(*call).out), answer(hil(*call).out)
     assert (first["outcome"], first["compared_with"], first["changes"]) == ("complete", None, [])
@@ -208,6 +235,17 @@ def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
     [runner] = [row for row in rows if (row["test"], row["target"]) == (RUNNER, "m0-qemu")]
     assert runner["parts"]["elf_bytes"]["cortex_m::quantized_linear.out"] > 0
     assert sum(runner["parts"]["elf_stored_bytes"].values()) == runner["figures"]["elf_stored_bytes"][0] > 50_000
+    np.save(folder / "x.npy", np.zeros((1, 16), "float32"))
+    zeros = ("profile", PROGRAM, "-i", folder / "x.npy", "-t", "m0-qemu", "--against")
+    profiled = answer(hil(*zeros, "last", "--json").out)
+    same = profiled["against"]
+    assert (same["ticks"], same["same_inputs"], {row["ticks"] for row in same["rows"]}) == (0, True, {0})
+    assert profiled["ticks"] == counted["figures"]["instructions"][0]
+    assert same["before"]["program"].startswith("nightly 2, test_it.py::test_runs[0]: ")
+    assert "nightly 1, test_it.py::test_runs[2]: " in hil(*zeros, "1::runs[2]").out
+    with sqlite3.connect(folder / "store.sqlite") as store:
+        store.execute("DELETE FROM run WHERE key LIKE 'part|profiles|%'")  # as of an earlier hil
+    expect(hil(*zeros, "last"), CANNOT_TELL, "nightly 2 keeps no figures of single calls", "hil results compare")
     listed = answers(hil("results", "list", "--json").out)
     assert [row["complete"] for row in listed] == [True, True]
     assert "libc of arm-none-eabi-g++" in listed[0]["tools"] and listed[0]["tools"]["executorch"]
@@ -471,6 +509,25 @@ def test_what_another_checkout_gave_is_no_result_of_this_one(
     assert all("net is imported from" in one["headline"] for one in rows), rows
     src = ("--pytest=-o", "--pytest=pythonpath=src")
     assert hil("nightly", "-t", "native", *src, "test_net.py").status == NO  # this one's, whose weight is wrong
+
+
+@pytest.mark.slow
+def test_a_program_is_compared_with_what_a_nightly_kept_of_it(hil: Hil, folder: Path) -> None:
+    """The second layer is wider than in the nightly: it is found by its module, and what moved most comes first."""
+    for width in (16, 32):
+        (folder / f"nets_{width}.py").write_text(TWO_LAYERS.format(width=width))
+    (folder / "test_it.py").write_text(CHECKS)
+    assert hil("nightly", "test_it.py", "-t", "m4-qemu", "--runtime", "builtin").status == OK
+    words = ("profile", "-t", "m4-qemu", "--runtime", "builtin", "--json", "--against")
+    same = answer(hil(*words, "last", "nets_16:make").out)["against"]
+    assert "test_it.py::test_two_layers" in same["before"]["program"] and same["ticks"] == 0
+    changes = answer(hil(*words, "last", "nets_32:make").out)["against"]
+    first = changes["rows"][0]
+    assert (first["module"], first["operator"]) == ("second", "cortex_m::quantized_linear.out") and first["ticks"] > 0
+    assert sum(row["ticks"] for row in changes["rows"]) + changes["outside"] == changes["ticks"] > 0
+    assert changes["banks"]
+    unlike = ("profile", PROGRAM.with_name("dsp.pte"), "-t", "m4-qemu", "--against", "last")
+    expect(hil(*unlike, "--runtime", "builtin"), CANNOT_TELL, "no program on m4-qemu with builtin", "last::TEST")
 
 
 def test_a_mistyped_path_leaves_no_nightly(hil: Hil) -> None:
