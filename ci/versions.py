@@ -148,10 +148,10 @@ class Trial:
 
     def _installed(self, package: str) -> str:
         tell = f"from importlib.metadata import version; print(version({package!r}).partition('+')[0])"
-        return _last(self._run(f"version-{package}", self.python, "-c", tell))
+        return _last(self._run(f"version-{package}", self.python, "-c", tell)[0])
 
     def _doctor(self) -> Result:
-        said = self._run("doctor", self.python, "-m", "cortex_m_hil.cli", "doctor", "--json")
+        said, _ = self._run("doctor", self.python, "-m", "cortex_m_hil.cli", "doctor", "--json")
         try:
             checks = json.loads(said)["checks"]
         except (ValueError, KeyError):
@@ -161,15 +161,15 @@ class Trial:
         return Result("; ".join([*wrong, *lost]) or "works", fine=not wrong)
 
     def _tests(self, step: str, *arguments: str) -> Result:
-        said = self._run(step, self.python, "-m", "pytest", "-q", "--disable-warnings", *arguments)
-        return counted(_last(said))
+        said, status = self._run(step, self.python, "-m", "pytest", "-q", "--disable-warnings", *arguments)
+        return counted(_last(said), status)
 
     def lowered(self) -> Iterator[Result]:
         """Yield how programs differ from those of the pinned versions, and the time of a lowering."""
         folder, made = self.folder / "lowered", self.folder / "lowered.new"
         for one in (folder, made):
             shutil.rmtree(one, ignore_errors=True)
-        said = self._run("lowered", self.python, str(ROOT / "ci" / "lowered_programs.py"), str(made))
+        said, _ = self._run("lowered", self.python, str(ROOT / "ci" / "lowered_programs.py"), str(made))
         try:
             cost = json.loads(said)
         except ValueError:
@@ -179,17 +179,17 @@ class Trial:
         yield compared(folder, BUILD / PINNED.name / "lowered")
         yield Result(f"{cost['here'] / cost['upstream']:.2f}", fine=True)
 
-    def _run(self, step: str, *command: str) -> str:
-        """Return a command's output, whatever its exit status is; output and errors are kept in a log."""
+    def _run(self, step: str, *command: str) -> tuple[str, int]:
+        """Return a command's output and exit status; output and errors are kept in a log."""
         log = self.folder / f"{step}.log"
         try:
             done = subprocess.run(
                 command, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=DEADLINE, check=False
             )
         except subprocess.TimeoutExpired:
-            return f"does not end within {DEADLINE:g} s"
+            return f"does not end within {DEADLINE:g} s", 1
         log.write_text(done.stdout + done.stderr)
-        return done.stdout or done.stderr
+        return done.stdout or done.stderr, done.returncode
 
     def _succeed(self, step: str, *command: str) -> None:
         """Run a command; raise NotInstalled if it fails."""
@@ -203,14 +203,15 @@ def _last(said: str) -> str:
     return next(reversed(said.strip().splitlines()), "it said nothing")
 
 
-def counted(line: str) -> Result:
-    """Return the content of pytest's last line, in short."""
+def counted(line: str, status: int) -> Result:
+    """Return the content of pytest's last line, in short; and its exit status, if the tests that ran passed."""
     found = {kind.rstrip("s"): int(number) for number, kind in _COUNT.findall(line)}
     failed, passed = found.get("failed", 0) + found.get("error", 0), found.get("passed", 0)
     if failed or not passed:
         return Result(f"{failed} of {failed + passed} fail" if failed else line.strip("= "), fine=False)
     skipped = f", {found['skipped']} skipped" if "skipped" in found else ""
-    return Result(f"{passed} pass{skipped}", fine=True)
+    ended = f", then exit status {status}" if status else ""
+    return Result(f"{passed} pass{skipped}{ended}", fine=not status)
 
 
 # --- programs ------------------------------------------------------------------------------------------------

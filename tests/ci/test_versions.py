@@ -44,17 +44,18 @@ def test_the_pinned_versions_are_those_of_the_constraints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said", "fine"),
+    ("line", "status", "said", "fine"),
     [
-        ("====== 12 passed, 3 skipped, 40 deselected in 8.12s ======", "12 pass, 3 skipped", True),
-        ("12 passed in 8.12s", "12 pass", True),
-        ("== 2 failed, 12 passed, 1 error in 8.12s ==", "3 of 15 fail", False),
-        ("== no tests ran in 0.01s ==", "no tests ran in 0.01s", False),
-        ("does not end within 3600 s", "does not end within 3600 s", False),
+        ("====== 12 passed, 3 skipped, 40 deselected in 8.12s ======", 0, "12 pass, 3 skipped", True),
+        ("12 passed in 8.12s", 0, "12 pass", True),
+        ("12 passed in 8.12s", 2, "12 pass, then exit status 2", False),
+        ("== 2 failed, 12 passed, 1 error in 8.12s ==", 1, "3 of 15 fail", False),
+        ("== no tests ran in 0.01s ==", 5, "no tests ran in 0.01s", False),
+        ("does not end within 3600 s", 1, "does not end within 3600 s", False),
     ],
 )
-def test_a_cell_says_what_pytest_does(line: str, said: str, fine: bool) -> None:
-    assert versions.counted(line) == versions.Result(said, fine)
+def test_a_cell_says_what_pytest_does(line: str, status: int, said: str, fine: bool) -> None:
+    assert versions.counted(line, status) == versions.Result(said, fine)
 
 
 def test_programs_are_compared_by_their_parts() -> None:

@@ -34,9 +34,8 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers import start
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request
-from cortex_m_hil.targets.board_tool_commands import parse_procedure
 from cortex_m_hil.targets.resolve import Resolved
-from devices import tools
+from devices import on_virtual_board
 
 BAUD = 921600
 FRAME = np.arange(64, dtype=np.uint8)
@@ -260,10 +259,8 @@ def damaged(firmware: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The firmware on a virtual board, on whose line one byte of a hundred is damaged from now on."""
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     name = f"test-channels-{os.getpid()}"
-    quick = {kind: parse_procedure(words, kind, "test") for kind, words in tools(name).items()}
-    launcher = dataclasses.replace(vboard.launcher("native", name, BAUD), flash=quick["flash"], reset=quick["reset"])
-    target = dataclasses.replace(firmware.target, launcher=launcher)
-    with vboard.running("native", name, BAUD, seed=1), flow.open_dut(Resolved(target, target, "builtin")) as dut:
+    board = on_virtual_board(firmware, name, BAUD)
+    with vboard.running("native", name, BAUD, seed=1), flow.open_dut(board) as dut:
         dut.session()
         vboard.send_command(name, "fault", faults={"corrupt": 0.01})
         yield App(dut)

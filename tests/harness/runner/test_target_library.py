@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
 from installed import installed_executorch
 from paths import REPOSITORY
+from shown import blocks
 
 LIBRARY = REPOSITORY / "firmware" / "target_library"
 SAMPLE = REPOSITORY / "examples" / "own_firmware"
@@ -256,6 +258,29 @@ def test_the_sample_on_other_machines_and_on_an_executorch_gives_the_runners_bit
             assert (said.firmware, said.runtime) == ("bare-metal 1.0", runtime)
             theirs = flow.run(dut, program)
             assert [one.data for one in theirs.outputs] == [one.data for one in flow.run(runners, program).outputs]
+
+
+@pytest.mark.slow
+def test_the_sample_keeps_its_word_on_a_virtual_board_whose_line_and_supply_fail(
+    objects: Path, tmp_path: Path, user_path: str
+) -> None:
+    """By the command of its README, which runs the sample's own tests as well; the board is this test's alone."""
+    shutil.copytree(objects, tmp_path / "sample")
+    (tmp_path / "locks").mkdir(mode=0o700)
+    (shown,) = (
+        one for block in blocks((SAMPLE / "virtual_board" / "README.md").read_text()) for one in block.commands()
+    )
+    places = {"HIL_CACHE_DIR": str(tmp_path / "cache"), "HIL_LOCK_DIR": str(tmp_path / "locks")}
+    environment = {**os.environ, "PATH": user_path, **places}
+    done = subprocess.run(
+        shlex.split(shown.command),
+        cwd=tmp_path / "sample",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "6 passed" in done.stdout and done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
