@@ -1,6 +1,7 @@
 #include "target_library/program.h"
 
 #include "target_library/link.h"
+#include "target_library/pmu.h"
 #include "target_library/stack.h"
 
 static const size_t alignment = 16;
@@ -46,6 +47,7 @@ bool hil_load_program(const uint8_t* program, size_t size, const char* method) {
 
 void hil_unload_program(void) {
   loaded_size = 0;
+  hil_pmu_choose(NULL, 0, NULL);
   hil_runtime_unload();
 }
 
@@ -85,6 +87,16 @@ void hil_init_runtime(void) {
   measuring = cost_of_measuring();
 }
 
+static void measure_nothing(void) {
+  bool done;
+  bool good;
+  ticks_of(nothing, &done, &good);
+}
+
+void hil_count_events(const uint16_t* events, size_t count) {
+  hil_pmu_choose(events, count, measure_nothing);
+}
+
 static void enter(uint32_t instruction, const char* op) {
   running_operator = op;
   running_instruction = (int32_t)instruction;
@@ -97,12 +109,15 @@ static void leave(void) {
 
 static bool step(hil_execution* execution) {
   bool good;
+  hil_pmu_start();
   const uint64_t ticks = ticks_of(hil_runtime_step, &execution->done, &good);
+  hil_pmu_stop();
   execution->ticks += ticks > measuring ? ticks - measuring : 0;
   return good;
 }
 
 bool hil_execute(uint32_t count, void (*before)(uint32_t instruction), hil_execution* execution) {
+  hil_pmu_clear();
   execution->ticks = 0;
   execution->done = hil_runtime_shape().instructions == 0;
   for (uint32_t i = 0; i < count && !execution->done && !hil_host_is_gone(); ++i) {

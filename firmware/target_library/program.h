@@ -32,6 +32,10 @@ size_t hil_program_used(void);  // bytes, 0 if nothing is loaded
 // false: hil_runtime_failure() says why, and the program is back at its start.
 bool hil_execute(uint32_t count, void (*before)(uint32_t instruction), hil_execution* execution);
 
+// Counts events of the PMU in what is executed from now on, until a program is loaded or unloaded;
+// at most hil_pmu_counters().
+void hil_count_events(const uint16_t* events, size_t count);
+
 // For fault reports: -1 and "" outside an instruction.
 int32_t hil_current_instruction(void);
 const char* hil_current_operator(void);

@@ -30,6 +30,7 @@ typedef enum hil_request {
   HIL_REQUEST_RESIZE = 0x0F,
   HIL_REQUEST_CHANNELS = 0x10,
   HIL_REQUEST_CHANNEL = 0x11,
+  HIL_REQUEST_COUNTERS = 0x12,
 } hil_request;
 
 typedef enum hil_event {

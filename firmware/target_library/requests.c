@@ -6,6 +6,7 @@
 #include "target_library/framing.h"
 #include "target_library/isa.h"
 #include "target_library/link.h"
+#include "target_library/pmu.h"
 #include "target_library/program.h"
 #include "target_library/regions.h"
 #include "target_library/statistics.h"
@@ -326,6 +327,29 @@ static void stats(hil_reader* request, uint16_t seq, hil_writer* reply) {
   }
 }
 
+// Without events it only asks for the counts of those that were chosen before.
+static void counters(hil_reader* request, uint16_t seq, hil_writer* reply) {
+  (void)seq;
+  uint16_t events[HIL_PMU_MAX_EVENTS] = {0};
+  size_t count = 0;
+  const size_t counters = hil_pmu_counters();
+  while (request->left > 0 && count < HIL_PMU_MAX_EVENTS) events[count++] = hil_take_u16(request);
+  if (!hil_complete(request, reply)) return;
+  if (count > counters && counters > 0) {
+    hil_fail_room(reply, HIL_STATUS_BAD_REQUEST, "more events than counters", count, counters);
+    return;
+  }
+  if (count > 0 && counters > 0) hil_count_events(events, count);
+  hil_put_u8(reply, (uint8_t)counters);
+  hil_put_u8(reply, hil_pmu_is_counting() ? 1 : 0);
+  const hil_event_count* counts = hil_pmu_counts(&count);
+  for (size_t i = 0; i < count; ++i) {
+    hil_put_u16(reply, counts[i].event);
+    hil_put_u8(reply, counts[i].overflowed ? 1 : 0);
+    hil_put_u64(reply, counts[i].count);
+  }
+}
+
 static void reset(hil_reader* request, uint16_t seq, hil_writer* reply) {
   (void)seq;
   if (hil_complete(request, reply)) hil_unload_program();
@@ -352,6 +376,7 @@ static const entry table[] = {
     {HIL_REQUEST_DATA, data},
     {HIL_REQUEST_OPERATORS, operators},
     {HIL_REQUEST_RESIZE, resize},
+    {HIL_REQUEST_COUNTERS, counters},
 #if HIL_CHANNELS
     {HIL_REQUEST_CHANNELS, hil_list_channels},
     {HIL_REQUEST_CHANNEL, hil_use_channel},

@@ -19,6 +19,8 @@ static uint32_t take(hil_reader* from, size_t bytes) {
 
 uint8_t hil_take_u8(hil_reader* from) { return (uint8_t)take(from, sizeof(uint8_t)); }
 
+uint16_t hil_take_u16(hil_reader* from) { return (uint16_t)take(from, sizeof(uint16_t)); }
+
 uint32_t hil_take_u32(hil_reader* from) { return take(from, sizeof(uint32_t)); }
 
 bool hil_take_str(hil_reader* from, char* text, size_t room) {

@@ -16,6 +16,7 @@ typedef struct hil_reader {
 } hil_reader;
 
 uint8_t hil_take_u8(hil_reader* from);
+uint16_t hil_take_u16(hil_reader* from);
 uint32_t hil_take_u32(hil_reader* from);
 // A string, with a zero behind it. false: it is empty, longer than the room, or has a zero in it.
 bool hil_take_str(hil_reader* from, char* text, size_t room);

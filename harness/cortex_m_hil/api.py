@@ -777,6 +777,7 @@ class OpenTarget:
         lint: bool = True,
         quantize_inputs: bool = False,
         runs: int = RUNS,
+        counters: Sequence[str] = (),
     ) -> Profile:
         """Measure what each instruction of a program costs: run it as a whole and by single steps.
 
@@ -787,13 +788,15 @@ class OpenTarget:
             lint: False runs a program even if it does not fit the target.
             quantize_inputs: as in `run`.
             runs: how often a board, whose cycles vary, runs it in each way; counted instructions need one run.
+            counters: groups of events that the PMU of a Cortex-M55 or M85 counts in further runs: mve, cache, stalls.
 
         Returns:
             `rows`, one for each instruction; their `ticks` and `outside` add up to the `ticks` of the whole run, which
             are those of `run`. `against(other)` compares with another profile, and `figures` describes each figure.
 
         Raises:
-            ConfigError: the target counts neither instructions nor cycles, `runs` is below 1, or as in `run`.
+            ConfigError: the target counts neither instructions nor cycles, it has no PMU for `counters`, `runs` is
+                below 1, or as in `run`.
             HarnessError: the errors of `run` too.
         """
         __tracebackhide__ = True
@@ -803,7 +806,7 @@ class OpenTarget:
             program, quantizer = _chosen(program, method), flow.InputQuantizer(quantize_inputs)
             given = program.inputs if inputs is None else _host(program, inputs, quantizer)
             described = "the program's example inputs" if inputs is None else "those of the call"
-            return profile(self.dut, program, given, described, runs=runs, linted=lint)
+            return profile(self.dut, program, given, described, runs=runs, linted=lint, counters=counters)
 
     def close(self) -> None:
         """Stop the simulator, or release the board; the next use boots the target again."""

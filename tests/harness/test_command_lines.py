@@ -19,13 +19,14 @@ from command_lines import (
 from shown import SHELL, blocks, pages
 
 PAGES: Final = pages()
-ELSEWHERE: Final = (  # test_extending.py, test_examples.py, runner/test_samples_with_kernels.py
+ELSEWHERE: Final = (  # test_extending.py, test_examples.py, runner/test_target_library.py, test_samples_with_kernels.py
     "docs/extending.md",
     "examples/evaluate/README.md",
     "examples/model_tests/README.md",
     "examples/own_board/README.md",
     "examples/own_firmware/README.md",
     "examples/own_firmware/freertos/README.md",
+    "examples/own_firmware/virtual_board/README.md",
     "examples/own_firmware/zephyr/README.md",
     "examples/script/README.md",
 )

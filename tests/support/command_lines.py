@@ -69,6 +69,10 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "fetches ExecuTorch from its public repository; test_executorch_checkout.py does so from a mirror": (
         "hil executorch install -t m4-qemu",
     ),
+    "searches the repository of a firmware; tests/harness/campaigns/bisection/test_bisect.py does so": (
+        "hil bisect start HEAD v2.3.0 --incremental",
+        "hil bisect run -- pytest --target=my-product test_pipeline.py",
+    ),
     "needs a physical board": (
         "hil doctor selftest -t nucleo-f446re",
         "pytest --target=nucleo-f446re tests/targets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.runner.links.uart import virtual_directory
+from cortex_m_hil.targets.board_tool_commands import parse_procedure
+from cortex_m_hil.targets.resolve import Resolved
 
 Start = Callable[..., "subprocess.Popen[str]"]
 # Begins a script that leases boards. `leased` then has, for each lease, its ticket and when it was had: before the
@@ -59,3 +63,11 @@ def tools(name: str) -> dict[str, list[str]]:
     """Return the commands that flash, reset and power the virtual board `name`, which may be a placeholder."""
     use = ["{python}", "-S", "-c", _ORDER, f"{virtual_directory(name)}/control"]
     return {"flash": [*use, "flash", "{elf}"], "reset": [*use, "reset"], "power": [*use, "power"]}
+
+
+def on_virtual_board(native: Resolved, name: str, baud: int) -> Resolved:
+    """Return a target of this machine as one on the virtual board `name` of the kind `native`."""
+    quick = {kind: parse_procedure(words, kind, "test") for kind, words in tools(name).items()}
+    launcher = dataclasses.replace(vboard.launcher("native", name, baud), flash=quick["flash"], reset=quick["reset"])
+    target = dataclasses.replace(native.target, launcher=launcher)
+    return Resolved(target, target, "builtin")

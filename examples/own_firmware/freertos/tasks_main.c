@@ -20,7 +20,7 @@ static void sleep_a_tick(void) { vTaskDelay(1); }
 static int receive_and_sleep(uint8_t* bytes, size_t room, uint32_t milliseconds) {
   const TickType_t begin = xTaskGetTickCount();
   for (;;) {
-    const int size = receive(bytes, room, 0);
+    const int size = receive(bytes, room);
     if (size > 0 || milliseconds == 0) return size;
     if (milliseconds != UINT32_MAX && xTaskGetTickCount() - begin >= milliseconds) return 0;
     if (xTaskGetSchedulerState() == taskSCHEDULER_RUNNING && !xPortIsInsideInterrupt()) taskYIELD();

@@ -8,7 +8,9 @@
 #include <executorch/runtime/executor/program.h>
 #include <executorch/runtime/platform/runtime.h>
 
+#include <cstdint>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "runtime/arenas.h"
@@ -429,9 +431,15 @@ bool ExecutorchRuntime::explain(hil_status code, const char* what, Error error) 
                 logged[0] == 0 ? "" : ": ", logged);
 }
 
-ExecutorchRuntime the_runtime;
+// Never destroyed: firmware without the compiler's start-up files has nothing to register a
+// destructor with.
+alignas(ExecutorchRuntime) uint8_t the_runtime[sizeof(ExecutorchRuntime)];
 
 }  // namespace
 }  // namespace hil::executorch_runtime
 
-hil::Runtime& hil::runtime() { return hil::executorch_runtime::the_runtime; }
+hil::Runtime& hil::runtime() {
+  using namespace hil::executorch_runtime;
+  static ExecutorchRuntime& made = *new (the_runtime) ExecutorchRuntime;
+  return made;
+}

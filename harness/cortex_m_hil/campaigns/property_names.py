@@ -14,7 +14,7 @@ from cortex_m_hil.targets.target import Clock
 PREFIX: Final = "hil_"
 
 TEST, REQUESTED, RAN, SEED, ISA = "test", "requested", "ran", "seed", "isa"
-VERDICT, ERROR, OPERATOR, EARLIER = "verdict", "error", "operator", "earlier"
+VERDICT, ERROR, OPERATOR, STAGE, EARLIER = "verdict", "error", "operator", "stage", "earlier"
 ENGINE, RUNTIME, BUILD_ID, PROGRAM = "engine", "runtime", "build_id", "program"
 RUNTIME_NAME, RUNTIME_REASON = "runtime_name", "runtime_reason"
 RUNTIME_DIFFERENCE: Final = "runtime_difference"
@@ -42,7 +42,7 @@ FIT: Final = "fit_"
 NOT_FITTED: Final = "not_fitted"
 
 # Names of further fields of a nightly's results.
-CPU_SECONDS, PARTS, RUNNER = "cpu_seconds", "parts", "runner"
+CPU_SECONDS, PARTS, RUNNER, PROFILE = "cpu_seconds", "parts", "runner", "profile"
 PLANNED_PEAK: Final = "planned_peak"
 """The name of parts that are no parts of a figure: the bytes at each bank's peak, by bank and operator."""
 

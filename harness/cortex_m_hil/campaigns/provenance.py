@@ -83,9 +83,9 @@ class Provenance:
         return [word.replace(_PYTHONPATH, begin, 1) if word.startswith(_PYTHONPATH) else word for word in command]
 
     def objection(self, *, is_pytest: bool) -> Objection | None:
-        """Return the reason why an ended command's verdict is not about the tree; None if there is none.
+        """Return why an ended command tested other code than the worktree's; None if it did not.
 
-        pytest must have used a file of the tree; how other commands use it is not known.
+        pytest that used no file of the worktree tested other code; of other commands that is not known.
         """
         reports = [json.loads(file.read_text()) for file in sorted((self._folder / "reports").glob("*.json"))]
         found = next(self._of_checkouts(reports), None) or next(self._of_installed(reports), None)

@@ -61,7 +61,7 @@ def _agrees_with_dialect(output: ComparedOutput) -> bool:
 
 
 def _likely_cause(output: ComparedOutput) -> str:
-    """Return the most frequent cause of a collapsed output, "" where no cause is known."""
+    """Return what usually collapses an output of its operator, "" where no cause is known."""
     made_by = output.file.dataflow.computed_by[output.number]
     if made_by is None:
         return ""

@@ -62,9 +62,12 @@ def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Arr
 
     None where the output is not quantised, or has another shape or dtype than expected.
     """
+    if given.shape != wanted.shape:
+        return None
     if given.dtype in QUANTISED and wanted.dtype.kind == "f" and (by := output_quantization(file, number)) is not None:
-        wanted = to_quanta(finite(wanted), by).astype(given.dtype)
-    if given.shape != wanted.shape or given.dtype != wanted.dtype:
+        apart: Array = np.abs(given.astype(np.float64) - to_quanta(finite(wanted), by))  # may be beyond int8 or int16
+        return apart
+    if given.dtype != wanted.dtype:
         return None
     if given.dtype in QUANTISED:
         return distance(given, wanted)
@@ -72,12 +75,12 @@ def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Arr
     if given.dtype.kind != "f" or quantization is None:
         return None
     found, expected = (to_quanta(finite(one), quantization) for one in (given, wanted))
-    apart: Array = np.abs(found - expected)
-    return apart
+    far: Array = np.abs(found - expected)
+    return far
 
 
 def _least(apart: Array) -> Array:
-    """Return for each element the lower bound of its bucket."""
+    """Return for each distance the lower bound of the histogram's bucket that it is in."""
     powers: Array = 2 ** np.floor(np.log2(np.maximum(apart, 1)))
     least: Array = np.where(apart < _SINGLE, apart, powers)
     return least

@@ -79,7 +79,7 @@ def blind_to_scales(file: PteFile, instruction: Instruction, quantised: frozense
 
 
 def takes(file: PteFile, instruction: Instruction, runtime: str, isa: Isa) -> bool:
-    """Tell whether the runtime is known to accept an instruction unchanged, on a target of the ISA class."""
+    """Tell whether the runtime is known to accept an instruction as it stands, on a target of the ISA class."""
     known = signature_of(instruction.operator, runtime, isa) is not None
     return known and not any(operator_misfits(file, instruction, runtime, isa))
 

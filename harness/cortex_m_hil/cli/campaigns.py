@@ -23,7 +23,10 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder
 
 StoreFile = Annotated[
-    Path | None, typer.Option("--store", help="The database of campaigns [default: in the user's state folder]")
+    Path | None,
+    typer.Option(
+        "--store", help="The database of nightlies, searches and other long runs [default: in the user's state folder]"
+    ),
 ]
 Budget = Annotated[
     float,

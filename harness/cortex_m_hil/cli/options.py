@@ -47,7 +47,10 @@ SeveralTargets = Annotated[
 Runtime = Annotated[str, typer.Option("--runtime", help=ONE)]
 Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
 Inputs = Annotated[
-    list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
+    list[Path] | None,
+    typer.Option(
+        "--input", "-i", metavar="FILE.npy", help="A .npy file for one input; repeat it in the order of the inputs"
+    ),
 ]
 Method = Annotated[
     str,
@@ -69,7 +72,7 @@ class IoChoice(str, Enum):
     INT8 = "int8"
 
 
-Io = Annotated[IoChoice, typer.Option("--io", help="Inputs and outputs that a module is lowered for")]
+Io = Annotated[IoChoice, typer.Option("--io", help="Dtype of the inputs and outputs of a module that hil lowers")]
 # Only declared here: `answers` writes the answers, and `app` looks for --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]

@@ -1,19 +1,22 @@
-"""The program of `hil profile`, and its reference of `--against`: a program, runtime, saved profile or commit."""
+"""The program of `hil profile`, and its reference of `--against`: a program, runtime, nightly, file or commit."""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, variables
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.provenance_hook import top_of
+from cortex_m_hil.cli.campaigns import StoreFile
 from cortex_m_hil.cli.options import ModelOptions, TargetOptions
+from cortex_m_hil.cli.profile_in_nightly import is_nightly, profile_in_nightly
 from cortex_m_hil.cli.program_files import programs_of
 from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.diagnose.profile import Profile
@@ -32,8 +35,9 @@ from cortex_m_hil.targets.target import Target
 
 _SAVED: Final = (".json", ".jsonl")
 _SAVED_LIMIT: Final = 1 << 28  # bytes
-_NIGHTLY: Final = re.compile(r"last(~\d+)?|\d{1,6}")
-_OTHER: Final = "builtin, executorch, FILE.pte, package.module:function, FILE.json of hil profile --json, or a commit"
+_OTHER: Final = (
+    "builtin, executorch, FILE.pte, package.module:function, FILE.json of hil profile --json, a nightly or a commit"
+)
 
 Look = Callable[[Dut, Program, Profile], None]
 
@@ -47,6 +51,7 @@ class Order:
         model: the program, as it was named.
         load: returns the program with its inputs for a target, and a text about where the inputs are from.
         runs: how often it is run where its ticks vary.
+        counters: groups of the PMU's events to count.
     """
 
     on: TargetOptions
@@ -55,6 +60,7 @@ class Order:
     model: str
     load: Callable[[Target], tuple[Program, str]]
     runs: int
+    counters: tuple[str, ...] = ()
 
     def profile(
         self,
@@ -74,7 +80,7 @@ class Order:
         accept(program)
         with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:
             found = profile(
-                dut, program, program.inputs, source, runs=self.runs,
+                dut, program, program.inputs, source, runs=self.runs, counters=self.counters,
                 told=lambda text: line.update(f"{resolved.display_name}: {text} of {self.model}"),
             )  # fmt: skip
             line.update(f"{resolved.display_name}: what the files of {self.model} show besides")
@@ -82,25 +88,45 @@ class Order:
             return found
 
 
-def profile_of(other: str, order: Order, resolved: Resolved) -> Profile:
-    """Return the profile that a program is compared with.
+@dataclass(frozen=True)
+class AgainstOptions:
+    """Options about what a profile is compared with."""
 
-    Args:
-        other: the word of --against.
-        order: the program.
-        resolved: the target that it was profiled on.
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="OTHER",
+            show_default=False,
+            help="Compare with another: builtin or executorch (the same program on that runtime), a program as MODEL, "
+            "a file that --json wrote, a nightly (last~1, 12, a name; 12::TEST for the program of one test), "
+            "or a commit of the current repository, at which MODEL is profiled",
+        ),
+    ] = ""
+    store_file: StoreFile = None
 
-    Raises:
-        ConfigError: there is no such runtime, program, file or commit, or it has no profile of this target.
-        HarnessError: the other run fails.
-    """
-    if other in RUNTIMES:
-        return order.profile(replace(order.on, runtime=other).resolve(order.name))
-    if other.endswith(_SAVED):
-        return _saved(Path(other), order, resolved)
-    if other.endswith(SUFFIXES) or other in NETWORKS or ":" in other:
-        return replace(order, model=other, load=programs_of(other, order.given)).profile(resolved)
-    return _of_commit(other, order)
+    def profile(self, order: Order, resolved: Resolved, mine: Profile) -> Profile:
+        """Return the profile that a program is compared with.
+
+        Args:
+            order: the program.
+            resolved: the target that it was profiled on.
+            mine: its profile.
+
+        Raises:
+            ConfigError: there is no such runtime, program, file, nightly or commit, or it has no profile of this
+                target.
+            HarnessError: the other run fails.
+        """
+        other = self.against
+        if other in RUNTIMES:
+            return order.profile(replace(order.on, runtime=other).resolve(order.name))
+        if is_nightly(other, self.store_file):
+            return profile_in_nightly(other, self.store_file, mine)
+        if other.endswith(_SAVED):
+            return _saved(Path(other), order, resolved)
+        if other.endswith(SUFFIXES) or other in NETWORKS or ":" in other:
+            return replace(order, model=other, load=programs_of(other, order.given)).profile(resolved)
+        return _of_commit(other, order)
 
 
 def _saved(path: Path, order: Order, resolved: Resolved) -> Profile:
@@ -164,11 +190,6 @@ def _resolved(repository: Repository, revision: str) -> str:
     try:
         return repository.resolve(revision)
     except ConfigError as error:
-        if _NIGHTLY.fullmatch(revision):
-            raise ConfigError(
-                f"--against {revision}: a nightly keeps the sums of each operator, not what each call takes",
-                hint="hil results compare has the sums of two nightlies; here a commit may be named",
-            ) from error
         raise ConfigError(f"--against {revision}: {error.message}", hint=f"--against takes {_OTHER}") from error
 
 

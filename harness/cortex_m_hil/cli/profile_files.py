@@ -32,7 +32,8 @@ class FileOptions:
     """Options about files for other tools."""
 
     etdump: Annotated[
-        Path | None, _file("Write an ETDump of a run by steps, for ExecuTorch's Inspector; times are ticks")
+        Path | None,
+        _file("Write an ETDump of a run that stops after each operator, for ExecuTorch's Inspector; times are ticks"),
     ] = None
     debug_buffer: Annotated[
         Path | None, _file("With --etdump: the tensors that each operator wrote, Inspector's debug_buffer_path")

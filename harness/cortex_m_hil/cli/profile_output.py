@@ -24,27 +24,32 @@ _DROPPED: Final = ("kernel", "written", "read", "per MAC", "line")
 _NUMBERS: Final = ("#", "spread", "share", "MACs", "per MAC", "read", "written", "before", "after", "change")
 PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "model": "the program as it was named",
-    "program": "its name",
+    "program": "the program's own name",
     "method": "the method that ran",
     "isa": "the ISA class that the kernels were compiled for",
     "ran": "display_name, target, engine, runtime, runtime_version, clock (instructions or cycles), firmware",
     "inputs": "where the inputs are from, as text",
     "inputs_digest": "a digest of the inputs; equal: the same inputs",
-    "ticks": "of the whole run, in units of ran.clock: the sum of all rows and outside; low and high of several runs",
-    "low": "the least of the runs",
-    "high": "the most of the runs",
-    "runs": "the number of whole runs, and of runs by single steps; 1 where the count is exact",
+    "ticks": "of the whole run, in units of ran.clock: the sum of all rows and outside; the median of several runs",
+    "low": "the least ticks of a whole run",
+    "high": "the most ticks of a whole run",
+    "runs": "how many whole runs, and as many again operator by operator; 1 where the count is exact",
     "outside": "ticks of the whole run that are in no row",
     "ticks_of_zeros": "ticks of a run with zeros for inputs; null: not tried, or it failed",
-    "depends_on_inputs": "whether those of any row differ; null: not known",
+    "depends_on_inputs": "whether any row's ticks differ from those with zeros; null: not known",
     "banks": "bytes of the memory plan by bank",
     "rows": (
         "a list of index, operator, kind, node, module, source (file:line), kernel, calls, ticks, low, high, share, "
         "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank), "
-        "ticks_of_zeros, depends_on_inputs"
+        "ticks_of_zeros, depends_on_inputs, events (with --counters: counts of the PMU's events by name; null: more "
+        "than 32 bits hold)"
     ),
-    "figures": "for each figure its unit, its source (counted, measured, planned, computed) and what it excludes",
-    "profile_version": "of these fields, for --against FILE.json",
+    "events": "with --counters: who counted them, and in how many runs",
+    "figures": (
+        "for each figure its unit, its source (counted, counted by the core's PMU, measured, planned, computed) and "
+        "what it excludes"
+    ),
+    "profile_version": "the version of this JSON, which --against FILE.json checks",
     "against": (
         "with --against: before (the other profile, without rows), ticks, ratio, outside, banks, same_inputs, and "
         "rows, a list of index, index_before (null where there is none), operator, operator_before, module, source, "
@@ -57,6 +62,7 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
 def text_of(profile: Profile) -> str:
     """Return a table with a row for each instruction, what it adds up to, and what its figures are."""
     lines = [f"inputs: {profile.inputs}", _table(profile), "", *_sums(profile), *_legend(profile)]
+    lines += ["", *_events(profile)] if profile.events else []
     return "\n".join(lines)
 
 
@@ -145,6 +151,22 @@ def _legend(profile: Profile) -> Iterator[str]:
     }
     for name, field in shown.items():
         yield f"{name}: {figures[field]}"
+
+
+def _events(profile: Profile) -> Iterator[str]:
+    """Yield a table of the PMU's counts by instruction, and what is counted by whom."""
+    names = profile.event_names
+    rows = [
+        (f"{row.index}", row.place, row.operator, *(_count(row.events.get(name, 0)) for name in names))
+        for row in profile.rows
+    ]
+    yield table(["#", "module", "operator", *names], rows, ("#", *names))
+    yield f"{profile.events}; 0 may mean that this core does not have the event"
+    yield from (f"{name}: {profile.figures[name]}" for name in names)
+
+
+def _count(count: int | None) -> str:
+    return "overflow" if count is None else f"{count}"
 
 
 # --- changes -------------------------------------------------------------------------------------------------

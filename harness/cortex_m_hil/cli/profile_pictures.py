@@ -29,7 +29,9 @@ Html = Annotated[
 Svg = Annotated[
     list[str] | None,
     typer.Option(
-        "--svg", metavar="PICTURE=FILE.svg", help=f"Draw one of {', '.join(_NAMES)}, of one profile; repeatable"
+        "--svg",
+        metavar="PICTURE=FILE.svg",
+        help=f"Draw {', '.join(_NAMES[:-1])} or {_NAMES[-1]}, for one model and target; repeatable",
     ),
 ]
 

@@ -103,7 +103,8 @@ class Bundle:
 class Attempt:
     """A task that was run, and the facts about its target; `bundle` makes a bundle of it.
 
-    `error` is None if the task passed. `references` is None if the task ended before the comparison.
+    `error` is None if the task passed. `references` is None if the task ended before the comparison. `ticks` are
+    those of the run, by the clock of `ran`; None where it did not end.
     """
 
     task: BundleTask
@@ -115,6 +116,7 @@ class Attempt:
     references: References | None = None
     outputs: tuple[HostTensor, ...] = ()
     intermediates: tuple[Intermediate, ...] = ()
+    ticks: int | None = None
 
     @classmethod
     def from_task(cls, dut: Dut, task: BundleTask, error: VerdictError | None, checked: flow.Checked | None) -> Attempt:

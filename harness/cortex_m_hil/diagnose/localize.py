@@ -212,11 +212,12 @@ class Localization:
         return {"conclusions": self.conclusions, "causes": causes, "rows": [_fields(row) for row in self.rows]}
 
 
-_COLUMNS: Final = ("", "operator", "module", "line", "value", "inputs", "from dialect", "graph", "SQNR", "", "values")
+_COLUMNS: Final = ("", "operator", "module", "line", "value", "inputs", "from reference", "graph", "SQNR", "", "values")
+_REFERENCE: Final = "ExecuTorch's Python operators, on the host"
 _BAR: Final = 60, 5  # dB of SQNR from which on there is no bar, and dB of one block
 
 
-_AXES: Final = ("", "operator", "quanta from dialect", "", "noise against the float module", "")
+_AXES: Final = ("", "operator", "quanta from reference", "", "noise against the float module", "")
 
 
 def _bars(row: Row) -> Iterator[str]:
@@ -546,7 +547,7 @@ def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
         yield from _of_quantisation(rows)
     unknown = sum(not row.known for row in rows)
     if unknown:
-        yield f"{unknown} of {len(rows)} values have no counterpart in the dialect's graph, and were not compared"
+        yield f"{unknown} of {len(rows)} values have no reference from the host, and were not compared"
 
 
 _NOT_JUDGED: Final = (
@@ -579,7 +580,8 @@ def _of_kernel(row: Row) -> str:
         unit = "" if row.spec.startswith("float") else " quanta"
         many = f"{row.kernel_error.elements} of {row.kernel_error.numel} elements"
         parts.append(
-            f"gives other values than the dialect on right inputs: {many}, by up to {row.kernel_error.distance:g}{unit}"
+            f"gives other values than the reference ({_REFERENCE}) on right inputs: {many}, "
+            f"by up to {row.kernel_error.distance:g}{unit}"
         )
     if row.damaged:
         whose = ", ".join("an input" if one < 0 else f"instruction {one}" for one in row.damaged)
@@ -589,7 +591,7 @@ def _of_kernel(row: Row) -> str:
 
 def _of_graph(row: Row) -> str:
     return (
-        f"a pass built the wrong graph: the dialect's {row.place} is {row.graph_quanta} quanta from the "
+        f"a pass built the wrong graph: {row.place}, computed on the host, is {row.graph_quanta} quanta from the "
         "fake-quantised module on equal inputs"
     )
 

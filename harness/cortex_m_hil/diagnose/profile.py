@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from cortex_m_hil.diagnose.event_counters import EVENTS, Counts
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.partition import PartitionKind
@@ -20,12 +23,14 @@ if TYPE_CHECKING:
     from cortex_m_hil.diagnose.profile_changes import ProfileChanges
 
 VERSION: Final = 1  # version of a profile in JSON: raised when an older reader would not understand it
+_PACKED_LIMIT: Final = 1 << 28  # bytes that a packed profile may unpack to
 
 
 class FigureSource(str, Enum):
     """Where a figure is from: an exact count, a measurement that varies, the memory plan, or a formula."""
 
     COUNTED = "counted"
+    COUNTED_BY_PMU = "counted by the core's PMU"
     MEASURED = "measured"
     PLANNED = "planned"
     COMPUTED = "computed"
@@ -66,6 +71,7 @@ class ProfileRow:
         bytes_written: bytes of the tensors that it writes, each once for a call.
         alive: bytes of the memory plan that hold something while it runs, by the names of the banks' regions.
         ticks_of_zeros: its ticks in a run with zeros for inputs; None where there was none.
+        events: the counts of events of the PMU by their names, where they were asked for; None: more than 32 bits hold.
     """
 
     index: int
@@ -85,6 +91,7 @@ class ProfileRow:
     bytes_written: int
     alive: Mapping[str, int]
     ticks_of_zeros: int | None = None
+    events: Counts = field(default_factory=dict)
 
     @property
     def ticks_per_mac(self) -> float | None:
@@ -130,6 +137,7 @@ class Profile:
             where ticks are counted exactly.
         banks: bytes of the memory plan in each bank, by the name of its region.
         rows: a row for each instruction, in the program's order.
+        events: who counted the events in the rows, and in how many runs; "" where none were asked for.
     """
 
     program: str
@@ -147,6 +155,7 @@ class Profile:
     ticks_of_zeros: int | None
     banks: Mapping[str, int]
     rows: tuple[ProfileRow, ...]
+    events: str = ""
     profile_version: Literal[1] = VERSION
 
     @property
@@ -188,7 +197,16 @@ class Profile:
             "bytes_read": Figure("bytes of tensors", FigureSource.COMPUTED, tensors),
             "bytes_written": Figure("bytes of tensors", FigureSource.COMPUTED, tensors),
             "alive": Figure("bytes", FigureSource.PLANNED, "constants, stack and the runtime's own memory"),
+            **{name: self._figure_of_event(name, beside) for name in self.event_names},
         }
+
+    @property
+    def event_names(self) -> tuple[str, ...]:
+        """Return the names of the PMU's events that the rows have counts of."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.events))
+
+    def _figure_of_event(self, name: str, excludes: str) -> Figure:
+        return Figure(EVENTS[name].unit if name in EVENTS else name, FigureSource.COUNTED_BY_PMU, excludes)
 
     def against(self, other: Profile) -> ProfileChanges:
         """Return what changed from another profile to this one, what moved most first.
@@ -239,3 +257,20 @@ def _printable(value: Any) -> Any:
     if isinstance(value, list):
         return [_printable(one) for one in value]
     return {printable(name): _printable(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def pack(profile: Profile) -> str:
+    """Return a profile as a short text of ASCII, without the names of the user's files."""
+    shared = replace(profile, rows=tuple(replace(row, source="") for row in profile.rows))
+    return base64.b64encode(zlib.compress(_ADAPTER.dump_json(shared))).decode()
+
+
+def unpack(text: str, where: str) -> Profile:
+    """Return the profile in a text that `pack` made; raise ConfigError where it has none, with `where` in its text."""
+    try:
+        data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _PACKED_LIMIT)
+    except (ValueError, zlib.error) as error:
+        raise ConfigError(
+            f"{where} has no profile that can be unpacked: {error}", hint="hil nightly makes one"
+        ) from error
+    return Profile.from_json(data, where)

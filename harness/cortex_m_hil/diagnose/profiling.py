@@ -15,6 +15,7 @@ from statistics import median_low
 from typing import Final
 
 from cortex_m_hil import flow
+from cortex_m_hil.diagnose.event_counters import CountedEvents, count_events, counters_of, events_of
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.flow.execution import execute
@@ -25,6 +26,7 @@ from cortex_m_hil.program.partition import PartitionKind, PartitionStep
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.runtimes import executes
 from cortex_m_hil.targets.target import Clock
@@ -42,6 +44,7 @@ def profile(
     *,
     runs: int = RUNS,
     linted: bool = True,
+    counters: Sequence[str] = (),
     told: Callable[[str], None] = lambda text: None,
 ) -> Profile:
     """Run a program as a whole and by single steps, and return what each of its instructions costs.
@@ -56,15 +59,19 @@ def profile(
         described: a text about where the inputs are from.
         runs: how often it is run in each way where its ticks vary.
         linted: False skips the lint.
+        counters: groups of events (`event_counters.GROUPS`), which the core's PMU counts in runs of their own.
         told: called with a text about each run before it begins.
 
     Raises:
-        ConfigError: the clock of the target is no measure of cost, or the inputs do not fit.
+        ConfigError: the clock of the target is no measure of cost, it has no PMU that counts, or the inputs do not fit.
         HarnessError: a run fails.
     """
+    events = events_of(counters)
     told("a whole run")
     result = flow.run(dut, program, inputs, linted=linted)
     _require_cost(dut, result.ran.clock)
+    if events:
+        counters_of(dut)
     counted = result.ran.clock is Clock.INSTRUCTIONS
     whole, stepped = [result.ticks], []
     for number in range(1, 1 if counted else runs):
@@ -77,15 +84,29 @@ def profile(
     if counted:
         told("a run with zeros for inputs")
         zeros = _run_of_zeros(dut, program, inputs)
-    total = median_low(whole)
-    rows = _rows(dut, program, stepped, zeros, total)
-    memory = dut.target.board.memory
-    return Profile(
-        program.name, program.file.method, dut.target.isa.value, result.ran,
-        executes(result.ran.runtime, dut.target), described, _digest_of(inputs), total, min(whole), max(whole),
-        len(whole), total - sum(row.ticks for row in rows), zeros.ticks.total() if zeros else None,
-        _by_region(memory, dict(enumerate(program.file.bytes_in_banks(memory), 1))), rows,
-    )  # fmt: skip
+    found = _profile(dut, program, inputs, described, result.ran, whole, stepped, zeros)
+    if not events:
+        return found
+    return _with_events(found, count_events(dut, program, inputs, events, result.outputs, told))
+
+
+def profile_of_run(
+    dut: flow.Dut, program: Program, inputs: tuple[HostTensor, ...], described: str, ran: Ran, ticks: int
+) -> Profile:
+    """Run a program once by single steps, and return the profile of a whole run that took `ticks`.
+
+    Args:
+        dut: the target.
+        program: the program.
+        inputs: the inputs of the whole run.
+        described: a text about where the inputs are from.
+        ran: what executed the whole run.
+        ticks: the ticks of the whole run.
+
+    Raises:
+        HarnessError: the run by single steps fails.
+    """
+    return _profile(dut, program, inputs, described, ran, [ticks], [_run_by_steps(dut, program, inputs)], None)
 
 
 def operator_costs(
@@ -118,14 +139,6 @@ def operator_costs(
     return (*rows, OperatorCost(None, "the rest", "", "", rest, clock)) if rest else rows
 
 
-def ticks_by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> Mapping[str, int]:
-    """Run a program by steps, and return the ticks of all calls of each operator. Raises the errors of a run."""
-    found: Counter[str] = Counter()
-    for index, ticks in _run_by_steps(dut, program, inputs).ticks.items():
-        found[program.file.instructions[index].name] += ticks
-    return found
-
-
 # --- runs ----------------------------------------------------------------------------------------------------
 
 
@@ -139,7 +152,7 @@ class _Stepped:
 
 def _require_cost(dut: flow.Dut, clock: Clock) -> None:
     if clock not in COSTS:
-        what = f"{dut.target.name} counts neither instructions nor cycles, it has {clock.value}"
+        what = f"{dut.target.name} counts neither instructions nor cycles, it has {clock.value}, {clock.meaning}"
         hint = "a target of QEMU counts instructions, a board cycles: hil targets"
         raise ConfigError(what, target=dut.resolved.name, hint=hint)
 
@@ -177,6 +190,21 @@ def _run_of_zeros(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor])
 # --- rows ----------------------------------------------------------------------------------------------------
 
 
+def _profile(
+    dut: flow.Dut, program: Program, inputs: tuple[HostTensor, ...], described: str, ran: Ran, whole: Sequence[int],
+    stepped: Sequence[_Stepped], zeros: _Stepped | None,
+) -> Profile:  # fmt: skip
+    total = median_low(whole)
+    rows = _rows(dut, program, stepped, zeros, total)
+    memory = dut.target.board.memory
+    return Profile(
+        program.name, program.file.method, dut.target.isa.value, ran, executes(ran.runtime, dut.target), described,
+        _digest_of(inputs), total, min(whole), max(whole), len(whole), total - sum(row.ticks for row in rows),
+        zeros.ticks.total() if zeros else None,
+        _by_region(memory, dict(enumerate(program.file.bytes_in_banks(memory), 1))), rows,
+    )  # fmt: skip
+
+
 def _rows(
     dut: flow.Dut, program: Program, runs: Sequence[_Stepped], zeros: _Stepped | None, total: int
 ) -> tuple[ProfileRow, ...]:
@@ -199,6 +227,12 @@ def _row(
         middle / total if total else 0.0, None if step.macs is None else step.macs * calls, read * calls,
         written * calls, _by_region(dut.target.board.memory, program.lifetimes.bytes_in_use(index)),
     )  # fmt: skip
+
+
+def _with_events(profile: Profile, found: CountedEvents) -> Profile:
+    none = {name: 0 for counts in found.rows.values() for name in counts}
+    rows = tuple(replace(row, events=found.rows.get(row.index, none)) for row in profile.rows)
+    return replace(profile, rows=rows, events=found.source)
 
 
 def _kernel(step: PartitionStep, runtime: str, isa: str) -> str:

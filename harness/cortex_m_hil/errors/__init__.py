@@ -199,7 +199,13 @@ class ForbiddenAccess(VerdictError):
 
 
 class Mismatch(VerdictError):
-    """Outputs differ from the references, or an output was not written."""
+    """Outputs differ from the references, or an output was not written.
+
+    Attributes:
+        stage: the first stage of the firmware's own path that departs; empty where a program's outputs differ.
+    """
+
+    stage: str = ""
 
 
 class RedzoneViolation(VerdictError):

@@ -137,7 +137,7 @@ class Dut:
             self.close()
 
     def read_coverage(self) -> None:
-        """Read the counts between two tests, if the runner has them; a target that ends later loses only new counts."""
+        """Read the counts between two tests, if the runner has them, so that a target that dies later loses few."""
         if self.counting is not None and self._session is not None:
             self.counting.read(self._session)
             if self._session.broken:

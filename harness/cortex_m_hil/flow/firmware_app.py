@@ -579,11 +579,13 @@ def _judge(found: Mapping[str, Array], expected: Mapping[str, Array], atol: Mapp
     names = list(expected)
     before = names[: names.index(departed[0])]
     where = f"between HIL_OUTPUT({before[-1]}) and" if before else "before"
-    raise Mismatch(
+    error = Mismatch(
         f"the stage {departed[0]} departs first: {said[departed[0]]}",
         details=[(name, text or "as expected") for name, text in said.items()],
         hint=f"what the firmware does {where} HIL_OUTPUT({departed[0]})",
     )
+    error.stage = departed[0]
+    raise error
 
 
 def _departure(found: Array, expected: Array, atol: float) -> str:

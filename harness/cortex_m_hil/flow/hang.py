@@ -29,10 +29,14 @@ def hang_diagnosed(dut: Device, program: Program, inputs: Sequence[HostTensor]) 
         yield
         return
     except ResponseTimeout as stuck:
-        problem = explained_silence(dut, stuck, f"no end after {dut.seconds:g} s of engine time")
+        problem = explained_silence(dut, stuck, f"no end after {dut.seconds:g} s {_measured_by(dut)}")
     if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
         problem = _hangs_again(dut, program, inputs, problem)
     raise problem from problem.__cause__
+
+
+def _measured_by(dut: Device) -> str:
+    return "by the clock" if isinstance(dut.target.launcher, HardwareLauncher) else "of the simulator's CPU time"
 
 
 def explained_silence(dut: Device, stuck: ResponseTimeout, what: str) -> HarnessError:

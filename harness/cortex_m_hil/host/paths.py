@@ -1,7 +1,8 @@
-"""The paths of the user's cache folder, and of this package's data."""
+"""The paths of the user's cache folder, of this package's data, and of files of a commit that is bisected."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -29,3 +30,20 @@ def package_data(name: str) -> Path:
     package = Path(__file__).resolve().parents[1]
     installed = package / (name if name == "targets.yaml" else f"_{name}")
     return installed if installed.exists() else package.parents[1] / name
+
+
+# Environment variables of the commands that a bisection runs: the commit's worktree, the repository's checkouts (JSON).
+BISECT_WORKTREE, BISECT_CHECKOUTS = "HIL_BISECT_WORKTREE", "HIL_BISECT_CHECKOUTS"
+
+
+def path_under_test(path: Path) -> Path:
+    """Return the path itself, or in a bisection its counterpart in the commit's worktree.
+
+    Only paths in a checkout of the repository that is bisected have a counterpart, which need not exist.
+    """
+    worktree = os.environ.get(BISECT_WORKTREE, "")
+    real = Path(os.path.realpath(path))
+    if not worktree or real.is_relative_to(worktree):
+        return path
+    tops = [Path(top) for top in json.loads(os.environ.get(BISECT_CHECKOUTS, "[]")) if real.is_relative_to(top)]
+    return Path(worktree) / real.relative_to(max(tops, key=lambda top: len(top.parts))) if tops else path

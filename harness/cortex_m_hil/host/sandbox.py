@@ -132,7 +132,7 @@ class SyscallObserver:
                 self._selector.unregister(self._listener)
 
     def _answer_one(self, listener: int) -> None:
-        """Answer one call: let it continue, or end the process by SIGSYS, as QEMU's own filter does."""
+        """Answer a held system call: let it go on, or end the process by SIGSYS as QEMU's own filter does."""
         buffer = bytearray(_NOTIFICATION.size)
         with contextlib.suppress(OSError):  # the calling thread may have ended
             fcntl.ioctl(listener, _RECEIVE, buffer)

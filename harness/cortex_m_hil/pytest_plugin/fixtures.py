@@ -25,6 +25,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.flow.coverage.counting import SLOWER
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.api_calls import checked_call
+from cortex_m_hil.host.paths import path_under_test
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
 from cortex_m_hil.runner.build import build_runner
@@ -172,6 +173,7 @@ class Hil(OpenTarget):
 
     def _tell_of_task(self, ended: Attempt) -> None:
         result, self._result = self._result, None
+        ended = replace(ended, ticks=result.ticks if result else None)
         if RUNS in self._node.config.stash:
             self._node.config.stash[RUNS](self._node, self._node.stash[TEST_ID], ended, result)
         if TASKS in self._node.config.stash:
@@ -309,7 +311,7 @@ def hil_launch(
     """Yield the function that starts an ELF of your own, which need not know of this package, on the test's target.
 
     It is `hil_launch(elf, *arguments, files=None, until="", timeout=60.0, count_instructions=False)`. Its arguments:
-        elf: the file, from the folder of the test's file.
+        elf: the file, from the folder of the test's file; in a bisection the commit's.
         arguments: of its command line, by semihosting; a board has none.
         files: what it finds in its folder: bytes, text, a path or an array by name; a board has no folder.
         until: a regular expression: what it prints when it has done its work; "": it ends by itself.
@@ -331,7 +333,7 @@ def hil_launch(
             count_instructions: bool = False,
         ) -> Launched:
             __tracebackhide__ = True
-            path = request.path.parent / elf
+            path = path_under_test(request.path.parent / elf)
             try:
                 markers.target_timeout(timeout)
                 pattern = re.compile(until, re.MULTILINE) if until else None

@@ -25,7 +25,7 @@ from cortex_m_hil.targets.runtimes import RUNTIMES
 DESCRIPTIONS: Final = (
     'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',
     "xfail_on(pattern, *, reason, raises=VerdictError): strictly expected to fail on matching targets",
-    "target_timeout(seconds): engine time that a program of this test may take",
+    "target_timeout(seconds): time for each program of this test: a simulator's CPU time, on a board by the clock",
     'hil_budget(pattern="*", *, instructions=None, flash=None, ram=None, bank=None): the most that each program of '
     "this test may take on matching targets",
     "hil_known(*causes): known bugs of ExecuTorch, by number, and operators that it lacks, by name, which are accepted",

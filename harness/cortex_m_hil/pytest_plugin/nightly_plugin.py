@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,8 @@ from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.failure_bundle import Attempt
-from cortex_m_hil.diagnose.profiling import ticks_by_operator
+from cortex_m_hil.diagnose.profile import Profile, pack
+from cortex_m_hil.diagnose.profiling import COSTS, profile_of_run
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
 from cortex_m_hil.program.memory_shortage import peak_by_bank
@@ -40,7 +42,6 @@ from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.pytest_plugin.summary import from_here
 from cortex_m_hil.runner.elf_size import measure_elf
 from cortex_m_hil.runner.results import Verdict
-from cortex_m_hil.targets.target import Clock
 
 LOG_LIMIT: Final = 16 << 10  # characters of a log that are kept
 TELLING: Final = 8  # characters; shorter values of environment variables are not replaced in texts
@@ -52,12 +53,12 @@ _FOLDERS: Final = ("PWD", "OLDPWD")  # environment variables that a shell sets
 _FIELDS: Final = frozenset(
     (
         *(prop.TEST, prop.REQUESTED, prop.RAN, prop.VERDICT, prop.ERROR, prop.BUNDLE, prop.ENGINE),
-        *(prop.CPU_SECONDS, prop.PARTS, prop.RUNNER, prop.RUNTIME_NAME),
+        *(prop.CPU_SECONDS, prop.PARTS, prop.RUNNER, prop.RUNTIME_NAME, prop.PROFILE),
     )
 )
 _ABOUT: Final = frozenset(
     (
-        *(prop.SEED, prop.ISA, prop.OPERATOR, prop.LOWERING, prop.LOWER_SECONDS, prop.RUN_SECONDS),
+        *(prop.SEED, prop.ISA, prop.OPERATOR, prop.STAGE, prop.LOWERING, prop.LOWER_SECONDS, prop.RUN_SECONDS),
         *(prop.RUNTIME, prop.BUILD_ID, prop.PROGRAM, prop.RUNTIME_REASON),
     )
 )
@@ -150,8 +151,9 @@ def pytest_runtest_makereport(
 
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     """Add a program's figures by part to the test's report, and once for each runner the use of its bytes."""
-    found = {**_sections(ended), **_banks(ended), **_deviations(ended), **_ticks_by_operator(ended)}
-    records.record(item, {prop.PARTS: json.dumps(found)})
+    profile = _profile(ended)
+    found = {**_sections(ended), **_banks(ended), **_deviations(ended), **_ticks_by_operator(profile)}
+    records.record(item, {prop.PARTS: json.dumps(found), prop.PROFILE: pack(profile) if profile else None})
     fitting.record(item, ended)
     measured, elf = item.config.stash[_MEASURED], ended.dut.elf
     if elf.build_id not in measured:
@@ -178,14 +180,24 @@ def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
     return histograms(ended.task.program.file, ended.outputs, ended.references)
 
 
-def _ticks_by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
-    """Return the ticks of each operator of a program that passed, by running it once more in steps.
+def _profile(ended: Attempt) -> Profile | None:
+    """Return what each call of a program that passed takes, by running it once more in steps.
 
-    Nothing where the clock counts neither instructions nor the core's cycles.
+    None where the clock counts neither instructions nor the core's cycles.
     """
-    if ended.error is not None or ended.ran is None or ended.ran.clock not in (Clock.INSTRUCTIONS, Clock.CORE):
+    if ended.error is not None or ended.ticks is None or ended.ran is None or ended.ran.clock not in COSTS:
+        return None
+    task = ended.task
+    return profile_of_run(ended.dut, task.program, task.inputs, "those of the test", ended.ran, ended.ticks)
+
+
+def _ticks_by_operator(profile: Profile | None) -> Mapping[str, Mapping[str, int]]:
+    if profile is None:
         return {}
-    return {ended.ran.clock.value: ticks_by_operator(ended.dut, ended.task.program, ended.task.inputs)}
+    found: Counter[str] = Counter()
+    for row in (row for row in profile.rows if row.calls):
+        found[row.operator] += row.ticks
+    return {profile.clock.value: found}
 
 
 def _of_runner(path: Path) -> dict[str, dict[str, int]]:
@@ -306,6 +318,7 @@ class Teller:
             figures=_values((name, self._shareable(value)) for name, value in properties if name not in _ABOUT),
             about=_values((name, self._shareable(value)) for name, value in properties if name in _ABOUT),
             parts=_parts(properties),
+            profiles=tuple(str(value) for name, value in properties if name == prop.PROFILE),
             node_id=self._rerun_id(node_id),
             log=self._log(phases),
             localized=self._impersonal(_section(_last_attempt(phases), LOCALIZED_SECTION)),
@@ -324,7 +337,7 @@ class Teller:
         return from_here(self._config, name)
 
     def _tell_result(self, result: Result) -> None:
-        self._tell(result.fields())
+        self._tell({**result.fields(), "profiles": result.profiles})
 
     def _log(self, phases: list[pytest.TestReport]) -> str:
         """Return the reports of the phases that failed, with the target's log."""

@@ -358,7 +358,9 @@ def pytest_runtest_makereport(
     verdict = _verdict(report, error)
     if verdict is not None:
         name = type(error).__name__ if error and verdict is not Verdict.SKIP else ""
-        records.record_verdict(item, report, verdict, name, error.operator if isinstance(error, HarnessError) else "")
+        operator = error.operator if isinstance(error, HarnessError) else ""
+        stage = error.stage if isinstance(error, Mismatch) else ""
+        records.record_verdict(item, report, verdict, name, operator=operator, stage=stage)
     if report.failed:
         report.sections += list(_sections(item, error))
         report.sections += list(failure_bundles.sections(item, report, _of_harness(error)))

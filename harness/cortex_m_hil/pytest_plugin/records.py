@@ -69,10 +69,11 @@ def forget_attempt(item: pytest.Item) -> None:
 
 
 def record_verdict(
-    item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str, operator: str = ""
+    item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str, *, operator: str, stage: str
 ) -> None:
     """Record the verdict in this report and in those of later phases: JUnit files use the last phase's report."""
-    found = {prop.VERDICT: verdict.name, prop.ERROR: error, **({prop.OPERATOR: operator} if operator else {})}
+    places = {name: place for name, place in ((prop.OPERATOR, operator), (prop.STAGE, stage)) if place}
+    found = {prop.VERDICT: verdict.name, prop.ERROR: error, **places}
     report.user_properties += _properties(found)
     record(item, found)
 

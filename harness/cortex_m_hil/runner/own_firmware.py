@@ -26,7 +26,7 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
 
     Raises:
         ConfigError: the build leaves no ELF, or `options` is not empty.
-        BuildError: the command fails, or does not end.
+        BuildError: the command fails or does not end, or its folder is not there.
     """
     firmware = target.firmware
     assert firmware is not None
@@ -60,6 +60,8 @@ def needs_runner(target: Target, what: str) -> ConfigError:
 
 
 def _build(firmware: OwnFirmware, target: Target) -> None:
+    if not firmware.base.is_dir():  # in a bisection a commit without it
+        raise BuildError(f"{firmware.origin}: firmware: no folder {firmware.base}", target=target.name)
     log = cache_directory() / "firmware" / f"{target.name}.log"
     log.unlink(missing_ok=True)
     status = subprocesses.run(["/bin/sh", "-c", firmware.build], log, time_limits.OWN_FIRMWARE_BUILD, cwd=firmware.base)

@@ -14,13 +14,12 @@ SAMPLE: Final = "sample"  # the folder of a firmware that links the library
 MAKEFILE: Final = "target_library/hil_target.mk"  # the file by which a folder of an earlier call is recognised
 _PARTS: Final = ("target_library", "runtime")
 _GENERATED: Final = "generated"  # the folder of the C++ that flatc generates from ExecuTorch's schema
-# Files that only the runner needs: its lists of sources, kernels that misbehave on purpose, its C library's printf.
+# Files that only the runner needs: its lists of sources, kernels that misbehave on purpose.
 _OF_RUNNER: Final = frozenset(
     {
         *(f"{folder}/CMakeLists.txt" for folder in ("target_library", "runtime/builtin", "runtime/executorch")),
         *(f"runtime/builtin/kernels/{name}.cpp" for name in ("testing", "testing_blocks", "cmsis_nn_scratch")),
-        *(f"runtime/executorch/{name}.cpp" for name in ("method_access_check", "portable_operators", "printf")),
-        "runtime/schema.cmake",
+        *("runtime/executorch/method_access_check.cpp", "runtime/schema.cmake"),
     }
 )
 _FLATC_TIMEOUT: Final = 60.0  # seconds

@@ -18,7 +18,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files, yaml_files
-from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.host.paths import package_data, path_under_test
 from cortex_m_hil.targets import launcher as launchers
 from cortex_m_hil.targets.cpu import Isa, cpu_name, cpus
 from cortex_m_hil.targets.memory_keys import EXAMPLES, MemoryKeysReader, in_new_keys
@@ -210,11 +210,18 @@ def _check_target(name: str, raw: _RawTarget, tree: CommentedMap, path: Path, or
 
 
 def _firmware(raw: _RawFirmware | None, base: Path, origin: str) -> OwnFirmware | None:
-    """Return the settings of the user's own firmware; paths are relative to the folder `base`."""
+    """Return the settings of the user's own firmware; paths are relative to the folder `base`.
+
+    In a bisection ELF and folder are those of the commit. Without such a folder its build is left to the bisection.
+    """
     if raw is None:
         return None
     base = base.absolute()
-    return OwnFirmware(base / Path(raw.elf).expanduser(), raw.build, base, origin)
+    elf = base / Path(raw.elf).expanduser()
+    tested = path_under_test(elf)
+    folder = path_under_test(base)
+    build = "" if tested != elf and folder == base else raw.build
+    return OwnFirmware(tested, build, folder, origin)
 
 
 def _check_fpu(raw: _RawTarget, where: str) -> bool:
@@ -301,6 +308,8 @@ def _load_board(raw: _RawTarget, target: str, tree: CommentedMap, path: Path, wh
 def _board_folder(name: str, base: Path, where: str) -> Path:
     shipped = package_data("firmware") / "boards"
     directory = Path(os.path.abspath(base / name)) if "/" in name else shipped / name
+    if "/" in name and os.path.isfile(path_under_test(directory) / "board.yaml"):
+        return path_under_test(directory)
     if os.path.isfile(directory / "board.yaml"):  # also False, not an error, for names that no file system allows
         return directory
     if "/" in name:

@@ -129,7 +129,7 @@ class Memory:
     def buffers_of_banks(self, sizes: Sequence[int], unplanned: int = 0) -> list[int]:
         """Return the bytes that planned buffers, and inputs and outputs without a plan, take in each bank.
 
-        Buffers beyond the last bank, which have no place, add further items.
+        With one bank, all buffers lie in it. Buffers beyond the last bank, which have no place, add further items.
 
         Args:
             sizes: the bytes of each planned buffer; item 0 is a placeholder.

@@ -272,7 +272,7 @@ class OwnFirmware:
     Attributes:
         elf: the path of the ELF.
         build: a shell command that builds the firmware, run in `base` before each use; "": no command.
-        base: the folder of the targets file.
+        base: the folder of the targets file, in a bisection that of the commit.
         origin: file and line of the entry, such as "targets.yaml:3".
     """
 

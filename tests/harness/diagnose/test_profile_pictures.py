@@ -98,6 +98,13 @@ def test_the_first_questions_are_answered() -> None:
     assert peak.headline.startswith(f"{most.nbytes:,} of 32,768 bytes in dtcm".replace(",", "\u202f"))
     assert peak.details[0][1] == graph.line_of[most.instruction]
     assert "12 quanta" in error.headline and error.details[0][1] == graph.line_of[4]
+    assert one.localization is not None
+    rows = [
+        replace(row, kernel_error=row.departure if row.instruction in (4, 6) else None) for row in one.localization.rows
+    ]
+    several = Graph(replace(one, localization=replace(one.localization, rows=tuple(rows))))
+    more, at = answers(several)[2].details[-1]
+    assert more.startswith("1 more operator at fault, the next: ") and at == several.line_of[6]
     assert flash.headline == f"{sum(one.flash_groups.values()):,} bytes".replace(",", "\u202f")
     assert answers(Graph(replace(one, localization=None)))[2].headline == "not known: there are no references"
     equal = answers(Graph(pictured(seed("images"))))[2]
@@ -142,6 +149,10 @@ FOCUSED = "document.activeElement.querySelector('.name')?.innerText"
 CHOSEN = "document.querySelector('[aria-selected=true] .operator').innerText"
 SHOWN_LINES = "[...document.querySelectorAll('.graph tbody tr')].filter(row => row.offsetHeight > 0).length"
 DOTS = "document.querySelectorAll('.edges rect:not(.back)').length"
+BESIDE_ROWS = (
+    "[...document.querySelectorAll('.edges rect')].every(dot => [...document.querySelectorAll('.graph tbody tr')]"
+    ".some(row => Math.abs(row.offsetTop + row.offsetHeight / 2 - dot.getAttribute('y') - 6) < 1))"
+)
 
 
 def test_the_page_is_read_by_mouse_and_by_keyboard(show: Show) -> None:
@@ -229,4 +240,6 @@ def test_it_is_read_in_the_dark_on_a_telephone_and_on_paper(show: Show, chromium
     page.emulate(medium="print", prefers_color_scheme="dark")
     assert page.run(background) == light and page.pdf().startswith(b"%PDF")
     assert page.run("[...document.querySelectorAll('.controls, .facts')].every(one => one.offsetHeight == 0)")
+    page.emulate(760, 1000, medium="print")
+    assert page.run(f"{DOTS} > 5 && {BESIDE_ROWS}") and page.run("document.querySelector('.m3').offsetWidth") > 0
     page.emulate(1200, 900, prefers_color_scheme="light")

@@ -16,7 +16,16 @@ import pytest
 from channel_firmwares import channel_firmware
 from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
-from cortex_m_hil.errors import ChannelError, ConfigError, LaunchError, Mismatch, NotOffered, TargetFault
+from cortex_m_hil.errors import (
+    ChannelError,
+    ConfigError,
+    HarnessError,
+    LaunchError,
+    Mismatch,
+    NotOffered,
+    ProtocolError,
+    TargetFault,
+)
 from cortex_m_hil.flow import App
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.deadline import Deadline
@@ -24,10 +33,9 @@ from cortex_m_hil.program.tensor import Array
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers import start
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
-from cortex_m_hil.runner.links.protocol import RESPONSE, MemoryRegion, Request
-from cortex_m_hil.targets.board_tool_commands import parse_procedure
+from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request
 from cortex_m_hil.targets.resolve import Resolved
-from devices import tools
+from devices import on_virtual_board
 
 BAUD = 921600
 FRAME = np.arange(64, dtype=np.uint8)
@@ -75,6 +83,15 @@ def test_another_thread_may_serve(app: App, monkeypatch: pytest.MonkeyPatch) -> 
     for frame, output, total in zip(values, recording.outputs["doubled"], recording.outputs["sum"], strict=True):
         assert output is not None and (output == doubled(frame)).all()
         assert total == summed(frame)
+
+
+@pytest.mark.parametrize("boot", ["deaf", "slow"])
+def test_a_firmware_is_greeted_until_it_listens(app: App, boot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes before is lost in one boot, and in the other kept, so that this one answers twice."""
+    monkeypatch.setenv("CHANNELS_BOOT", boot)
+    monkeypatch.setattr(time_limits, "HANDSHAKE", 5.0)
+    app.send("samples", FRAME)
+    app.compare({"doubled": doubled(FRAME), "sum": summed(FRAME)})
 
 
 def test_the_first_stage_that_departs_is_named(app: App) -> None:
@@ -201,22 +218,37 @@ def test_two_points_of_one_name_and_no_channels_at_all_are_told(app: App, monkey
         App(app.dut).send("samples", FRAME)
 
 
+@pytest.mark.parametrize(
+    ("said", "error", "message", "hint"),
+    [
+        (b"ready\n", LaunchError, "the firmware does not answer its handshake", "does it link hil_target"),
+        (
+            encode(ProtocolFrame(Event.READY, 0, bytes(2), version=2)),
+            ProtocolError,
+            "a frame of version 2 of the protocol; this harness speaks version 3",
+            "firmware of your own: after hil build --library",
+        ),
+    ],
+    ids=["none", "of another version"],
+)
 def test_firmware_without_the_library_is_told(
-    firmware: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It prints, and answers nothing."""
+    firmware: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, error: type[HarnessError],
+    message: str, hint: str,
+) -> None:  # fmt: skip
+    """It says something, and answers nothing."""
     elf = tmp_path / "mute.elf"
     own = firmware.target.firmware
     assert own is not None
     target = dataclasses.replace(firmware.target, firmware=dataclasses.replace(own, elf=elf))
-    text = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); for (;;) {} }'
-    (tmp_path / "mute.c").write_text(text)
+    text = "".join(f"\\{byte:03o}" for byte in said)
+    source = f'#include <unistd.h>\nint main(void) {{ if (write(1, "{text}", {len(said)}) > 0) for (;;) {{}} }}'
+    (tmp_path / "mute.c").write_text(source)
     subprocess.run(["gcc", tmp_path / "mute.c", "-o", elf], check=True)
     monkeypatch.setattr(time_limits, "HANDSHAKE", 1.0)
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:
-        with pytest.raises(LaunchError, match="the firmware does not answer its handshake") as caught:
+        with pytest.raises(error, match=message) as caught:
             App(dut).send("samples", FRAME)
-        assert "does it link hil_target" in caught.value.hint and "ready" in caught.value.log
+        assert hint in caught.value.hint and (error is ProtocolError or "ready" in caught.value.log)
 
 
 # --- a line that damages bytes -------------------------------------------------------------------------------
@@ -227,10 +259,8 @@ def damaged(firmware: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The firmware on a virtual board, on whose line one byte of a hundred is damaged from now on."""
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     name = f"test-channels-{os.getpid()}"
-    quick = {kind: parse_procedure(words, kind, "test") for kind, words in tools(name).items()}
-    launcher = dataclasses.replace(vboard.launcher("native", name, BAUD), flash=quick["flash"], reset=quick["reset"])
-    target = dataclasses.replace(firmware.target, launcher=launcher)
-    with vboard.running("native", name, BAUD, seed=1), flow.open_dut(Resolved(target, target, "builtin")) as dut:
+    board = on_virtual_board(firmware, name, BAUD)
+    with vboard.running("native", name, BAUD, seed=1), flow.open_dut(board) as dut:
         dut.session()
         vboard.send_command(name, "fault", faults={"corrupt": 0.01})
         yield App(dut)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -9,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import ConfigError, ProgramFailed, ProgramTimeout, TargetFault
 from cortex_m_hil.flow import Launch, files_in, launched
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from devices import on_virtual_board
 from small_programs import small_program
 
 M3: Resolved = resolve("m3-qemu", load_targets())
@@ -66,10 +70,16 @@ def test_its_instructions_are_counted_exactly(tmp_path: Path) -> None:
     assert found == [6018, 12018]
 
 
-def test_text_goes_to_its_console(tmp_path: Path) -> None:
-    (tmp_path / "asks.c").write_text(ASKS)
-    subprocess.run(["gcc", tmp_path / "asks.c", "-o", tmp_path / "asks"], check=True)
-    with launched(NATIVE, Launch(tmp_path / "asks", 30.0)) as program:
+@pytest.fixture(scope="module")
+def asks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("asks")
+    (folder / "asks.c").write_text(ASKS)
+    subprocess.run(["gcc", folder / "asks.c", "-o", folder / "asks"], check=True)
+    return folder / "asks"
+
+
+def test_text_goes_to_its_console(asks: Path) -> None:
+    with launched(NATIVE, Launch(asks, 30.0)) as program:
         program.expect("who")
         program.send("bob\n")
         assert program.expect("^hello (.*)$")[1] == "bob"
@@ -79,6 +89,26 @@ def test_text_goes_to_its_console(tmp_path: Path) -> None:
         assert program.wait() == program.wait() == 0
         with pytest.raises(ProgramFailed, match="has ended before it was sent 'more'"):
             program.send("more")
+
+
+def test_on_a_board_it_is_flashed_and_its_serial_port_is_its_console(
+    asks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no end there but what `until` names, no exit status and no folder."""
+    monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
+    name = f"test-launched-{os.getpid()}"
+    board = on_virtual_board(NATIVE, name, 921600)
+    with vboard.running("native", name, 921600):
+        with launched(board, Launch(asks, 30.0, until=re.compile("^bye", re.MULTILINE))) as program:
+            program.expect("who")
+            program.send("bob\n")
+            assert program.expect("^hello (.*)$")[1] == "bob"
+            assert program.wait() is None and program.folder is None
+        with launched(board, Launch(asks, 1.0)) as program, pytest.raises(ProgramTimeout, match="1 s; its console is"):
+            program.wait()
+        for order in (Launch(asks, 1.0, ["-x"]), Launch(asks, 1.0, folder=tmp_path)):
+            with pytest.raises(ConfigError, match="neither a command line nor a folder"), launched(board, order):
+                pass
 
 
 def test_what_is_not_said_in_time_and_a_fault_are_told(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch
 from cortex_m_hil.lowering.quantised_io import FloatReferences
+from cortex_m_hil.program.io_quantization import output_quantization
+from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import HostTensor
 from networks import Apply
 from quantised_io import int8_io
@@ -232,3 +234,8 @@ def test_integers_are_compared_exactly_and_as_what_they_stand_for() -> None:
         "max_quanta": {"0": 3, "1": 1},
         "fake_quant_quanta": {"0": 3, "1": 1},
     }
+    by = output_quantization(program.file, 0)
+    assert by is not None
+    beyond = np.full(off.shape, (by.qmax + 3 - by.zero_point) * by.scale, np.float32)
+    most = HostTensor.from_array(np.full_like(off, by.qmax))
+    assert histograms(program.file, [most], References(dialect=(beyond,))) == {"max_quanta": {"3": 4}}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +24,12 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.target_library import write_target_library
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.executorch_prefix import directory_of, find_install
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from installed import installed_executorch
 from paths import REPOSITORY
+from shown import blocks
 
 LIBRARY = REPOSITORY / "firmware" / "target_library"
 SAMPLE = REPOSITORY / "examples" / "own_firmware"
@@ -173,6 +178,7 @@ FAULTS_IN_ITS_CLOCK = (
 )
 OWN_MACHINES = REPOSITORY / "tests" / "support" / "own_firmware_machines"
 MACHINES: dict[str, tuple[str, dict[str, object], str]] = {
+    "mps2-an386": ("cortex-m4", {"machine": "mps2-an386"}, "m4-qemu"),  # the sample's own
     "mps3-an547": ("cortex-m55", {"machine": "mps3-an547"}, "m55-qemu"),
     "microbit": (
         "cortex-m0",
@@ -217,23 +223,64 @@ def test_a_firmware_that_is_not_ours_gives_the_runners_bits(sample: Resolved) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", ["mps3-an547", "microbit"])
-def test_the_sample_on_an_m55_and_an_m0_gives_the_runners_bits(folder: str, objects: Path, tmp_path: Path) -> None:
-    cpu, launcher, runner = MACHINES[folder]
-    shutil.copytree(SAMPLE, tmp_path, ignore=shutil.ignore_patterns("build", "__pycache__"), dirs_exist_ok=True)
-    shutil.copytree(OWN_MACHINES / folder, tmp_path, dirs_exist_ok=True)
-    flags = " ".join(FLAGS[cpu])
-    build = f"make LIBRARY={objects}/build/hil_target CPU='{flags}'"
-    firmware = {"elf": "build/firmware.elf", "build": build}
-    entry = {"cpu": cpu, "board": "./board", "firmware": firmware, "launcher": {"qemu": {**launcher, "link": "uart"}}}
-    (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"own": entry}}))
-    own, ours = resolve("own", load_targets(tmp_path / "targets.yaml")), resolve(runner, load_targets())
-    known = known_answer(own.target.isa)
-    program = replace(Program.from_bytes(known.program, "known_answer.pte"), inputs=known.inputs)
-    with flow.open_dut(own) as dut, flow.open_dut(ours) as runners:
-        assert dut.session().identity.firmware == "bare-metal 1.0"
-        theirs = flow.run(dut, program)
-        assert [one.data for one in theirs.outputs] == [one.data for one in flow.run(runners, program).outputs]
+@pytest.mark.parametrize(
+    ("folder", "runtime"),
+    [
+        *(pytest.param(folder, "builtin", id=f"{folder}-builtin") for folder in ("mps3-an547", "microbit")),
+        *(pytest.param(folder, "executorch", id=f"{folder}-executorch") for folder in MACHINES),
+    ],
+)
+def test_the_sample_on_other_machines_and_on_an_executorch_gives_the_runners_bits(
+    folder: str, runtime: str, objects: Path, tmp_path: Path
+) -> None:
+    cpu, launcher, name = MACHINES[folder]
+    runner = load_targets()[name]
+    with installed_executorch(runner) if runtime == "executorch" else nullcontext():
+        shutil.copytree(SAMPLE, tmp_path, ignore=shutil.ignore_patterns("build", "__pycache__"), dirs_exist_ok=True)
+        if (OWN_MACHINES / folder).is_dir():
+            shutil.copytree(OWN_MACHINES / folder, tmp_path, dirs_exist_ok=True)
+        build = f"make LIBRARY={objects}/build/hil_target CPU='{' '.join(FLAGS[cpu])}'"
+        if runtime == "executorch":
+            install = find_install(runner)
+            assert install is not None
+            build += f" HIL_RUNTIME=executorch HIL_EXECUTORCH_PREFIX={directory_of(install, runner.cpu)}"
+        entry = {
+            "cpu": cpu, "board": "./board", "firmware": {"elf": "build/firmware.elf", "build": build},
+            "runtime": runtime, "launcher": {"qemu": {**launcher, "link": "uart"}},
+        }  # fmt: skip
+        (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"own": entry}}))
+        own = resolve("own", load_targets(tmp_path / "targets.yaml"))
+        ours = resolve(name, load_targets(), runtime=runtime)
+        known = known_answer(own.target.isa)
+        program = replace(Program.from_bytes(known.program, "known_answer.pte"), inputs=known.inputs)
+        with flow.open_dut(own) as dut, flow.open_dut(ours) as runners:
+            said = dut.session().identity
+            assert (said.firmware, said.runtime) == ("bare-metal 1.0", runtime)
+            theirs = flow.run(dut, program)
+            assert [one.data for one in theirs.outputs] == [one.data for one in flow.run(runners, program).outputs]
+
+
+@pytest.mark.slow
+def test_the_sample_keeps_its_word_on_a_virtual_board_whose_line_and_supply_fail(
+    objects: Path, tmp_path: Path, user_path: str
+) -> None:
+    """By the command of its README, which runs the sample's own tests as well; the board is this test's alone."""
+    shutil.copytree(objects, tmp_path / "sample")
+    (tmp_path / "locks").mkdir(mode=0o700)
+    (shown,) = (
+        one for block in blocks((SAMPLE / "virtual_board" / "README.md").read_text()) for one in block.commands()
+    )
+    places = {"HIL_CACHE_DIR": str(tmp_path / "cache"), "HIL_LOCK_DIR": str(tmp_path / "locks")}
+    environment = {**os.environ, "PATH": user_path, **places}
+    done = subprocess.run(
+        shlex.split(shown.command),
+        cwd=tmp_path / "sample",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "6 passed" in done.stdout and done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -378,7 +378,7 @@ class Bisection(Planner):
             self._tree.check_out(key)
         except BuildError as error:
             return RunJudgement(RunVerdict.INFRA, error.message)
-        changed = variables(tree, plan.source.python, key)
+        changed = variables(tree, plan.source.python, key, self._repository.checkouts())
         built = time.time() if plan.source.build else None
         if plan.source.build:
             self._told("build")

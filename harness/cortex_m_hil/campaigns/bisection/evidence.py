@@ -46,7 +46,7 @@ class AffectedTest:
         old: verdict and error at the last old commit.
         new: verdict and error at the first new commit.
         outputs_changed: whether outputs differ; None where the outputs at one of the commits are not known.
-        at_fault: the operators that were localised at either commit, or that the error names.
+        at_fault: the operators that were localised at either commit, or the operator or stage that the error names.
         operators: the operators whose outputs differ; None where the outputs at one of the commits are not known.
         bundle: the file of the failure's bundle; "" if there is none.
     """

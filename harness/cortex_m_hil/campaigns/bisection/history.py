@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from typing import Final
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.paths import BISECT_CHECKOUTS, BISECT_WORKTREE
 
 SECONDS: Final = 600.0  # time limit for one git command; a checkout of a large repository takes long
 # Options of every call: the user's hooks are not run, their repository is not compacted, paths are no patterns.
@@ -219,8 +221,10 @@ class Worktree:
             self._repository.git("worktree", "remove", "--force", "--force", str(self.path))
 
 
-def variables(worktree: Path, python: str, commit: str) -> Mapping[str, str]:
+def variables(worktree: Path, python: str, commit: str, checkouts: Sequence[Path] = ()) -> Mapping[str, str]:
     """Return the environment of the commands that are run for a commit.
+
+    `checkouts` are those of the repository: of firmware in them the worktree's is tested.
 
     No bytecode is written: Python matches it by the second and the size of its source, which two commits may share.
     """
@@ -228,6 +232,6 @@ def variables(worktree: Path, python: str, commit: str) -> Mapping[str, str]:
     paths = [str(worktree / python), *filter(None, [ours.get("PYTHONPATH", "")])] if python else []
     changed = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}
     return {
-        **ours, **changed, "PYTHONDONTWRITEBYTECODE": "1", "HIL_BISECT_WORKTREE": str(worktree),
-        "HIL_BISECT_COMMIT": commit,
+        **ours, **changed, "PYTHONDONTWRITEBYTECODE": "1", "HIL_BISECT_COMMIT": commit,
+        BISECT_WORKTREE: str(worktree), BISECT_CHECKOUTS: json.dumps([str(one) for one in checkouts]),
     }  # fmt: skip

@@ -24,7 +24,8 @@ from cortex_m_hil.host.api_calls import PERMIT
 
 JUNIT_LIMIT: Final = 256 << 20  # bytes of a JUnit file at most
 _PYTEST: Final = ("pytest", "py.test")
-# The faulty operator: as localised, else as the error names it. A Mismatch names only the operator of the output.
+# The faulty operator: as localised, else as the error names it. A Mismatch names only the operator of the output,
+# or the stage of the firmware's path.
 _AT_FAULT: Final = (prop.AT_FAULT, prop.WRONG_LAYOUT)
 _OF_OUTPUTS: Final = "Mismatch"
 _WARNING: Final = HilWarning.__name__
@@ -236,7 +237,8 @@ def _properties(element: ElementTree.Element) -> list[tuple[str, str]]:
 def _case(element: ElementTree.Element) -> Case:
     found = {name: printable(value) for name, value in _properties(element)}
     name = printable(_name(element))
-    of_error = "" if found.get(prop.ERROR) == _OF_OUTPUTS else found.get(prop.OPERATOR, "")
+    stage = f"stage {found[prop.STAGE]}" if found.get(prop.STAGE) else ""
+    of_error = stage if found.get(prop.ERROR) == _OF_OUTPUTS else found.get(prop.OPERATOR, "")
     return Case(
         test=found.get(prop.TEST, name),
         verdict=found.get(prop.VERDICT) or _without_properties(element),

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection.history import git_environment
 from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
@@ -32,12 +33,14 @@ from cortex_m_hil.errors.text import folders_replaced
 from cortex_m_hil.flow.coverage.counts import Coverage
 from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.targets.runtimes import AUTO
 
 KIND: Final = "nightly"
 PART: Final = "part|"  # the beginning of the key of a part's run
 SLICES: Final = 4  # parts into which the tests are divided for coverage
 COVERAGE: Final = "|coverage"  # the end of the key of a part whose runners count coverage; its figures are the counts
+PROFILES: Final = f"{PART}profiles|"  # the beginning of the key of the run with the profiles of a test's programs
 ENDED: Final = "ended"
 EVERY: Final = 60.0  # seconds in which progress is shown at least once
 _GRACE: Final = 5.0  # seconds for pytest to end its simulators
@@ -249,7 +252,8 @@ class Nightly(Planner):
         began = time.monotonic()
         log = self._folder / "pytest.log"
         log.unlink(missing_ok=True)
-        status, collected = self._run(part, log)
+        with span("session", key):
+            status, collected = self._run(part, log)
         may_be_empty = status == _NO_TESTS and not collected and self._may_be_empty(part)
         if status == _NO_TESTS and not may_be_empty and "-n" in self._command(part, ()):
             status, _ = self._run(part, log, "-n0", "--collect-only")  # workers do not tell the reason
@@ -259,7 +263,7 @@ class Nightly(Planner):
         return Run(key, ENDED, "", time.monotonic() - began, time.time(), figures)
 
     def _coverage(self) -> Coverage:
-        """Return the coverage of the last part, without the folders of this machine."""
+        """Return the coverage of the pytest run that has just ended, without the folders of this machine."""
         found = Coverage.from_fields(json.loads((self._folder / _COUNTS).read_text()))
         found.lost = [replace(one, why=without_places(one.why)) for one in found.lost]
         return found
@@ -306,7 +310,7 @@ class Nightly(Planner):
             if result is not None:
                 done += result.key.test != RUNNER
                 if not part.counts:
-                    self._kept.record(self._campaign, run_of(result))
+                    self._kept.record(self._campaign, *runs_of(result))
             self._told(PytestProgress(part, collected, max(begun - done, 0), done, None if part.counts else result))
         return collected
 
@@ -368,6 +372,25 @@ def run_of(result: Result) -> Run:
         time.time(),
         result.fields(),
     )
+
+
+def runs_of(result: Result) -> Iterator[Run]:
+    """Yield the run of a result, and another with its profiles: what reads results has no need of them."""
+    yield run_of(result)
+    if result.profiles:
+        yield Run(
+            f"{PROFILES}{result.key}",
+            ENDED,
+            at=time.time(),
+            figures={prop.TEST: result.key.test, prop.PROFILE: result.profiles},
+        )
+
+
+def profiles_in(runs: Iterable[Run]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield for each test that has any its id without the target, and the packed profiles of its programs."""
+    for run in runs:
+        if run.key.startswith(PROFILES):
+            yield str(run.figures[prop.TEST]), tuple(map(str, run.figures[prop.PROFILE]))
 
 
 def is_result(run: Run) -> bool:

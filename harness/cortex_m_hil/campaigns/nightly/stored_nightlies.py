@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +22,7 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     is_result,
     night_of,
     nightly_plan,
+    profiles_in,
 )
 from cortex_m_hil.campaigns.report.change_points import LONGEST
 from cortex_m_hil.campaigns.report.changes import (
@@ -161,6 +163,27 @@ def series(kept: Store, campaign: StoredCampaign) -> list[StoredCampaign]:
     return [one for one in earlier(kept, campaign) if comparable(nightly_plan(one).tools, tools)]
 
 
+def expired(known: Sequence[StoredCampaign], keep: int, older: float) -> list[StoredCampaign]:
+    """Return the nightlies to remove: neither named, nor among the last `keep` of their folder, nor newer.
+
+    Args:
+        known: all nightlies, oldest first.
+        keep: how many of each folder are kept.
+        older: only nightlies that began more than so many seconds ago are removed.
+    """
+    last = [one for of in _by_folder(known).values() for one in of[-keep:]] if keep else []
+    limit = time.time() - older
+    return [one for one in known if one not in last and not one.name and one.began <= limit]
+
+
+def _by_folder(known: Sequence[StoredCampaign]) -> dict[str, list[StoredCampaign]]:
+    """Return the nightlies by the folder in which they were begun, oldest first."""
+    found: dict[str, list[StoredCampaign]] = {}
+    for one in known:
+        found.setdefault(one.folder, []).append(one)
+    return found
+
+
 def what_changed(kept: Store, campaign: StoredCampaign, old: Night | None, new: Night) -> list[Change]:
     """Return the changes from one nightly to another, and the figures that are beyond their limits.
 
@@ -254,6 +277,8 @@ def _checked_run(fields: dict[str, Any]) -> Run:
         Result.of_fields(run.figures)
     elif is_coverage(run):
         coverage_of([run])
+    else:
+        list(profiles_in([run]))
     return run
 
 

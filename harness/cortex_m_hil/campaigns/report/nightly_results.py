@@ -92,6 +92,7 @@ class Result:
         about: facts that are no figures, by their names in JUnit files without `hil_`; a value for each program that
             the test ran. They are the runtime with its version, the runner's build id, a digest of the program, the ISA
             class, the seed, where the program came from, seconds of lowering and runs.
+        profiles: the packed profile of each program that passed and was counted; the store keeps them apart.
         parts: for some of the figures, the share of each operator or section: `{"instructions": {"aten::add": 90}}`.
         node_id: pytest's id of the test.
         localized: the operators that differ from the references, with `--hil-localize`.
@@ -114,6 +115,7 @@ class Result:
     localized: str = field(default="", repr=False)
     bundle: str = ""
     about: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
+    profiles: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def ending(self) -> str:

@@ -60,14 +60,17 @@ _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engi
             "module": "the path of the module that the node is from",
             "source": "the line of the user's code, as file:line",
             "value": "dtype and shape of the value",
-            "known": "whether the dialect has this value; if not, distance, elements and distinct are null",
-            "inputs_right": "whether all its inputs were equal to the dialect's",
-            "distance": "the largest difference from the dialect, in quanta; of floats in their own unit",
-            "elements": "how many elements differ from the dialect",
+            "known": (
+                "whether there is a reference, from ExecuTorch's Python operators on the host; if not, distance, "
+                "elements and distinct are null"
+            ),
+            "inputs_right": "whether all its inputs were equal to the references",
+            "distance": "the largest difference from the reference, in quanta; of floats in their own unit",
+            "elements": "how many elements differ from the reference",
             "at_fault": "whether the kernel is wrong: other values on right inputs, or it overwrote other values",
             "wrong_layout": "for arguments in the layout of another ISA class, that class and the target's; else null",
             "damaged": "the instructions whose values it overwrote",
-            "graph_quanta": "difference of the dialect from fake-quant on equal inputs, in quanta; null if not known",
+            "graph_quanta": "difference of the reference from fake-quant on equal inputs, in quanta; null if not known",
             "sqnr_db": "signal-to-quantisation-noise ratio against the float module, in dB; null if not known",
             "distinct": "how many different numbers the value has",
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from cortex_m_hil.cli.answers import Answer, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each_part
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
-from cortex_m_hil.cli.profile_against import Order, profile_of
+from cortex_m_hil.cli.profile_against import AgainstOptions, Order
 from cortex_m_hil.cli.profile_files import FileOptions
 from cortex_m_hil.cli.profile_output import (
     PROFILE_FIELDS,
@@ -24,6 +25,7 @@ from cortex_m_hil.cli.profile_output import (
 from cortex_m_hil.cli.profile_pictures import PictureFiles, PictureOptions
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
+from cortex_m_hil.diagnose.event_counters import GROUPS, events_of
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import RUNS
 from cortex_m_hil.errors import ConfigError
@@ -37,13 +39,13 @@ Models = Annotated[
     typer.Argument(metavar="MODEL...", help=f"A .pte or .bpte file; {NETWORKS_HELP} [default: all networks]"),
 ]
 
-Against = Annotated[
+
+Counters = Annotated[
     str,
     typer.Option(
-        metavar="OTHER",
+        metavar="GROUPS",
         show_default=False,
-        help="Compare with another: builtin or executorch (the same program on that runtime), a program as MODEL, "
-        "a file that --json wrote, or a commit of the current repository, at which MODEL is profiled",
+        help=f"Count events by the PMU of a Cortex-M55 or M85, in further runs: a comma list of {', '.join(GROUPS)}",
     ),
 ]
 
@@ -55,20 +57,24 @@ def profile_command(
     given: ModelOptions,
     files: FileOptions,
     pictures: PictureOptions,
+    other: AgainstOptions,
     models: Models = None,
-    against: Against = "",
+    counters: Counters = "",
     runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
 ) -> None:
     """Show what each operator of a program costs.
 
-    A row has CPU instructions or cycles, MACs, bytes, module and line of each. QEMU counts CPU instructions exactly:
-    the rows add up to what hil run counts on the same inputs. A board counts cycles. Inputs of a program's file are
-    found as hil run finds them. Pictures show where errors begin, too, of a network or module: it has references.
+    Each operator has a row: CPU instructions or cycles, MACs, bytes, its module and source line. QEMU counts CPU
+    instructions exactly: the rows add up to what hil run counts on the same inputs. A board counts cycles. A program's
+    file gets the inputs that hil run gives it (P.0.npy, … beside P.pte, or --input). A network or module, unlike a
+    program's file, has references: its pictures also show where errors begin.
     """
     chosen = models or list(NETWORKS)
     if given.inputs and len(chosen) > 1:
         raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
     loads = {model: programs_of(model, given) for model in chosen}
+    groups = tuple(name.strip() for name in counters.split(",") if name.strip())
+    events_of(groups)
     choice, found = on.choose(target), list[Profile]()
     parts = [(name, model) for name in choice.names for model in chosen]
     drawn = PictureFiles.of(pictures, len(parts))
@@ -80,11 +86,11 @@ def profile_command(
             drawn.look(dut, program, profile)
 
         written: list[str] = []
-        order = Order(on, given, name, model, loads[model], runs)
+        order = Order(on, given, name, model, loads[model], runs, groups)
         resolved = choice.resolve(name)
         profile = order.profile(resolved, look, files.require_module)
         found.append(profile)
-        lines, fields = _text_and_fields(order, resolved, profile, against)
+        lines, fields = _text_and_fields(order, resolved, profile, other)
         lines += ["", *written] if written else []
         lines[1:1] = [model] if len(chosen) > 1 else []
         return Answer("\n".join([*lines, ""]), fields)
@@ -100,13 +106,13 @@ def profile_command(
 
 
 def _text_and_fields(
-    order: Order, resolved: Resolved, profile: Profile, against: str
+    order: Order, resolved: Resolved, profile: Profile, other: AgainstOptions
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the fields of JSON about a profile, and about the one that it is compared with."""
     lines = [label_of(resolved), text_of(profile)]
     fields = {**fields_of_target(resolved), "model": order.model, **profile.as_json(), "against": None}
-    if against:
-        changes = profile.against(profile_of(against, order, resolved))
+    if other.against:
+        changes = profile.against(other.profile(replace(order, counters=()), resolved, profile))
         lines += ["", text_of_changes(changes)]
         fields["against"] = fields_of_changes(changes)
     return lines, fields

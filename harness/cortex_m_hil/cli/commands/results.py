@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -396,18 +395,8 @@ def prune(
     """Remove old nightlies from the store."""
     with opened(store_file) as kept:
         known: Sequence[StoredCampaign] = kept.campaigns(KIND)
-        last = [one for of in _by_folder(known).values() for one in of[-keep:]] if keep else []
-        limit = time.time() - older * DAY
-        gone = [one for one in known if one not in last and not one.name and one.began <= limit]
+        gone = nights.expired(known, keep, older * DAY)
         for campaign in gone:
             kept.forget(campaign)
     text = f"removed: {len(gone)}, kept: {len(known) - len(gone)}"
     end(Answer(text, {"removed": [one.ordinal for one in gone], "kept": len(known) - len(gone)}))
-
-
-def _by_folder(known: Sequence[StoredCampaign]) -> dict[str, list[StoredCampaign]]:
-    """Return the nightlies by the folder in which they were begun, oldest first."""
-    found: dict[str, list[StoredCampaign]] = {}
-    for one in known:
-        found.setdefault(one.folder, []).append(one)
-    return found

@@ -163,6 +163,7 @@ class Graph:
         if not line.node.is_module:
             yield from self._of_operator(line.rows[0])
         yield from self._cost(line.rows)
+        yield from self._events(line.rows)
         yield from self._memory(line.rows)
         yield from self._errors(line)
 
@@ -189,6 +190,13 @@ class Graph:
         yield "multiply-accumulates", number_text(macs) if macs is not None else "not known", self._source("macs")
         if macs:
             yield f"{unit} per MAC", f"{ticks / macs:.3g}", self._source("ticks_per_mac")
+
+    def _events(self, rows: Sequence[ProfileRow]) -> Iterator[Fact]:
+        for name in self.one.profile.event_names:
+            counts = [row.events.get(name, 0) for row in rows]
+            known = [count for count in counts if count is not None]
+            told = number_text(sum(known)) if len(known) == len(counts) else "more than 32 bits hold"
+            yield self.one.profile.figures[name].unit, told, self._source(name)
 
     def _memory(self, rows: Sequence[ProfileRow]) -> Iterator[Fact]:
         yield "read", f"{number_text(sum(row.bytes_read for row in rows))} bytes", self._source("bytes_read")

@@ -167,7 +167,7 @@ class Fuzzer:
             return self._compare(session, program.file)
         except ResponseTimeout as stuck:
             if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
-                return FuzzOutcome.HANG, f"no end after {EXECUTION_SECONDS:g} s of engine time"
+                return FuzzOutcome.HANG, f"no end after {EXECUTION_SECONDS:g} s of the target's time"
             raise _Bug(f"no answer to {stuck.request.name}") from stuck
         except HarnessError as error:
             raise _Bug(error.describe()) from error

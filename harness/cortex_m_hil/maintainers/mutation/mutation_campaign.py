@@ -61,7 +61,7 @@ class MutationPlan(store.Plan):
         return " ".join([*self.tests, *(["--upstream"] if self.upstream else [])])
 
     def asks_like(self, other: MutationPlan) -> bool:
-        """Tell whether two plans have the same settings, apart from the seed and the results of the tests' run."""
+        """Tell whether two plans have the same settings, apart from the seed, and from what unmutated kernels gave."""
         names = "tests", "upstream", "targets", "count", "kernels", "targets_file", "folders", "redzones", "localize"
         return all(getattr(self, name) == getattr(other, name) for name in (*names, "once"))
 

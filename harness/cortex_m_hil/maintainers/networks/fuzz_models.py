@@ -75,7 +75,7 @@ def begun(kept: Store, plan: NetworkPlan, *, reset: bool) -> Campaign:
 
 
 def run(campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
-    """Judge programs until `count` is reached or the budget is spent; shrink failing ones, and return the answer."""
+    """Judge the plan's programs while the budget lasts; shrink failing ones, and return the answer."""
     plan = NetworkPlan.from_fields(campaign.plan)
     say(f"{', '.join(plan.targets)} on {' and '.join(plan.runtimes)}: begins with building and booting the runners")
     with campaign.folder() as folder:
@@ -202,7 +202,7 @@ def _counts(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
 
 
 def _reached(programs: Mapping[int, Run], possible: Mapping[str, frozenset[int]]) -> dict[str, Any]:
-    """Return how many lines of each file were reached, and the decisions of the compiler's checks and passes."""
+    """Return how many lines of each file were reached, and which decisions of the compiler's checks and passes."""
     reached = frozenset[str]().union(*(unpacked(run.figures["reached"]) for run in programs.values()))
     files = {}
     for name, lines in possible.items():

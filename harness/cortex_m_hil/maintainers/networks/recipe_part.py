@@ -214,7 +214,7 @@ def _join(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
 
 
 def _positive(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
-    """Add x * x + 1, which is safe as a divisor and has a logarithm."""
+    """Append nodes that compute x * x + 1, which is safe as a divisor and has a logarithm."""
     return b.call(aten.add.Tensor, b.call(aten.mul.Tensor, x, x), b.constant(torch.ones(b.shape(x))))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -34,6 +34,7 @@ MAX_NAME = 255  # bytes of a name at most
 MAX_OPERATORS = 8192
 MAX_CHANNELS = 1024
 MAX_TICKS = (1 << 63) - 1
+MAX_EVENTS = 8  # that a PMU counts at once, at most
 TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "timer", "CLOCK_MONOTONIC")
 LEVELS = ("debug", "info", "error")
 _GCDA = re.compile(r"\w[\w.+-]*\.gcda")
@@ -59,6 +60,7 @@ class Request(IntEnum):
     RESIZE = 0x0F
     CHANNELS = 0x10
     CHANNEL = 0x11
+    COUNTERS = 0x12
 
 
 class Event(IntEnum):
@@ -155,6 +157,21 @@ class Stepped:
     next: int
     done: bool
     ticks: int
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """The counters of the target's PMU, and the counts of the events that it counted in the last EXECUTE or STEP.
+
+    Attributes:
+        counters: the number of events that it counts at once; 0: there is no PMU.
+        is_counting: False where it stands still, as without the signals that admit debugging.
+        counts: the counts by the numbers of the events; None: more than 32 bits hold.
+    """
+
+    counters: int
+    is_counting: bool
+    counts: Mapping[int, int | None]
 
 
 @dataclass(frozen=True)
@@ -378,20 +395,23 @@ def check_pools(identity: Identity, memory: Memory) -> None:
     A bank in shared memory begins at a multiple of 16, and so may be up to 15 bytes larger.
     """
     reader = PayloadReader("HELLO", b"")
-    if len(identity.banks) != len(memory.banks):
-        raise reader.wrong("banks", len(identity.banks), f"{len(memory.banks)}, which the board has")
-    for field, told, wanted in (
-        ("program_pool", identity.program_pool, memory.program.size),
-        ("method_pool", identity.method_pool, memory.method.size),
-        ("temp_pool", identity.temp_pool, memory.temp.size if memory.temp is not None else 0),
-        *(
-            (f"bank {n}", told, bank.size)
-            for n, (told, bank) in enumerate(zip(identity.banks, memory.banks, strict=True))
-        ),
-    ):
+    wanted = {
+        "banks": (len(identity.banks), len(memory.banks)),
+        "program_pool": (identity.program_pool, memory.program.size),
+        "method_pool": (identity.method_pool, memory.method.size),
+        "temp_pool": (identity.temp_pool, memory.temp.size if memory.temp is not None else 0),
+        **{
+            f"bank {n}": (told, bank.size)
+            for n, (told, bank) in enumerate(zip(identity.banks, memory.banks, strict=False))
+        },
+    }
+    for field, (told, expected) in wanted.items():
         slack = ALIGNMENT if memory.shared and field == "bank 0" else 1
-        if not wanted <= told < wanted + slack:
-            raise reader.wrong(field, told, f"{wanted}, which the board has")
+        if not expected <= told < expected + slack:
+            error = reader.wrong(field, told, f"{expected}, which the board has")
+            if identity.firmware:
+                error.hint = "the firmware's hil_target and memory: in its board.yaml have to say the same"
+            raise error
 
 
 def build_id(payload: bytes) -> str:
@@ -404,7 +424,7 @@ def build_id(payload: bytes) -> str:
 
 
 def operators(reader: PayloadReader, first: int) -> OperatorNames:
-    """Parse some names of the runner's operators from number `first` on; at least one unless all were read."""
+    """Parse the next of the runner's operator names, from `first` on; none while some are missing is an error."""
     total = reader.number("total", "I", first, MAX_OPERATORS)
     names: list[str] = []
     while reader.left:
@@ -557,6 +577,19 @@ def stepped(reader: PayloadReader, instructions: int) -> Stepped:
         expected = "0, as the program is done" if done else f"below {instructions}, the number of instructions"
         raise reader.wrong("next", position, expected)
     return Stepped(position, done, ticks(reader))
+
+
+def event_counts(reader: PayloadReader, events: Sequence[int]) -> EventCounts:
+    """Parse the response to COUNTERS; `events` are those that were chosen, and none are told without a PMU."""
+    counters = reader.number("counters", "B", 0, MAX_EVENTS)
+    is_counting = bool(reader.number("counting", "B", 0, 1 if counters else 0))
+    found: dict[int, int | None] = {}
+    for event in events if counters else ():
+        reader.expect("event", "H", event, "the one that was chosen")
+        is_over = reader.number(f"overflow of event {event:#x}", "B", 0, 1)
+        count = reader.number(f"count of event {event:#x}", "Q", 0, MAX_TICKS)
+        found[event] = None if is_over else count
+    return EventCounts(counters, is_counting, found)
 
 
 def stats(reader: PayloadReader, identity: Identity, program_room: int) -> dict[str, Usage]:

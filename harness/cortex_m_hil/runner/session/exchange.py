@@ -46,6 +46,7 @@ class Exchange:
         self._timeout = RETRANSMISSION_TIMEOUT[0]
         self._retransmitted = False  # whether requests were sent again since the last duplicate response
         self._report_attempts = 0
+        self._greeting: ProtocolFrame | None = None  # the first answer to the latest HELLO
 
     def reserve(self, count: int) -> None:
         """Make the sequence numbers of the next `count` requests consecutive: restart at 1 if they would wrap around.
@@ -66,6 +67,7 @@ class Exchange:
 
         On a lossy link several requests are in flight, and a request without an answer is sent again. A duplicate
         response shows that the first response was late and not lost: from then on the retransmission timeout is longer.
+        HELLO is sent again on any link, since firmware may lose what arrives before it listens.
 
         Args:
             request: the kind of all requests.
@@ -83,15 +85,17 @@ class Exchange:
         budget = budget_of_one()
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
         found: dict[int, ProtocolFrame] = {}
-        window = Window(len(requests), 1 if self._connection.lossless else WINDOW)
-        timeout = again or self._timeout
+        lossless = self._connection.lossless
+        window = Window(len(requests), 1 if lossless else WINDOW)
+        repeats = request is Request.HELLO or not lossless
+        timeout = again or (RETRANSMISSION_TIMEOUT[1] if lossless else self._timeout)
         self.resent -= len(requests)
         while not window.done:
             launched = window.launch()
             self.resent += len(launched)
             if batch := b"".join(encode(requests[place]) for place in launched):
                 self._connection.write(batch, budget.next_poll)
-            frame = self._next_frame(budget, timeout)
+            frame = self._next_frame(budget, timeout if repeats else None)
             if frame is None:
                 window.all_lost()
                 if again is None:
@@ -107,6 +111,7 @@ class Exchange:
                 self._take_late_response(frame)
             else:
                 found[place] = frame
+                self._greeting = frame if request is Request.HELLO else self._greeting
                 window.answered(place)
                 budget = budget if window.done else budget_of_one()
         return [found[place] for place in range(len(requests))]
@@ -140,18 +145,26 @@ class Exchange:
                 self._events.remember(line)
 
     def _take_late_response(self, frame: ProtocolFrame) -> None:
-        if self._connection.lossless:  # a lossless link never needs a request twice
+        greeting = self._greeting
+        if greeting is not None and (frame.type, frame.seq) == (greeting.type, greeting.seq):
+            if frame.payload != greeting.payload:
+                ids = " and ".join(repr(protocol.build_id(one.payload)) for one in (greeting, frame))
+                raise ProtocolError(
+                    f"two firmwares answer, with the build ids {ids}",
+                    hint="one board on a port, and one program on the board that uses it",
+                )
+        elif self._connection.lossless:  # where no request but HELLO is sent twice
             raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
         if self._retransmitted:
             self._retransmitted = False
             self._timeout = min(2 * self._timeout, RETRANSMISSION_TIMEOUT[1])
 
-    def _next_frame(self, budget: Budget, timeout: float) -> ProtocolFrame | None:
-        """Return the next frame, None after `timeout` seconds of silence on a lossy link.
+    def _next_frame(self, budget: Budget, timeout: float | None) -> ProtocolFrame | None:
+        """Return the next frame, None after `timeout` seconds of silence.
 
         Raises TimeoutError when the budget runs out.
         """
-        quiet = None if self._connection.lossless else Deadline.after(timeout)
+        quiet = None if timeout is None else Deadline.after(timeout)
         while not self._frames:
             if budget.expired:  # checked even if frames arrive: an endless loop sends PROGRESS for ever
                 raise TimeoutError
@@ -168,7 +181,7 @@ class Exchange:
             if frame.version != VERSION:
                 raise ProtocolError(
                     f"a frame of version {frame.version} of the protocol; this harness speaks version {VERSION}",
-                    hint="the runner was built by another version of the harness: flash or build it again",
+                    hint="build it again and flash it; firmware of your own: after hil build --library FOLDER",
                 )
             if len(frame.payload) > self.max_payload:
                 raise ProtocolError(

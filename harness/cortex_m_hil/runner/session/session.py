@@ -35,6 +35,7 @@ from cortex_m_hil.runner.links.protocol import (
     Action,
     Channel,
     ChannelState,
+    EventCounts,
     Loaded,
     MemoryRegion,
     PayloadReader,
@@ -92,6 +93,7 @@ class Session:
         self.arenas: tuple[Arena, ...] = ()  # where the program's planned buffers are
         self._offered: PteFile | None = None  # the program of the last LOAD, which may have failed
         self._given = 0  # frames of channels
+        self._events_chosen: tuple[int, ...] = ()  # of the PMU, since the last LOAD
         self.broken = False
         with self._broken_on_error():
             self.identity: Identity = self._hello()
@@ -157,7 +159,7 @@ class Session:
     def reset(self) -> None:
         """Ask the target to unload its program."""
         self._ask(Request.RESET)
-        self._events.instructions, self.file, self.arenas = 0, None, ()
+        self._events.instructions, self.file, self.arenas, self._events_chosen = 0, None, (), ()
 
     def write(self, region: MemoryRegion, index: int, data: bytes) -> None:
         if not self._process.lossless and len(data) > CHUNK:
@@ -272,11 +274,29 @@ class Session:
         return ticks
 
     def step(self, count: int, seconds: float) -> Stepped:
-        """Execute `count` more instructions. Raises ResponseTimeout after `seconds` of engine time."""
+        """Execute `count` more instructions. Raises ResponseTimeout after `seconds` of the simulator's CPU time."""
         asked = struct.pack("<I", count)
         return self._ask(
             Request.STEP, asked, lambda reader: protocol.stepped(reader, self._events.instructions), seconds
         )
+
+    def choose_events(self, events: Sequence[int]) -> EventCounts:
+        """Let the target's PMU count these events in each EXECUTE and STEP from now on, until the next LOAD.
+
+        Args:
+            events: Arm's numbers of events, at most as many as there are counters; without a PMU nothing is counted.
+        """
+        found = self._counters(events, events)
+        self._events_chosen = tuple(found.counts)
+        return found
+
+    def event_counts(self) -> EventCounts:
+        """Return the counts of the chosen events in the last EXECUTE or STEP."""
+        return self._counters((), self._events_chosen)
+
+    def _counters(self, asked: Sequence[int], events: Sequence[int]) -> EventCounts:
+        payload = struct.pack(f"<{len(asked)}H", *asked)
+        return self._ask(Request.COUNTERS, payload, lambda reader: protocol.event_counts(reader, events))
 
     def stats(self) -> Mapping[str, Usage]:
         """Return memory peaks.
@@ -306,7 +326,7 @@ class Session:
     # --- channels -----------------------------------------------------------------------------
 
     def budget(self, seconds: float) -> Budget:
-        """Return a budget of `seconds` from now: of the engine's CPU time, or by the clock."""
+        """Return a budget of `seconds` from now: of the simulator's CPU time, or by the clock."""
         return self._process.budget(seconds)
 
     @property

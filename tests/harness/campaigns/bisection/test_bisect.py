@@ -21,8 +21,10 @@ from command_line import CANNOT_TELL, NO, OK, Done, answer, call, command, envir
 from cortex_m_hil.campaigns.bisection.bisect import BisectionPlan, CommitLine, Source
 from cortex_m_hil.campaigns.bisection.suspects import file_name_words
 from cortex_m_hil.campaigns.store import Run
+from paths import REPOSITORY
 from repositories import Repository, history
 
+SAMPLE = REPOSITORY / "examples" / "own_firmware"
 COMMITS, CULPRIT = 16, 11
 CHECK = 'grep -q "^0" "$HIL_BISECT_WORKTREE/value"'
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
@@ -509,6 +511,77 @@ def test_a_step_tests_its_folder_where_another_checkout_is_on_the_path(tmp_path:
     script = f"import sys; sys.path.insert(0, {str(made.path / 'src')!r}); import net; exit(not net.RIGHT)"
     for folder, status in ((tmp_path / "old", OK), (made.path, NO)):
         assert spawn("bisect", "step", "--", sys.executable, "-c", script, cwd=folder).status == status
+
+
+FIRMWARE = """
+targets:
+  product:
+    cpu: cortex-m4
+    board: ./board
+    firmware: {elf: build/firmware.elf, build: mkdir -p build && cp source build/firmware.elf}
+    launcher: {qemu: mps2-an386}
+"""
+READ = """
+from pathlib import Path
+from cortex_m_hil.runner.own_firmware import own_firmware
+from cortex_m_hil.targets.load import load_targets
+target = load_targets(Path(TARGETS))["product"]
+assert target.board.memory.program.size == 1 << 20
+exit(own_firmware(target, {}).path.read_text() != "right")
+"""
+BOARD = (SAMPLE / "board" / "board.yaml").read_text()
+
+
+@pytest.mark.parametrize("place", ["source", "tests"])
+def test_each_commits_firmware_and_board_are_tested(
+    place: str, bisect: Bisect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With targets.yaml in the repository, whose own board and ELF would be bad everywhere, or outside of it."""
+    board = BOARD.replace("program: {region: psram, size: 4M}", "program: {region: psram, size: 1M}")
+    made = history(
+        tmp_path / "source", 1, lambda at: {"source": "right" if at < 1 else "wrong", "board/board.yaml": board}
+    )
+    (made.path / "board" / "board.yaml").write_text(BOARD)
+    (made.path / "build").mkdir()
+    (made.path / "build" / "firmware.elf").write_text("the checkout's")
+    above = "" if place == "source" else "../source/"
+    text = FIRMWARE.replace("./board", f"./{above}board").replace("build/firmware.elf,", f"{above}build/firmware.elf,")
+    targets = tmp_path / place / "targets.yaml"
+    targets.write_text(text)
+    monkeypatch.chdir(targets.parent)
+    build = () if place == "source" else ("--build", "mkdir -p build && cp source build/firmware.elf")
+    begin(bisect, made, "--deterministic", *build)
+    done = bisect("run", "--json", "--", sys.executable, "-c", READ.replace("TARGETS", repr(str(targets))))
+    assert found(done)[:2] == (OK, made.commits[1]), done
+
+
+@pytest.mark.slow
+def test_the_commit_that_broke_a_stage_of_the_users_firmware_is_found_with_the_stages_name(
+    bisect: Bisect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the sample's repository, by its own test; one commit after the culprit and some before it change nothing."""
+    files = [one for one in SAMPLE.rglob("*") if one.is_file() and not {"build", "__pycache__"} & set(one.parts)]
+    sample = {str(one.relative_to(SAMPLE)): one.read_text() for one in files}
+
+    def product(at: int) -> dict[str, str]:
+        right = sample["pipeline.c"]
+        planted = right.replace("(mean * 8u >> bits) - 8u", "(mean * 8u >> bits) - 7u")
+        assert planted != right
+        return {**sample, "README.md": f"{at}\n", "pipeline.c": planted if at >= 3 else right}
+
+    made = history(tmp_path / "product", 4, product)
+    before = made.touched()
+    monkeypatch.chdir(made.path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # make calls hil
+    assert bisect("start", "HEAD", "HEAD~4", "--deterministic", "--incremental", "--build", "make").status == OK
+    done = bisect("run", "--json", "--", *PYTEST, "--target=bare-metal", "test_pipeline.py")
+    assert found(done)[:2] == (OK, made.commits[3]), done
+    stages = {one["test"].partition("::")[2]: (one["new"], one["at_fault"]) for one in answer(done.out)["targets"]}
+    assert stages == {
+        "test_each_stage_is_the_references": ("FAIL Mismatch", "stage features"),
+        "test_a_decision_takes_less_than_a_millisecond": ("PASS", ""),
+    }
+    assert made.touched() == before
 
 
 @pytest.mark.parametrize(

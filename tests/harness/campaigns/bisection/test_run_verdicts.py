@@ -42,6 +42,10 @@ def test_broken(broken): pass
 def test_hil_pass(target_spec): pass
 def test_hil_fail(target_spec): raise Mismatch("wrong")
 def test_hil_operator(target_spec): raise LintError("layout", operator="cortex_m::quantized_linear.out")
+def test_hil_stage(target_spec):
+    error = Mismatch("departs")
+    error.stage = "features"
+    raise error
 def test_hil_other(target_spec): raise AttributeError("too old")
 def test_hil_infra(target_spec): raise LinkError("cable")
 def test_hil_error(target_spec): raise ConfigError("wrong call")
@@ -172,11 +176,12 @@ def test_pytest_is_judged_by_its_verdicts(names: str, status: int, told: RunVerd
     assert tuple(cases_of(found.figures)) == found.cases
 
 
-def test_a_case_has_the_class_of_its_target_and_the_operator_that_its_error_names(run: Run) -> None:
+def test_a_case_has_the_class_of_its_target_and_the_operator_or_stage_that_its_error_names(run: Run) -> None:
     """Of a program that lint refused nothing was localised."""
-    passed, refused = run("hil_pass[native] hil_operator[native]", 1).cases
+    passed, refused, departed = run("hil_pass[native] hil_operator[native] hil_stage[native]", 1).cases
     assert (passed.isa, passed.at_fault) == ("SCALAR", "")
     assert (refused.isa, refused.error, refused.at_fault) == ("SCALAR", "LintError", "cortex_m::quantized_linear.out")
+    assert departed.at_fault == "stage features"
 
 
 @pytest.mark.first_only

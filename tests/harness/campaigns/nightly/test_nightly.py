@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, call, running
+from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, call, expect, running
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import ENDED, BudgetSpent, Nightly, NightlyPlan, run_of, state_of_folder
 from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
@@ -34,6 +35,7 @@ from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage
 from cortex_m_hil.program import known_answer
 from cortex_m_hil.pytest_plugin.nightly_plugin import TELLING
 from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.target_library import write_target_library
 from cortex_m_hil.targets.executorch_prefix import VARIABLE
 from junit_schema import invalid
 from paths import IMPORT_ROOT, REPOSITORY
@@ -44,6 +46,9 @@ from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 pytestmark = pytest.mark.usefixtures("programs_preloaded")
 
 Hil = Callable[..., Done]
+SAMPLE = REPOSITORY / "examples" / "own_firmware"
+COMPARES = "test_pipeline.py::test_each_stage_is_the_references"
+MEASURES_LATENCY = "test_pipeline.py::test_a_decision_takes_less_than_a_millisecond"
 PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
 PASSES = f"""
 import pytest
@@ -87,6 +92,32 @@ def test_is_off(hil, off):
 """
 
 
+TWO_LAYERS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 4), torch.nn.Linear(4, {width})
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+def make():
+    torch.manual_seed(0)
+    return Net(), (torch.rand(1, 8),)
+"""
+CHECKS = """
+import nets_16
+
+def test_two_layers(hil):
+    module, inputs = nets_16.make()
+    hil.check(module, inputs)
+
+def test_its_first_layer(hil):
+    module, inputs = nets_16.make()
+    hil.check(module.first, inputs)
+"""
 MEASURES = """
 import pytest
 from cortex_m_hil import load_program
@@ -183,7 +214,7 @@ def comparable(done: Done) -> list[dict[str, Any]]:
     return rows
 
 
-def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
+def test_results_are_remembered_and_nothing_changed(hil: Hil, folder: Path) -> None:
     call = ("nightly", "test_it.py", "-t", "native,m0-qemu", "--json")
     first, second = answer(hil(*call).out), answer(hil(*call).out)
     assert (first["outcome"], first["compared_with"], first["changes"]) == ("complete", None, [])
@@ -204,6 +235,17 @@ def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
     [runner] = [row for row in rows if (row["test"], row["target"]) == (RUNNER, "m0-qemu")]
     assert runner["parts"]["elf_bytes"]["cortex_m::quantized_linear.out"] > 0
     assert sum(runner["parts"]["elf_stored_bytes"].values()) == runner["figures"]["elf_stored_bytes"][0] > 50_000
+    np.save(folder / "x.npy", np.zeros((1, 16), "float32"))
+    zeros = ("profile", PROGRAM, "-i", folder / "x.npy", "-t", "m0-qemu", "--against")
+    profiled = answer(hil(*zeros, "last", "--json").out)
+    same = profiled["against"]
+    assert (same["ticks"], same["same_inputs"], {row["ticks"] for row in same["rows"]}) == (0, True, {0})
+    assert profiled["ticks"] == counted["figures"]["instructions"][0]
+    assert same["before"]["program"].startswith("nightly 2, test_it.py::test_runs[0]: ")
+    assert "nightly 1, test_it.py::test_runs[2]: " in hil(*zeros, "1::runs[2]").out
+    with sqlite3.connect(folder / "store.sqlite") as store:
+        store.execute("DELETE FROM run WHERE key LIKE 'part|profiles|%'")  # as of an earlier hil
+    expect(hil(*zeros, "last"), CANNOT_TELL, "nightly 2 keeps no figures of single calls", "hil results compare")
     listed = answers(hil("results", "list", "--json").out)
     assert [row["complete"] for row in listed] == [True, True]
     assert "libc of arm-none-eabi-g++" in listed[0]["tools"] and listed[0]["tools"]["executorch"]
@@ -359,6 +401,28 @@ def test_parts_of_other_tools_are_of_no_nightly() -> None:
         nights.merge([exported("a", Verdict.PASS), exported("b", Verdict.PASS, "2")])
 
 
+@pytest.mark.slow
+def test_a_stage_of_the_users_firmware_that_departs_and_is_mended_is_told_with_its_name(hil: Hil, folder: Path) -> None:
+    files = [one for one in SAMPLE.rglob("*") if one.is_file() and not {"build", "__pycache__"} & set(one.parts)]
+    for file in files:
+        (folder / file.relative_to(SAMPLE)).parent.mkdir(exist_ok=True)
+        (folder / file.relative_to(SAMPLE)).write_text(file.read_text())
+    write_target_library(folder / "build" / "hil_target")
+    right = (folder / "pipeline.c").read_text()
+    (folder / "pipeline.c").write_text(right.replace("- 8u;", "- 7u;"))
+    call = ("nightly", "test_pipeline.py", "-t", "bare-metal", "--json")
+    assert hil(*call).status == NO
+    rows = {row["test"]: row for row in answers(hil("results", "show", "--json").out)}
+    assert "the stage features departs first" in rows[COMPARES]["message"]
+    assert (rows[COMPARES]["verdict"], rows[COMPARES]["about"]["stage"]) == ("FAIL", "features")
+    assert rows[MEASURES_LATENCY]["figures"]["latency_ticks"][0] > 0
+    (folder / "pipeline.c").write_text(right)
+    mended = hil(*call)
+    assert mended.status == OK, mended
+    changes = {(one["kind"], one["test"]) for one in answer(mended.out)["changes"]}
+    assert ("fixed", COMPARES) in changes
+
+
 def test_what_fails_is_told_with_its_log_and_without_this_machine(hil: Hil, folder: Path) -> None:
     (folder / "test_it.py").write_text(FAILS)
     (folder / "test_broken.py").write_text("import of\n")
@@ -405,7 +469,12 @@ def test_a_report_has_nothing_of_this_machine(hil: Hil, folder: Path, monkeypatc
 
 def test_a_report_is_of_a_nightly_and_those_before_it(hil: Hil, folder: Path) -> None:
     for _ in range(3):
-        hil("nightly", "test_it.py", "-t", "native", "--report", "out")
+        told = hil("nightly", "test_it.py", "-t", "native", "--report", "out", "--hil-trace", "t.json").out
+    assert re.search(r"(?m)^ +\d+\.\d s +\d+%  booting targets$", told) and "each span: t.json" in told
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    processes = [one["args"]["name"] for one in events if one["name"] == "process_name"]
+    assert processes[:3] == ["pytest", "hil nightly", "pytest, session 3"] and len(processes) == 6
+    assert sum(one["name"] == "part|tests|builtin" for one in events) == 3
     written = json.loads((folder / "out" / "results.json").read_text())
     assert (written["nightly"], written["compared_with"]["nightly"], len(written["results"])) == ("3", "2", 5)
     assert "Trends of 3 nights" in (folder / "out" / "index.html").read_text()
@@ -445,6 +514,25 @@ def test_what_another_checkout_gave_is_no_result_of_this_one(
     assert all("net is imported from" in one["headline"] for one in rows), rows
     src = ("--pytest=-o", "--pytest=pythonpath=src")
     assert hil("nightly", "-t", "native", *src, "test_net.py").status == NO  # this one's, whose weight is wrong
+
+
+@pytest.mark.slow
+def test_a_program_is_compared_with_what_a_nightly_kept_of_it(hil: Hil, folder: Path) -> None:
+    """The second layer is wider than in the nightly: it is found by its module, and what moved most comes first."""
+    for width in (16, 32):
+        (folder / f"nets_{width}.py").write_text(TWO_LAYERS.format(width=width))
+    (folder / "test_it.py").write_text(CHECKS)
+    assert hil("nightly", "test_it.py", "-t", "m4-qemu", "--runtime", "builtin").status == OK
+    words = ("profile", "-t", "m4-qemu", "--runtime", "builtin", "--json", "--against")
+    same = answer(hil(*words, "last", "nets_16:make").out)["against"]
+    assert "test_it.py::test_two_layers" in same["before"]["program"] and same["ticks"] == 0
+    changes = answer(hil(*words, "last", "nets_32:make").out)["against"]
+    first = changes["rows"][0]
+    assert (first["module"], first["operator"]) == ("second", "cortex_m::quantized_linear.out") and first["ticks"] > 0
+    assert sum(row["ticks"] for row in changes["rows"]) + changes["outside"] == changes["ticks"] > 0
+    assert changes["banks"]
+    unlike = ("profile", PROGRAM.with_name("dsp.pte"), "-t", "m4-qemu", "--against", "last")
+    expect(hil(*unlike, "--runtime", "builtin"), CANNOT_TELL, "no program on m4-qemu with builtin", "last::TEST")
 
 
 def test_a_mistyped_path_leaves_no_nightly(hil: Hil) -> None:

@@ -175,6 +175,9 @@ def test_the_page_leads_with_what_one_must_know(show: Show) -> None:
     page.press("Escape")
     page.emulate(390, 800)
     assert page.run("document.documentElement.scrollWidth") == 390
+    lines = "(one) => one.offsetHeight / parseFloat(getComputedStyle(one).lineHeight)"
+    assert page.run(f"Math.max(...[...document.querySelectorAll('#matrix thead th')].map({lines}))") < 8
+    assert page.run(f"Math.max(...[...document.querySelectorAll('#matrix .file td')].map({lines}))") < 4
     page.emulate(1200, 900)
 
 

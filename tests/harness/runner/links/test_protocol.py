@@ -7,7 +7,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,12 +148,18 @@ def sound(request: ProtocolFrame) -> bytes:
             return OK + struct.pack("<IBQ", 1, 0, 9)
         case Request.STATS:
             return OK + stats()
+        case Request.COUNTERS:
+            return OK + counted()
         case Request.CHANNELS:
             return OK + channels()
         case Request.CHANNEL:
             return OK + fetched()
         case _:
             return OK
+
+
+def counted(counters: int = 4, counting: int = 1, event: int = 8, over: int = 0, count: int = 3) -> bytes:
+    return struct.pack("<BBHBQ", counters, counting, event, over, count)
 
 
 def channels(total: int = 1, direction: int = 1, element: int = 1, nbytes: int = 4, name: str = "scores") -> bytes:
@@ -227,6 +233,7 @@ def use(session: Session, request: Request) -> object:
         Request.STREAM: lambda: session.write(MemoryRegion.INPUT, 0, bytes(1000)),
         Request.DATA: lambda: session.write(MemoryRegion.INPUT, 0, bytes(1000)),
         Request.RESIZE: lambda: session.set_input(0, KNOWN.inputs[0]),
+        Request.COUNTERS: lambda: session.choose_events([8]),
         Request.CHANNELS: lambda: session.channels(SECONDS),
         Request.CHANNEL: lambda: session.fetch_frame(CHANNEL, SECONDS),
     }
@@ -273,7 +280,7 @@ FIELDS = [
     (Request.HELLO, hello() + text("product 2.3.1"), "without is cut short"),
     (Request.HELLO, hello() + text("product 2.3.1") + u32(0) + b"x", "1 bytes too many"),
     *((Request.HELLO, hello() + text("product 2.3.1") + u32(bits), rf"without is {bits}, expected bits of 0x")
-      for bits in (1 << Request.HELLO, 1 << 18, 1)),
+      for bits in (1 << Request.HELLO, 1 << 19, 1)),
     (Request.HELLO, hello()[:-1], "tick_hz is cut short"),
     (Request.OPERATORS, u32(0xFFFFFFFF), "total is 4294967295, expected 0 to 8192"),
     (Request.OPERATORS, u32(MAX_OPERATORS + 1), "total is 8193"),
@@ -322,6 +329,15 @@ FIELDS = [
     (Request.STATS, stats() + text("heap") + u32(1, 2), "statistic is 'heap', expected one of program"),
     (Request.STATS, stats() + text("stack") + u32(1, 2), "statistic is 'stack', expected each once"),
     (Request.STATS, text("stack") + u32(1, 2), "statistics is 'stack', expected program, planned"),
+    (Request.COUNTERS, counted(counters=9), "counters is 9, expected 0 to 8"),
+    (Request.COUNTERS, counted(counting=2), "counting is 2, expected 0 to 1"),
+    (Request.COUNTERS, b"\0\1", "counting is 1, expected 0 to 0"),
+    (Request.COUNTERS, counted(event=9), "event is 9, expected 8: the one that was chosen"),
+    (Request.COUNTERS, counted(over=2), "overflow of event 0x8 is 2"),
+    (Request.COUNTERS, counted(count=1 << 63), "count of event 0x8 is"),
+    (Request.COUNTERS, counted()[:-1], "count of event 0x8 is cut short"),
+    (Request.COUNTERS, counted() + b"x", "1 bytes too many"),
+    (Request.COUNTERS, b"\0\0" + counted()[2:], "11 bytes too many"),
     (Request.CHANNELS, channels(total=1025), "total is 1025, expected 0 to 1024"),
     (Request.CHANNELS, u32(3), "number of channels is 0, expected 1 to 3"),
     (Request.CHANNELS, channels() + channels()[4:], "number of channels is 2"),
@@ -472,9 +488,10 @@ def own(folder: Path, *, content: str = ELF.build_id) -> Elf:
     return Elf(path, "0123456789abcdef", "")
 
 
-def of_product(without: int = 0) -> Peer:
+def of_product(without: int = 0, **fields: bytes) -> Peer:
     peer = Peer()
-    peer.answers[Request.HELLO] = OK + hello(config=text("anything")) + text("product 2.3.1") + u32(without)
+    said = hello(config=text("anything"), **fields)
+    peer.answers[Request.HELLO] = OK + said + text("product 2.3.1") + u32(without)
     return peer
 
 
@@ -492,6 +509,26 @@ def test_a_runner_and_firmware_of_ones_own_are_not_taken_for_each_other(tmp_path
     peer.answers[Request.HELLO] = OK + hello() + text("product 2.3.1") + u32(0)
     with pytest.raises(IdentityError, match="gives the name 'product"):
         opened(peer)
+
+
+def test_firmware_that_grants_other_memory_than_its_board_yaml_says_is_told(tmp_path: Path) -> None:
+    peer = of_product(program_pool=u32(4096))
+    with pytest.raises(ProtocolError, match=r"program_pool is 4096, expected .* which the board has") as caught:
+        Session(TARGET, own(tmp_path), peer)
+    assert "the firmware's hil_target and memory: in its board.yaml" in caught.value.hint
+
+
+@pytest.mark.parametrize("lossless", [True, False])
+def test_a_late_answer_to_hello_is_taken_and_that_of_a_second_firmware_told(lossless: bool) -> None:
+    for build_id, said in (
+        (ELF.build_id, ""),
+        ("another", "two firmwares answer, with the build ids .* and 'another'"),
+    ):
+        peer = Peer(lossless=lossless)
+        answer = OK + hello(build_id=text(build_id))
+        peer.before[Request.OPERATORS] = encode(ProtocolFrame(Request.HELLO | RESPONSE, 1, answer))
+        with pytest.raises(ProtocolError, match=said) if said else nullcontext():
+            opened(peer)
 
 
 def test_what_firmware_does_not_answer_is_not_asked(tmp_path: Path) -> None:
@@ -664,6 +701,27 @@ def test_a_peer_in_a_process_is_bounded_in_time_and_memory(body: str, tmp_path: 
         Session(TARGET, ELF, process)
     assert time.monotonic() - began < BOUND
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+def test_a_simulator_that_waits_for_a_cpu_is_not_out_of_time_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shares one with another process, so it has half a second of each second."""
+    monkeypatch.setattr(time_limits, "WALL_PER_CPU_SECOND", 1.0)
+    spin = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print('up', flush=True)\nwhile 1: pass"
+    command = [sys.executable, "-S", "-c", spin]
+    with closing(Process(command, cwd=tmp_path)) as process, closing(Process(command, cwd=tmp_path)) as other:
+        for one in (process, other):
+            one.read(Deadline.after(BOUND))
+        budget = process.budget(0.5)
+        time.sleep(0.6)
+        assert process.cpu_seconds() < budget.cpu_limit and budget.wall.expired
+        polls = 0
+        while not budget.expired:
+            polls += 1
+            time.sleep(0.05)
+        assert polls
+        assert process.cpu_seconds() > budget.cpu_limit - 0.2
 
 
 @pytest.mark.usefixtures("brief")

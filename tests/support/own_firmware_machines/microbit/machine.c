@@ -2,6 +2,8 @@
 // Manual).
 #include "machine.h"
 
+const char configuration[] = "bare-metal on microbit";
+
 #define REGISTER(address) (*(volatile uint32_t*)(address))
 #define UART_START_RECEIVER REGISTER(0x40002000)
 #define UART_START_TRANSMITTER REGISTER(0x40002008)
@@ -46,15 +48,13 @@ bool send(const uint8_t* bytes, size_t size) {
   return true;
 }
 
-int receive(uint8_t* bytes, size_t room, uint32_t milliseconds) {
-  const uint64_t begin = now();
+int receive(uint8_t* bytes, size_t room) {
   size_t size = 0;
-  do {
-    while (size < room && UART_RECEIVED != 0) {
-      UART_RECEIVED = 0;
-      bytes[size++] = (uint8_t)UART_RXD;
-    }
-  } while (size == 0 &&
-           (milliseconds == UINT32_MAX || since(begin) < milliseconds * UINT64_C(16000)));
+  while (size < room && UART_RECEIVED != 0) {
+    UART_RECEIVED = 0;
+    bytes[size++] = (uint8_t)UART_RXD;
+  }
   return (int)size;
 }
+
+void sleep_a_frame(void) {}  // it polls

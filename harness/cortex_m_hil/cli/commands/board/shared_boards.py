@@ -88,7 +88,7 @@ def board_release(name: BoardPort, targets_file: Targets = None) -> None:
     ),
 )
 def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
-    """Clear a wedged board (one that stopped answering). Tests use it again, and its failures are forgotten."""
+    """Clear a wedged board (one that no recovery step mended). Tests use it again, and its failures are forgotten."""
     port = _port(name, targets_file)
     leases.clear(port)
     write_answer(Answer(f"{name} is in use again", {"board": port}))

@@ -143,7 +143,7 @@ def _fields(group: StepGroup, clock: Clock) -> dict[str, Any]:
 
 
 def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
-    """Return a table, without the columns that would be empty: operators for kinds, ticks if they were not counted."""
+    """Return a table; one of kinds has no column of operators, and without counts there is none of ticks."""
     named, measured = any(name for name, _, _ in rows), whole.ticks is not None
     columns = (
         *(("operator",) * named),

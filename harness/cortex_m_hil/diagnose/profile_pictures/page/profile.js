@@ -48,6 +48,8 @@ function view(root, data) {
     return apart === 1 ? `M${dot} ${begin}V${end}` : `M${dot} ${begin}C${out} ${begin} ${out} ${end} ${dot} ${end}`;
   }
 
+  const paper = matchMedia("print"), PAGE = 600; // pixels of a low page
+
   function drawEdges() {
     const dots = lines.map((_, i) => i).filter((i) => !rows[i].hidden && !(lines[i].module && isOpen(i)));
     const order = new Map(dots.map((i, place) => [i, place]));
@@ -74,6 +76,7 @@ function view(root, data) {
         drawn("rect", { ...box, class: kind, "fill-opacity": shade(lines[i]).toFixed(3) })];
     });
     edges.setAttribute("height", table.offsetHeight);
+    edges.style.visibility = paper.matches && table.offsetHeight > PAGE ? "hidden" : ""; // a break moves rows alone
     edges.replaceChildren(...paths, ...boxes);
   }
 
@@ -206,6 +209,7 @@ function view(root, data) {
   });
   for (const radio of all(".modes input")) radio.addEventListener("change", () => setMode(radio.value));
   addEventListener("resize", drawEdges);
+  paper.addEventListener("change", drawEdges); // rows are lower there
   if (rows.length) { rows[0].tabIndex = 0; }
   setMode(0);
   return { draw: layOut };
