@@ -639,3 +639,14 @@ def test_engines_say_their_versions(model: Path) -> None:
     assert launchers.engine(TARGETS["m4-fvp"]) == f"{MODEL} 11.27.42"
     assert launchers.engine(TARGETS["native"]).startswith("host ")
     assert Resolved(TARGETS["m4-fvp"], TARGETS["m4-fvp"], "builtin").display_name == "m4-fvp"
+
+
+@pytest.mark.parametrize(("link", "least", "most"), [("uart", 6.0, 7.0), ("semihosting", 1.0, 2.0)])
+def test_bytes_to_a_uart_of_qemu_take_time_and_those_to_a_pipe_none(
+    link: str, least: float, most: float, tmp_path: Path
+) -> None:
+    """On a busy machine a frame of 500 bytes took 1.5 s of QEMU's CPU time: the firmware was said to hang."""
+    target = TARGETS["m4-qemu"]
+    elf = Elf(tmp_path / "none.elf", "", "")
+    with closing(dataclasses.replace(target.launcher, link=link).start(target, elf, tmp_path)) as process:
+        assert least <= process.budget(1.0, 500).cpu_limit < most
