@@ -152,7 +152,7 @@ class _Stepped:
 
 def _require_cost(dut: flow.Dut, clock: Clock) -> None:
     if clock not in COSTS:
-        what = f"{dut.target.name} counts neither instructions nor cycles, it has {clock.value}"
+        what = f"{dut.target.name} counts neither instructions nor cycles, it has {clock.value}, {clock.meaning}"
         hint = "a target of QEMU counts instructions, a board cycles: hil targets"
         raise ConfigError(what, target=dut.resolved.name, hint=hint)
 

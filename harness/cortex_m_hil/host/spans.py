@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 Kind = Literal["session", "collection", "test", "lowering", "build", "wait", "flash", "boot", "run"]
 """The kinds of work that a span's time was spent on."""
@@ -89,21 +89,3 @@ def own_times(spans: Iterable[Span]) -> Counter[str]:
 
 def _contains(outer: Span, inner: Span) -> bool:
     return outer.thread == inner.thread and inner.begin + inner.duration <= outer.begin + outer.duration
-
-
-def trace_events(processes: Mapping[str, Iterable[Span]]) -> dict[str, Any]:
-    """Return a trace in the JSON format of Chrome's tracing, which Perfetto reads; its times begin at 0.
-
-    Args:
-        processes: the spans of each process by its name; each becomes a process of the trace.
-    """
-    kept = {name: list(spans) for name, spans in processes.items()}
-    first = min((one.begin for spans in kept.values() for one in spans), default=0)
-    events: list[dict[str, Any]] = []
-    for number, (name, spans) in enumerate(kept.items(), 1):
-        about = {"process_name": {"name": name}, "process_sort_index": {"sort_index": number}}
-        events += ({"ph": "M", "name": key, "pid": number, "tid": 0, "args": told} for key, told in about.items())
-        for one in sorted(spans, key=lambda one: (one.begin, -one.duration)):
-            when = {"ts": (one.begin - first) / 1000, "dur": one.duration / 1000}
-            events.append({"ph": "X", "cat": one.kind, "name": one.name, "pid": number, "tid": one.thread, **when})
-    return {"traceEvents": events, "displayTimeUnit": "ms"}

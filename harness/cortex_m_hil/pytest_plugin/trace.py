@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
@@ -15,21 +14,10 @@ import pytest
 
 from cortex_m_hil.errors import InfraError
 from cortex_m_hil.errors.text import counted, printable
-from cortex_m_hil.host.files import check_new_file, write_atomically
-from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, trace_events
+from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span
+from cortex_m_hil.host.trace_file import add_spans, check_trace_file, lines_of_times, told_of
 
 _WORKER_OUTPUT: Final = "hil_trace"
-_MEANINGS: Final = {
-    "session": "starting and ending workers, waiting for tests",
-    "collection": "collecting tests",
-    "test": "tests themselves: none of the others",
-    "lowering": "lowering modules",
-    "build": "building runners",
-    "wait": "waiting for another worker's build, or for a board",
-    "flash": "flashing boards",
-    "boot": "booting targets",
-    "run": "running programs",
-}
 _PREPARATIONS: Final = ("lowering", "build", "wait", "flash", "boot")
 _LONGEST: Final = 3  # spans that the summary names
 _HOOKS: Final = pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -39,12 +27,13 @@ def prepare(config: pytest.Config) -> None:
     """Record spans from now on, if the option asks for it.
 
     Raises:
-        ConfigError: the file cannot be written.
+        ConfigError: the file cannot be written, or is there and no trace.
     """
     file: Path | None = config.getoption("hil_trace")
     if file is None:
         return
-    check_new_file(file, "--hil-trace")
+    if not hasattr(config, "workerinput"):  # workers write no file
+        check_trace_file(file)
     config.pluginmanager.register(_Trace(config, file), "hil-trace")
 
 
@@ -57,7 +46,7 @@ class _Trace:
         self._own = Recorder()
         self._workers: dict[str, list[Span]] = {}
         self._lost: set[str] = set()  # workers that have not sent their spans yet
-        self._problem = ""
+        self._told = ""
         self._recording, self._session = ExitStack(), ExitStack()
         self._recording.enter_context(recorded_by(self._own))
         self._session.enter_context(span("session", "session"))
@@ -115,10 +104,10 @@ class _Trace:
             ]
             return
         try:
-            text = json.dumps(trace_events({"pytest": self._own.spans, **dict(sorted(self._workers.items()))}))
-            write_atomically(self._file, text.encode(), "another file: --hil-trace FILE")
+            earlier = add_spans(self._file, {"pytest": self._own.spans, **dict(sorted(self._workers.items()))})
+            self._told = told_of(self._file, earlier)
         except InfraError as error:
-            self._problem = error.message
+            self._told = error.message
 
     def _times(self) -> Counter[str]:
         """Return the nanoseconds of each kind of span: of all workers, each from the begin to the end of the run."""
@@ -139,16 +128,13 @@ class _Trace:
         terminalreporter.section("where the time went")
         if self._workers:
             terminalreporter.write_line(f"summed over {counted(len(self._workers), 'worker')}")
-        times = self._times()
-        for kind, took in times.most_common():
-            share = f"{took / (times.total() or 1):.0%}"
-            terminalreporter.write_line(f"{took / 1e9:10.1f} s {share:>5}  {_MEANINGS.get(kind, kind)}")
+        for line in lines_of_times(self._times()):
+            terminalreporter.write_line(line)
         for worker, one in self._longest():
             terminalreporter.write_line(printable(f"longest: {one.duration / 1e9:.1f} s in {worker}: {_text(one)}"))
         if self._lost:
             terminalreporter.write_line(f"lost, since they ended and told nothing: {', '.join(sorted(self._lost))}")
-        where = f"each span: {self._file}, for https://ui.perfetto.dev or chrome://tracing"
-        terminalreporter.write_line(printable(self._problem or where))
+        terminalreporter.write_line(printable(self._told))
 
 
 def _text(span: Span) -> str:

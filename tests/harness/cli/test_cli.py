@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -397,8 +398,11 @@ def test_a_folder_is_no_program(hil: Hil, tmp_path: Path) -> None:
 
 
 def test_inputs_that_nobody_gives_follow_a_formula_and_are_no_ones_expectation(hil: Hil, files: Files) -> None:
-    done = hil("run", files.pte, "-t", "native")
+    done = hil("run", files.pte, "-t", "native", "--hil-trace", "t.json")
     assert done.status == OK and "inputs    made by a formula, since none are given" in done.out
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    assert [one["args"]["name"] for one in events if one["name"] == "process_name"] == ["hil run"]
+    assert {one["cat"] for one in events if one["ph"] == "X"} >= {"session", "boot", "run"}
     done = hil("run", files.pte, "-t", "native", "--expect", files.input)
     expect(done, CANNOT_TELL, "ConfigError: --expect without --input: on which inputs?", "--input FILE.npy")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.diagnose.event_counters import GROUPS, counters_of, events_of
+from cortex_m_hil.diagnose.event_counters import _WITH_PMU, GROUPS, counters_of, events_of
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profiling import profile
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.launchers.native import NativeLauncher
-from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
 from cortex_m_hil.targets.target import Clock
@@ -108,13 +109,18 @@ def test_each_event_is_counted_at_each_instruction_in_as_many_runs_as_there_is_r
     ("name", "why"),
     [
         ("m55-qemu", r"QEMU [\d.]+ gives none to its cortex-m55: PMU_TYPE reads as 0"),
-        ("m0-qemu", "a cortex-m0 has none"),
+        ("m0-qemu", "the firmware knows those of cortex-m55, cortex-m85, and this is a cortex-m0"),
     ],
 )
 def test_a_target_without_a_pmu_is_refused(name: str, why: str) -> None:
     wanted = pytest.raises(ConfigError, match=f"{name} has no PMU: {why}")
     with flow.open_dut(resolve(name, load_targets(), runtime="builtin")) as dut, wanted:
         counters_of(dut)
+
+
+def test_host_and_firmware_know_the_same_cores() -> None:
+    parts = re.findall(r"part == (0x\w+)", (REPOSITORY / "firmware/target_library/pmu.c").read_text())
+    assert [int(part, 0) for part in parts] == [cpus()[name].part for name in _WITH_PMU]
 
 
 def test_an_unknown_group_is_refused() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cortex_m_hil as hil
-from cortex_m_hil.diagnose.profile import Profile, ProfileRow
+from cortex_m_hil.diagnose.profile import Profile, ProfileRow, pack, unpack
 from cortex_m_hil.program.partition import PartitionKind
 from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.target import Clock
@@ -106,3 +106,11 @@ def test_texts_of_a_file_do_not_reach_the_terminal_as_they_are() -> None:
     assert "\x1b" not in one.module and one.module.startswith("a")
     with pytest.raises(hil.errors.ConfigError, match="JSONDecodeError"):
         Profile.from_json("{", "old.json")
+
+
+def test_a_packed_profile_is_the_same_without_the_users_files() -> None:
+    one = profile(replace(row(0, "first", "x", 1), source="/home/me/net.py:3"))
+    assert unpack(pack(one), "nightly 1") == replace(one, rows=(replace(one.rows[0], source=""),))
+    for text in ("", "é", "AAAA", pack(one)[:-8]):
+        with pytest.raises(hil.errors.ConfigError, match=r"^nightly 1 "):
+            unpack(text, "nightly 1")

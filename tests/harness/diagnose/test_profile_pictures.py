@@ -98,6 +98,13 @@ def test_the_first_questions_are_answered() -> None:
     assert peak.headline.startswith(f"{most.nbytes:,} of 32,768 bytes in dtcm".replace(",", "\u202f"))
     assert peak.details[0][1] == graph.line_of[most.instruction]
     assert "12 quanta" in error.headline and error.details[0][1] == graph.line_of[4]
+    assert one.localization is not None
+    rows = [
+        replace(row, kernel_error=row.departure if row.instruction in (4, 6) else None) for row in one.localization.rows
+    ]
+    several = Graph(replace(one, localization=replace(one.localization, rows=tuple(rows))))
+    more, at = answers(several)[2].details[-1]
+    assert more.startswith("1 more operator at fault, the next: ") and at == several.line_of[6]
     assert flash.headline == f"{sum(one.flash_groups.values()):,} bytes".replace(",", "\u202f")
     assert answers(Graph(replace(one, localization=None)))[2].headline == "not known: there are no references"
     equal = answers(Graph(pictured(seed("images"))))[2]

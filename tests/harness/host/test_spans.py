@@ -1,4 +1,4 @@
-"""Spans: nesting, own times, and the format of Chrome's tracing."""
+"""Spans: nesting, and own times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.host.folders import build_lock
-from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, trace_events
+from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span
 
 
 def test_blocks_are_recorded_by_one_recorder_and_else_by_none() -> None:
@@ -78,19 +78,3 @@ def test_own_times_are_without_what_lies_within() -> None:
         Span("run", "r", 10, 1, 1),
     ]
     assert own_times(spans) == {"test": 4, "build": 4, "wait": 2, "run": 1}
-
-
-def test_the_trace_has_the_format_of_chrome() -> None:
-    """Fields by the "Trace Event Format": complete events, and metadata with the processes' names; microseconds."""
-    trace = trace_events({"pytest": [], "gw0": [Span("run", "r", 5_000, 1_500, 7), Span("test", "t", 4_000, 9_000, 7)]})
-    assert trace == {
-        "traceEvents": [
-            {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "pytest"}},
-            {"ph": "M", "name": "process_sort_index", "pid": 1, "tid": 0, "args": {"sort_index": 1}},
-            {"ph": "M", "name": "process_name", "pid": 2, "tid": 0, "args": {"name": "gw0"}},
-            {"ph": "M", "name": "process_sort_index", "pid": 2, "tid": 0, "args": {"sort_index": 2}},
-            {"ph": "X", "cat": "test", "name": "t", "pid": 2, "tid": 7, "ts": 0.0, "dur": 9.0},
-            {"ph": "X", "cat": "run", "name": "r", "pid": 2, "tid": 7, "ts": 1.0, "dur": 1.5},
-        ],
-        "displayTimeUnit": "ms",
-    }

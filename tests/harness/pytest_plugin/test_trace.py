@@ -79,11 +79,12 @@ def test_a_worker_that_ends_is_told_and_one_process_needs_no_workers(pytester: p
     done, _ = run(pytester, "-n1", "-k", "lost", "--max-worker-restart=0")
     done.stdout.fnmatch_lines(["lost, since they ended and told nothing: gw0"])
     done, found = run(pytester, "-p", "no:terminal", "-k", "fails")
-    assert done.ret == 1 and {one["name"] for one in found["pytest"]} >= {
+    assert done.ret == 1 and {one["name"] for one in found["pytest, session 2"]} >= {
         "collection",
         "call",
         "test_it.py::test_fails",
     }
+    assert any(one["cat"] == "collection" for one in found["pytest"])  # of the session before
     refused = pytester.runpytest_subprocess("--target=native", "--hil-trace=none/t.json", timeout=DEADLINE)
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     refused.stderr.fnmatch_lines(["*--hil-trace=none/t.json is in no folder that is there*"])

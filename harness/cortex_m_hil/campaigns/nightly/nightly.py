@@ -33,6 +33,7 @@ from cortex_m_hil.errors.text import folders_replaced
 from cortex_m_hil.flow.coverage.counts import Coverage
 from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.targets.runtimes import AUTO
 
 KIND: Final = "nightly"
@@ -251,7 +252,8 @@ class Nightly(Planner):
         began = time.monotonic()
         log = self._folder / "pytest.log"
         log.unlink(missing_ok=True)
-        status, collected = self._run(part, log)
+        with span("session", key):
+            status, collected = self._run(part, log)
         may_be_empty = status == _NO_TESTS and not collected and self._may_be_empty(part)
         if status == _NO_TESTS and not may_be_empty and "-n" in self._command(part, ()):
             status, _ = self._run(part, log, "-n0", "--collect-only")  # workers do not tell the reason

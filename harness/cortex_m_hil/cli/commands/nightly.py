@@ -50,12 +50,14 @@ from cortex_m_hil.cli.options import (
 from cortex_m_hil.cli.progress import Progress as Display
 from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, pytest_command
 from cortex_m_hil.cli.tables import cut
+from cortex_m_hil.cli.trace_option import TraceFile
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import align, counted
 from cortex_m_hil.flow.coverage.counting import check
 from cortex_m_hil.flow.coverage.counts import Share, total
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.trace_file import VIEWERS, lines_of_times, times_in
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.compiler import compiler
 from cortex_m_hil.runner.results import Verdict
@@ -128,6 +130,7 @@ class Options:
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=0, help="Number of pytest-xdist workers; 0: no pytest-xdist")
     ] = 0
+    hil_trace: TraceFile = None
     targets_file: Targets = None
 
 
@@ -177,7 +180,9 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
             say(f"no coverage of {what}: {reason}")
         for name, why in plan.runtime_reasons.items():
             say(f"{name} runs on builtin: {why}")
-        _work(campaign, plan, asked.jobs, more, Deadline.after(led.budget))
+        _work(campaign, plan, asked, more, Deadline.after(led.budget))
+        if asked.hil_trace is not None:
+            say("\n".join(_lines_of_trace(asked.hil_trace)))
         record = campaign.record
         before = before or nights.previous(kept, record)
         found = report_of(kept, record, before, report)
@@ -321,14 +326,14 @@ def _folder_of_bundles(report: Path | None) -> Path:
 # --- work ----------------------------------------------------------------------------------------------------
 
 
-def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str], budget: Deadline) -> None:
+def _work(campaign: Campaign, plan: NightlyPlan, asked: Options, more: Sequence[str], budget: Deadline) -> None:
     """Run what remains of a nightly, within the budget.
 
     Args:
         campaign: the nightly.
         plan: the nightly's plan.
-        jobs: the number of pytest-xdist's workers; 0: no workers.
-        asked: pytest's options for the parts that do not count coverage.
+        asked: the options: the number of pytest-xdist's workers, the file of the trace.
+        more: pytest's options for the parts that do not count coverage.
         budget: the deadline after which no run begins.
     """
     kept, record = campaign.kept, campaign.record
@@ -347,7 +352,8 @@ def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str]
             display(f"{of.suite}, {what}: {progress.done} done, {progress.running} running, {left} left{bad}")
 
         def command(part: NightlyPart, options: Sequence[str]) -> list[str]:
-            return _command(plan, part, jobs, [*([] if part.counts else asked), *options])
+            traced = [f"--hil-trace={asked.hil_trace.absolute()}"] if asked.hil_trace is not None else []
+            return _command(plan, part, asked.jobs, [*([] if part.counts else more), *traced, *options])
 
         try:
             with suppress(BudgetSpent):
@@ -356,6 +362,15 @@ def _work(campaign: Campaign, plan: NightlyPlan, jobs: int, asked: Sequence[str]
             if not campaign.runs:  # a nightly without a result, such as after a wrong call, is not kept
                 kept.forget(record)
             raise
+
+
+def _lines_of_trace(file: Path) -> Iterator[str]:
+    """Yield what the tests spent their time on, from the trace; waiting for workers to end is none of it."""
+    times = times_in(file)
+    del times["session"]
+    yield "where the time went, summed over all pytest processes"
+    yield from lines_of_times(times)
+    yield f"each span: {file}, for {VIEWERS}"
 
 
 def _command(plan: NightlyPlan, part: NightlyPart, jobs: int, options: Sequence[str]) -> list[str]:

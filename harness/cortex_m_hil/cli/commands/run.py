@@ -40,6 +40,7 @@ from cortex_m_hil.cli.run_result_output import (
     fields_of_target,
     lines_of_result,
 )
+from cortex_m_hil.cli.trace_option import TraceFile
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
@@ -127,6 +128,7 @@ def run(
     no_lint: NoLint = False,
     known: Known = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors (red zones)")] = False,
+    hil_trace: TraceFile = None,  # its callback records
 ) -> None:
     """Run a program once on each target.
 

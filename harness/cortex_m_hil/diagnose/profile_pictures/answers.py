@@ -96,11 +96,21 @@ def _error(graph: Graph) -> Answer:
         headline = f"{_named(graph.one, first.instruction)}: {departure.distance:g} quanta"
         elements = f"{departure.elements} of {departure.numel} elements differ from {_OPERATORS}"
         line = graph.line_of[first.instruction]
-        return Answer(question, headline, ((elements, line), (printable(found.conclusions[0]), None)), source)
+        conclusion = printable(found.conclusions[0])
+        more = _more_at_fault(graph, first.instruction)
+        return Answer(question, headline, ((elements, line), (conclusion, None), *more), source)
     unknown = sum(not row.known for row in found.rows)
     left = ((f"{counted(unknown, 'value')} not compared", None),) if unknown else ()
     equal = f"nowhere: the target equals {_OPERATORS}" if unknown < len(found.rows) else "not known"
     return Answer(question, equal, (*_noise(graph), *left), source)
+
+
+def _more_at_fault(graph: Graph, first: int) -> Iterator[Detail]:
+    """Yield how many operators are at fault besides the one where the error begins, and the next of them."""
+    more = [index for index, each in sorted(graph.one.errors.items()) if each.is_at_fault and index != first]
+    if more:
+        named = _named(graph.one, more[0])
+        yield f"{counted(len(more), 'more operator')} at fault, the next: {named}", graph.line_of[more[0]]
 
 
 def _noise(graph: Graph) -> Iterator[Detail]:

@@ -469,7 +469,12 @@ def test_a_report_has_nothing_of_this_machine(hil: Hil, folder: Path, monkeypatc
 
 def test_a_report_is_of_a_nightly_and_those_before_it(hil: Hil, folder: Path) -> None:
     for _ in range(3):
-        hil("nightly", "test_it.py", "-t", "native", "--report", "out")
+        told = hil("nightly", "test_it.py", "-t", "native", "--report", "out", "--hil-trace", "t.json").out
+    assert re.search(r"(?m)^ +\d+\.\d s +\d+%  booting targets$", told) and "each span: t.json" in told
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    processes = [one["args"]["name"] for one in events if one["name"] == "process_name"]
+    assert processes[:3] == ["pytest", "hil nightly", "pytest, session 3"] and len(processes) == 6
+    assert sum(one["name"] == "part|tests|builtin" for one in events) == 3
     written = json.loads((folder / "out" / "results.json").read_text())
     assert (written["nightly"], written["compared_with"]["nightly"], len(written["results"])) == ("3", "2", 5)
     assert "Trends of 3 nights" in (folder / "out" / "index.html").read_text()
