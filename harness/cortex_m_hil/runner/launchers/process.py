@@ -137,6 +137,7 @@ class Process:
         self._received = bytearray()
         self._link = (self._out, self._err) if joined else (self._out,)
         self._cpu = self._waited = 0.0
+        self.byte_seconds = 0.0  # CPU time that a byte to the program may take
 
     def _start(
         self, sandbox: Sandbox | None, cwd: Path | None, env: Mapping[str, str] | None, grace: float
@@ -178,7 +179,8 @@ class Process:
         return self._waited
 
     def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
-        """Return a budget of `seconds` of CPU time from now; `nbytes` do not matter, as a pipe takes no time."""
+        """Return a budget of `seconds` of CPU time from now, and of what `nbytes` to the program may take."""
+        seconds += nbytes * self.byte_seconds
         wall = Deadline.after(seconds * time_limits.WALL_PER_CPU_SECOND)
         return CpuDeadline(self, self.cpu_seconds() + seconds, wall, self.waited_seconds())
 

@@ -44,6 +44,11 @@ class Simulator(Launcher):
         """Return the sandbox that limits the simulator's files; None: it may use all files that the user may use."""
         return None
 
+    @property
+    def byte_seconds(self) -> float:
+        """Return the CPU time that the simulator may take until the firmware has a byte of the host's."""
+        return 0.0
+
     def environment(self) -> Mapping[str, str] | None:
         """Return the simulator's environment variables; None: those of this process."""
         return None
@@ -57,7 +62,9 @@ class Simulator(Launcher):
 
     def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> Process:
         command = self.command(elf.path, directory, arguments)
-        return Process(command, cwd=directory, env=self.environment(), sandbox=self.sandbox(elf.path, directory))
+        process = Process(command, cwd=directory, env=self.environment(), sandbox=self.sandbox(elf.path, directory))
+        process.byte_seconds = self.byte_seconds
+        return process
 
     def connect(self, target: Target, elf: Elf, directory: Path, tools: object) -> Connection:
         return self.start(target, elf, directory)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -31,6 +31,7 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers import fvp
 from cortex_m_hil.runner.launchers.fvp import FvpLauncher
 from cortex_m_hil.runner.launchers.process import Process
+from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.connection import Connection, Elf, LinkClosed
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
@@ -639,3 +640,14 @@ def test_engines_say_their_versions(model: Path) -> None:
     assert launchers.engine(TARGETS["m4-fvp"]) == f"{MODEL} 11.27.42"
     assert launchers.engine(TARGETS["native"]).startswith("host ")
     assert Resolved(TARGETS["m4-fvp"], TARGETS["m4-fvp"], "builtin").display_name == "m4-fvp"
+
+
+@pytest.mark.parametrize(("link", "least", "most"), [("uart", 6.0, 7.0), ("semihosting", 1.0, 2.0)])
+def test_bytes_to_a_uart_of_qemu_take_time_and_those_to_a_pipe_none(
+    link: Literal["uart", "semihosting"], least: float, most: float, tmp_path: Path
+) -> None:
+    """On a busy machine a frame of 500 bytes took 1.5 s of QEMU's CPU time: the firmware was said to hang."""
+    elf = Elf(tmp_path / "none.elf", "", "")
+    launcher = QemuLauncher("mps2-an386", link=link)
+    with closing(launcher.start(TARGETS["m4-qemu"], elf, tmp_path)) as process:
+        assert least <= process.budget(1.0, 500).cpu_limit < most
