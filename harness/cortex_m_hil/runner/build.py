@@ -130,6 +130,8 @@ class _Recipe:
         """
         if target.firmware is not None:
             raise needs_runner(target, "built with other sources or sizes of memory")
+        if not target.board.directory.is_dir():  # in a bisection a commit without it
+            raise BuildError(f"no folder {target.board.directory} for the board", target=target.name)
         counts = COUNTING.items() <= options.items()
         if counts:
             check_counting(target)

@@ -281,12 +281,13 @@ def load_board(directory: Path) -> Board:
 
 def _read_board(directory: Path) -> tuple[Board, MemoryKeysReader]:
     """Return the board in a folder, with the reader of its memory keys, which lets a target override them."""
-    path = directory / "board.yaml"
+    tested = path_under_test(directory)  # no runner is built for a commit without it
+    path = (tested if (tested / "board.yaml").is_file() else directory) / "board.yaml"
     content = yaml_files.parse(path, _BEGINS)
     _refuse_old_keys(content, path)
     raw = yaml_files.validate(_RawBoard, content, path, EXAMPLES)
     reader = MemoryKeysReader.of_board(path, content, on_host=raw.console == "native")
-    return Board(directory.name, directory, reader.read(), raw.portable), reader
+    return Board(directory.name, tested, reader.read(), raw.portable), reader
 
 
 def _load_board(raw: _RawTarget, target: str, tree: CommentedMap, path: Path, where: str) -> Board:
@@ -308,8 +309,6 @@ def _load_board(raw: _RawTarget, target: str, tree: CommentedMap, path: Path, wh
 def _board_folder(name: str, base: Path, where: str) -> Path:
     shipped = package_data("firmware") / "boards"
     directory = Path(os.path.abspath(base / name)) if "/" in name else shipped / name
-    if "/" in name and os.path.isfile(path_under_test(directory) / "board.yaml"):
-        return path_under_test(directory)
     if os.path.isfile(directory / "board.yaml"):  # also False, not an error, for names that no file system allows
         return directory
     if "/" in name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import select
@@ -20,7 +21,7 @@ import torch
 from cortex_m_hil import flow
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError, UnsupportedOperator
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.host.paths import BISECT_CHECKOUTS, BISECT_WORKTREE, cache_directory
 from cortex_m_hil.runner import build
 from cortex_m_hil.runner.build import build_runner, portable_operators
 from cortex_m_hil.runner.memory_files import write_memory_files
@@ -328,6 +329,22 @@ def test_ccache_is_found_by_a_relative_entry_of_path(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", "tools")
     for definition in build._ccache("cmake", tmp_path / "build"):
         assert definition.endswith(f";{program}")
+
+
+def test_no_runner_is_built_for_a_bisected_commit_without_the_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the checkout would be the wrong code under test. Targets that are not used do not matter."""
+    checkout, worktree = tmp_path / "checkout", tmp_path / "worktree"
+    shutil.copytree(TARGETS["m4-qemu"].board.directory, checkout / "acme")
+    worktree.mkdir()
+    file = checkout / "targets.yaml"
+    file.write_text("targets:\n  mine: {cpu: cortex-m4, board: ./acme, launcher: {qemu: {machine: mps2-an386}}}\n")
+    monkeypatch.setenv(BISECT_WORKTREE, str(worktree))
+    monkeypatch.setenv(BISECT_CHECKOUTS, json.dumps([str(checkout)]))
+    target = load_targets(file)["mine"]
+    with pytest.raises(BuildError, match=f"no folder {worktree / 'acme'} for the board"):
+        build_runner(target)
 
 
 def test_a_broken_board_shows_the_compilers_first_error(user_board: Target) -> None:
