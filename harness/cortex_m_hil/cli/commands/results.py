@@ -31,6 +31,7 @@ from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
+from cortex_m_hil.runner.results import Verdict
 
 SUFFIX: Final = ".jsonl.gz"
 
@@ -129,7 +130,7 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
             "target": "the target that was named",
             "ran": "the target that ran",
             "engine": "the simulator with its version, or the board",
-            "verdict": "passed, failed, infra, error, xpassed, xfailed or skipped",
+            "verdict": f"one of {', '.join(one.value for one in Verdict)}",
             "error_type": "the error's class",
             "headline": "the error's first line",
             "log": "the test's log",

@@ -413,8 +413,8 @@ def test_a_stage_of_the_users_firmware_that_departs_and_is_mended_is_told_with_i
     call = ("nightly", "test_pipeline.py", "-t", "bare-metal", "--json")
     assert hil(*call).status == NO
     rows = {row["test"]: row for row in answers(hil("results", "show", "--json").out)}
-    assert "the stage features departs first" in rows[COMPARES]["message"]
-    assert (rows[COMPARES]["verdict"], rows[COMPARES]["about"]["stage"]) == ("FAIL", "features")
+    assert "the stage features departs first" in rows[COMPARES]["headline"]
+    assert (rows[COMPARES]["verdict"], rows[COMPARES]["about"]["stage"]) == ("FAIL", ["features"])
     assert rows[MEASURES_LATENCY]["figures"]["latency_ticks"][0] > 0
     (folder / "pipeline.c").write_text(right)
     mended = hil(*call)
