@@ -132,8 +132,8 @@ def _sums(profile: Profile) -> Iterator[str]:
     if profile.depends_on_inputs is not None:
         moved = [f"{row.index}" for row in profile.rows if row.depends_on_inputs]
         names = f"rows {', '.join(moved)}" if len(moved) <= _NAMED else f"{len(moved)} of {len(profile.rows)} rows"
-        told = f"{names} depend on the inputs" if moved else "all rows the same"
-        yield f"inputs     {profile.ticks_of_zeros} {unit} with zeros: {told}"
+        told = f"{names} differ" if moved else "all rows are the same"
+        yield f"inputs     with zeros as inputs {profile.ticks_of_zeros} {unit}: {told}"
     peak = profile.peak
     if peak is not None:
         most = f"{peak.planned_bytes} at {peak.index}, {peak.place}"

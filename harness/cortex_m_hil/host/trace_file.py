@@ -22,7 +22,7 @@ from cortex_m_hil.host import files
 from cortex_m_hil.host.spans import Span, own_times
 
 MEANINGS: Final[Mapping[str, str]] = {
-    "session": "starting and ending workers, waiting for tests",
+    "session": "starting and ending workers, workers without a test",
     "collection": "collecting tests",
     "test": "tests themselves: none of the others",
     "lowering": "lowering modules",

@@ -66,7 +66,8 @@ def _peak(graph: Graph) -> Answer:
     one, peak = graph.one, graph.one.peak
     begin = graph.line_of[peak.instruction] if peak.instruction >= 0 else None
     first = "the inputs" if begin is None else _named(one, peak.instruction)
-    when = f"from {first} to {_named(one, peak.last)}" if peak.last > peak.instruction else f"at {first}"
+    is_long = peak.last > peak.instruction
+    when = f"first at {first}, last at {_named(one, peak.last)}" if is_long else f"at {first}"
     details: list[Detail] = [(when, begin)]
     shown = [each for each in tensors(one.program) if each.first <= peak.instruction <= each.last]
     made_by = {each.extent: each.first for each in shown}
@@ -81,7 +82,7 @@ def _peak(graph: Graph) -> Answer:
     banks = list(one.peak_of_banks)
     used = [f"{number_text(used)} of {number_text(room)} bytes in {printable(name)}" for name, used, room in banks]
     names = " and ".join(printable(name) for name, _, _ in banks)
-    source = f"{names}: memory of the board for tensors; planned, without constants and stack" if banks else ""
+    source = f"{names}: the board's memory that tensors are planned in; without constants and stack" if banks else ""
     return Answer("What sits at the peak of the memory plan?", ", ".join(used) or "0 bytes", tuple(details), source)
 
 
@@ -90,13 +91,13 @@ def _error(graph: Graph) -> Answer:
     if found is None:
         details = (("a network or a module has references, a .pte has none", None),)
         return Answer(question, "not known: there are no references", details, "")
-    source = "measured on the target; SQNR: against the float module; where a layer averages, it rises"
+    source = "measured on the target; SQNR is against the float module, and rises where a layer averages"
     if (first := found.first) is not None and first.departure is not None:
         departure = first.departure
         headline = f"{_named(graph.one, first.instruction)}: {departure.distance:g} quanta"
         elements = f"{departure.elements} of {departure.numel} elements differ from {_OPERATORS}"
         line = graph.line_of[first.instruction]
-        conclusion = printable(found.conclusions[0])
+        conclusion = f"{printable(found.conclusions[0])} ({graph.one.rows[first.instruction].kernel})"
         more = _more_at_fault(graph, first.instruction)
         return Answer(question, headline, ((elements, line), (conclusion, None), *more), source)
     unknown = sum(not row.known for row in found.rows)
