@@ -840,9 +840,10 @@ def over_tcp(board: VirtualBoard) -> Iterator[int]:
         thread = threading.Thread(target=bridge, args=(server, port), daemon=True)
         thread.start()
         yield server.getsockname()[1]
-        server.close()
+        server.shutdown(socket.SHUT_RDWR)  # closing it would not end the thread's accept()
     port.close()
     thread.join(SECONDS)
+    assert not thread.is_alive()
 
 
 def bridge(server: socket.socket, port: Uart) -> None:
