@@ -14,12 +14,12 @@ from cortex_m_hil.targets.executorch_prefix import VARIABLE, find_install, insta
 from cortex_m_hil.targets.target import Target
 
 CACHE = cache_directory()  # read before pytester changes HOME
-_NAMED: Final = "HIL_TESTS_EXECUTORCH"  # the value of VARIABLE, for the processes that tests start
+NAMED: Final = "HIL_TESTS_EXECUTORCH"  # the value of VARIABLE, for the processes that tests start
 
 
 def hide_executorch() -> None:
     """Make `auto` mean builtin in tests and their processes, even if an ExecuTorch is installed on this machine."""
-    os.environ.setdefault(_NAMED, os.environ.get(VARIABLE, ""))
+    os.environ.setdefault(NAMED, os.environ.get(VARIABLE, ""))
     os.environ[VARIABLE] = ""
 
 
@@ -27,9 +27,10 @@ def hide_executorch() -> None:
 def executorch_of_this_machine() -> Iterator[None]:
     """Let programs find the ExecuTorch that is installed here, or named by the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        if named := os.environ.get(_NAMED):
+        named = os.environ.get(NAMED)  # None where it is not hidden
+        if named:
             patch.setenv(VARIABLE, named)
-        else:
+        elif named is not None:
             patch.delenv(VARIABLE, raising=False)
         yield
 

@@ -53,6 +53,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.target import ExecutorchInstall, Target
 from dim_orders import Form, relaid
+from installed import NAMED, executorch_of_this_machine
 from networks import Apply
 from portable_operators import BY_TORCH_ALONE, FAMILIES, NOT_IN_FORM, REFUSED, Compared, agree
 from prefixes import FLAGS, make_prefix
@@ -777,3 +778,16 @@ def test_an_input_has_any_size_up_to_its_upper_bounds(dut: Dut) -> None:
     for program, sizes in ((lowered, (9, 6)), (lowered, (3,)), (fixed, (3, 6))):
         with pytest.raises(ProtocolError, match=r"RESIZE: BAD_REQUEST: resize_tensor: Error::\w+: .*\.cpp:\d+"):
             shape_after(program, *sizes)
+
+
+@pytest.mark.parametrize(("hidden", "found"), [(None, "/mine"), ("", None), ("/named", "/named")])
+def test_a_test_that_asks_for_the_machines_executorch_has_it_also_where_a_runtime_is_named(
+    hidden: str | None, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--runtime` leaves it as the user named it; else it is hidden, and NAMED has what the user named."""
+    monkeypatch.setenv(executorch_prefix.VARIABLE, "/mine" if hidden is None else "")
+    monkeypatch.delenv(NAMED, raising=False)
+    if hidden is not None:
+        monkeypatch.setenv(NAMED, hidden)
+    with executorch_of_this_machine():
+        assert os.environ.get(executorch_prefix.VARIABLE) == found
