@@ -19,6 +19,7 @@ from typing import Any, Final
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
+from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.spans import Span, own_times
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -36,6 +37,8 @@ MEANINGS: Final[Mapping[str, str]] = {
 VIEWERS: Final = "https://ui.perfetto.dev or chrome://tracing"
 _LIMIT: Final = 1 << 30  # bytes
 _HINT: Final = "another file: --hil-trace FILE"
+LOCK_SECONDS: Final = 60.0  # to wait for other processes that add their spans
+_RETRY: Final = 0.05  # seconds between two attempts to lock
 
 
 @dataclass(frozen=True)
@@ -105,16 +108,30 @@ def lines_of_times(times: Counter[str]) -> Iterator[str]:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes from adding to a file meanwhile, by a lock of its folder."""
+    """Keep other processes from adding to a file meanwhile, by a lock of its folder, which leaves no file behind."""
     try:
         folder = os.open(path.absolute().parent, os.O_RDONLY)
     except OSError as error:
         raise InfraError(f"cannot write {path}: its folder: {error.strerror}", hint=_HINT) from error
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        _lock(folder, path)
         yield
     finally:
         os.close(folder)
+
+
+def _lock(folder: int, path: Path) -> None:
+    """Lock a folder for this process. Raises InfraError where another one, perhaps a stopped one, keeps it locked."""
+    deadline = Deadline.after(LOCK_SECONDS)
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if deadline.expired:
+                what = f"cannot write {path}: another process has locked its folder for {LOCK_SECONDS:g} s"
+                raise InfraError(what, hint=f"end that process, or {_HINT}") from None
+            time.sleep(_RETRY)
 
 
 def _added(before: _Trace | None, processes: Mapping[str, Iterable[Span]]) -> _Trace:

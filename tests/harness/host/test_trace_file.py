@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, InfraError
+from cortex_m_hil.host import trace_file
 from cortex_m_hil.host.spans import Span
 from cortex_m_hil.host.trace_file import add_spans, check_trace_file, lines_of_times, times_in
 
@@ -80,3 +83,15 @@ def test_what_is_no_trace_is_left_as_it_is(tmp_path_factory: pytest.TempPathFact
     with pytest.raises(ConfigError):
         add_spans(file, {"pytest": []})
     assert file.read_bytes() == text.encode()
+
+
+def test_a_folder_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_file, "LOCK_SECONDS", 0.2)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with pytest.raises(InfraError, match="another process has locked its folder"):
+            add_spans(tmp_path / "t.json", {})
+    finally:
+        os.close(folder)
+    assert add_spans(tmp_path / "t.json", {}) == 0
