@@ -184,7 +184,7 @@ class Fitting:
             result = flow.run(dut, program, linted=sizes is None)
         if stack and result.stats[Region.STACK.value].size != stack:
             told = result.stats[Region.STACK.value].size
-            hint = f"delete what sizes the stack in {board.directory / 'board.ld'}: memory: says it"
+            hint = f"delete the stack's size from {board.directory / 'board.ld'}: memory: sets it"
             raise BuildError(f"the stack has {told} bytes, {stack} were asked for", target=dut.target.name, hint=hint)
         return result
 

@@ -585,7 +585,7 @@ def _tolerances(atol: float | Mapping[str, float], stages: Mapping[str, Array]) 
         try:
             in_range(value, 0.0, sys.float_info.max)
         except ValueError as error:
-            raise ConfigError(f"atol: {error}", hint="what an element may be off") from None
+            raise ConfigError(f"atol: {error}", hint="atol=0.5: what an element may differ by") from None
     return {name: given.get(name, 0.0) for name in stages}
 
 
