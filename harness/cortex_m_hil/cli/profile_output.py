@@ -40,7 +40,7 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "banks": "bytes of the memory plan by bank",
     "rows": (
         "a list of index, operator, kind, node, module, source (file:line), kernel, calls, ticks, low, high, share, "
-        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank), "
+        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes of the memory plan in use, by bank), "
         "ticks_of_zeros, depends_on_inputs, events (with --counters: counts of the PMU's events by name; null: more "
         "than 32 bits hold)"
     ),

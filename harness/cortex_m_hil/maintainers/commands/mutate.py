@@ -84,7 +84,8 @@ ResetOption = Annotated[bool, typer.Option("--reset", help="Forget the campaign 
             "operators": "these numbers by operator",
             "kinds": "these numbers by kind of change",
             "survivors": (
-                "a list of target, isa, path, line, column, function, kind, refuses, operators, diff (unified)"
+                "a list of target, isa, path, line, column, function, kind, refuses (whether the code refuses "
+                "arguments), operators, diff (unified)"
             ),
             "without_verdict": "a list of mutant, error",
             "localized": (
