@@ -136,7 +136,7 @@ def mutate(
         campaign = _campaign(kept, wanted, seeded=seed is not None)
         plan, left = _work(campaign, jobs, Deadline.after(led.budget))
         runs = campaign.runs
-    counted_runs = mutation_report.one_of_each(runs) if plan.once else runs
+    counted_runs = mutation_report.one_run_per_mutant(runs) if plan.once else runs
     end(_answer(plan, MutationReport(tuple(counted_runs), frozenset(plan.operators)), left))
 
 
