@@ -140,7 +140,13 @@ def test_what_got_slower_since_a_day_is_told_once_with_the_operator(show: Show) 
     put(page, since, page.run(option.replace("DAY", "Mon")))
     slower, larger, smaller = page.run(TRENDS)
     assert page.run(TREND_GROUPS) == ["For the worse: 1 slower, 1 larger", "For the better: 1 smaller"]
-    wanted = ["slower (more instructions)", SLOWER, f"most by {SLOWER_LAYER} +11250", "Tue 2026-11-24, nightly 5, c0ffee03", "more tests"]
+    wanted = [
+        "slower (more instructions)",
+        SLOWER,
+        f"most by {SLOWER_LAYER} +11250",
+        "Tue 2026-11-24, nightly 5, c0ffee03",
+        "more tests",
+    ]
     wanted += ["m4-qemu", "+15000, +1.46 %", "m55-qemu", "+5000, +1.43 %"]
     assert [text for text in wanted if text not in slower] == []
     wanted = ["larger", "planned_bytes", f"{LARGER} +768", "4096 → 4864", "+768, +18.75 %", "and 3 more tests"]

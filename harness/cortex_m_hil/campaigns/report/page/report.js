@@ -21,7 +21,8 @@ function drawn(tag, attributes, ...children) {
 }
 
 const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, i) => [flat[2 * i], flat[2 * i + 1]]);
-const number = (value) => typeof value === "number" ? value.toLocaleString("en").replaceAll(",", "\u202f") : String(value);
+const number = (value) => typeof value === "number" ? // with the digits in which small figures differ
+  value.toLocaleString("en", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 }).replaceAll(",", "\u202f") : String(value);
 
 // --- trends
 
