@@ -88,8 +88,8 @@ class SerialLauncher(HardwareLauncher):
         return f"board {board} on {self.port}"
 
     def clock(self, counts: bool) -> Clock:
-        """Return CORE; of a virtual board INSTRUCTIONS where its simulator's time is their number, else HOST."""
-        return Clock.INSTRUCTIONS if counts and not self.is_hardware else super().clock(counts)
+        """Return CORE; of a virtual board HOST, or INSTRUCTIONS where its time is their number, as of no real core."""
+        return Clock.INSTRUCTIONS if counts else super().clock(counts)
 
     def definitions(self) -> dict[str, str]:
         return {"HIL_UART_BAUD": str(self.baud)}

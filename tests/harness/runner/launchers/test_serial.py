@@ -198,6 +198,11 @@ def test_an_unflashed_board_is_flashed_once_and_then_only_reset(f405: VirtualBoa
     with f405.dut(flash=("false",)) as again:  # would be a FlashError
         runs(again)
         assert again.ran().engine.startswith("virtual board test-f405")
+        known = known_answer(again.target.isa)
+        program = Program.from_bytes(known.program)
+        one, other = (profile(again, program, known.inputs, "known") for _ in range(2))
+        assert one == other and one.clock is Clock.INSTRUCTIONS  # QEMU's time is the number of its instructions
+        assert sum(row.ticks for row in one.rows) == one.ticks > 1000 and (one.outside, one.runs) == (0, 1)
 
 
 def test_the_nucleos_runner_is_the_virtual_boards() -> None:
