@@ -115,6 +115,26 @@ def test_the_first_questions_are_answered() -> None:
     assert board.question == "Which layer takes the most cycles of the core?" and "time" not in board.source
 
 
+def test_an_error_that_shrinks_is_explained_at_its_operator() -> None:
+    """Row 4 departs, and of all behind it none; the SQNR of what row 5 writes is not known, and better behind it."""
+    one = pictured(seed("images", MODULES), wrong=4)
+    [pair, *_] = (edge for edge in one.edges if edge[0] == 4)
+    assert one.localization is not None
+    rows = [
+        replace(row, departure=row.departure if row.instruction == 4 else None,
+                sqnr_db=None if row.instruction == pair[1] else 20.0 if row.instruction <= 4 else 55.0, inputs_db=None)
+        for row in one.localization.rows
+    ]  # fmt: skip
+    graph = Graph(replace(one, localization=replace(one.localization, rows=tuple(rows))))
+    facts = [{label: text for label, text, _ in line["facts"]} for line in graph.fields()]
+    after = facts[graph.line_of[pair[1]]]
+    assert after["before it"].startswith("12 quanta: fewer behind it, as ") and "SQNR against float" not in after
+    behind = next(end for begin, end in graph.one.edges if begin == pair[1])
+    told = facts[graph.line_of[behind]]
+    assert told["SQNR against float"].startswith("55.0 dB; before it 20.0 dB: higher behind it, as ")
+    assert "before it" not in told
+
+
 def test_a_share_is_written_in_one_way_and_none_reads_as_nothing() -> None:
     assert [share_text(share) for share in (0, 0.0004, 0.1387, 1)] == ["0.0 %", "< 0.1 %", "13.9 %", "100.0 %"]
 

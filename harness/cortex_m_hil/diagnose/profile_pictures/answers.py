@@ -107,7 +107,7 @@ def _error(graph: Graph) -> Answer:
     if found is None:
         details = (("a network or a module has references, a .pte has none", None),)
         return Answer(question, "not known: there are no references", details, "")
-    source = "measured on the target; SQNR is against the float module; averaging or dropping values can raise it"
+    source = "measured on the target; SQNR is against the float module, and rises where errors cancel"
     if (first := found.first) is not None and first.departure is not None:
         departure = first.departure
         headline = f"{_named(graph.one, first.instruction)}: {departure.distance:g} quanta"

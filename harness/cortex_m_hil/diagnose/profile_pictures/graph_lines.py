@@ -220,18 +220,18 @@ class Graph:
             normal = f" (up to {ROUNDING}: rounding)" if 0 < one.graph_quanta <= ROUNDING else ""
             yield "Python from fake-quant", f"{one.graph_quanta:g} quanta on equal inputs{normal}", "computed"
         if line.sqnr_db is not None:
-            before = line.errors[0].inputs_db if len(line.errors) == 1 else None
-            reads = f"; of what it reads {in_decibels(before)}" if before is not None else ""
+            before = self.one.sqnr_before.get(line.rows[0].index) if not line.node.is_module else None
+            told = f"; before it {in_decibels(before)}" if before is not None else ""
             rises = before is not None and line.sqnr_db - before >= RISE
             why = f": higher behind it, {_why_smaller(line.rows[0])}" if rises else ""
-            yield "SQNR against float", f"{in_decibels(line.sqnr_db)}{reads}{why}", source
+            yield "SQNR against float", f"{in_decibels(line.sqnr_db)}{told}{why}", source
 
     def _where_errors_shrink(self, row: ProfileRow, quanta: float | None) -> Iterator[Fact]:
         """Yield why an operator's values are nearer to those of Python's operators than what it reads."""
         read = (self.one.errors.get(begin) for begin, end in self.one.edges if end == row.index)
         before = max((one.quanta for one in read if one is not None and one.quanta is not None), default=0.0)
         if quanta is not None and quanta < before:
-            yield "of what it reads", f"{before:g} quanta: fewer behind it, {_why_smaller(row)}", "measured"
+            yield "before it", f"{before:g} quanta: fewer behind it, {_why_smaller(row)}", "measured"
 
 
 def _why_smaller(row: ProfileRow) -> str:
@@ -239,6 +239,6 @@ def _why_smaller(row: ProfileRow) -> str:
     name = short(row)
     if "max_pool" in name:
         return "as it keeps one value of each window and drops the others with their errors"
-    if "avg_pool" in name or "mean" in name:
-        return "as errors of the values that it averages partly cancel"
+    if any(sums in name for sums in ("avg_pool", "mean", "sum", "conv", "linear", "bmm", "mm")):
+        return "as errors of the values that it sums partly cancel"
     return "as it rounds, drops or outweighs some of the error"

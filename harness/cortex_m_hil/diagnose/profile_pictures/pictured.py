@@ -152,6 +152,17 @@ class Pictured:
             )
         return found
 
+    @cached_property
+    def sqnr_before(self) -> Mapping[int, float]:
+        """Return for each instruction the least SQNR of what it reads; unknown values have that of what made them."""
+        found = {index: one.inputs_db for index, one in self.errors.items() if one.inputs_db is not None}
+        for begin, end in sorted(self.edges, key=lambda edge: edge[1]):
+            known = self.errors[begin].sqnr_db if begin in self.errors else None
+            ratio = known if known is not None else found.get(begin)
+            if ratio is not None and self.errors.get(end, OperatorError()).inputs_db is None:
+                found[end] = min(ratio, found.get(end, ratio))
+        return found
+
     # --- flash -------------------------------------------------------------------------------------------
 
     @cached_property
