@@ -14,7 +14,7 @@ from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
 from cortex_m_hil.diagnose.profile_pictures.module_tree import opened_to, tree
 from cortex_m_hil.diagnose.profile_pictures.page import html
 from cortex_m_hil.diagnose.profile_pictures.page_answers import answers
-from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData, share_text
+from cortex_m_hil.diagnose.profile_pictures.picture_data import Comparison, PictureData, share_text
 from cortex_m_hil.diagnose.profile_pictures.svg_pictures import Picture, drawn
 from cortex_m_hil.targets.target import Clock
 from generated_nights import HOSTILE
@@ -186,6 +186,34 @@ def test_the_page_is_read_by_mouse_and_by_keyboard(show: Show) -> None:
     assert page.run("document.querySelector('.along').ariaValueNow") == str(last.index)
     page.run("document.querySelector('.modes input[value=\"2\"]').click()")
     assert page.run("document.querySelectorAll('.edges .fault').length") == 1
+
+
+def compared(one: PictureData) -> PictureData:
+    """The profile with another: row 4 had a quarter of its ticks, row 2 twice as many, and an operator has gone."""
+    rows = list(one.rows)
+    for index, by in ((4, 0.25), (2, 2)):
+        ticks = int(rows[index].ticks * by)
+        rows[index] = replace(rows[index], ticks=ticks, low=ticks, high=ticks, alive={})
+    rows.append(replace(rows[0], index=len(rows), module="left", operator="cortex_m::gone.out", ticks=5))
+    total = sum(row.ticks for row in rows) + one.profile.outside
+    before = replace(one.profile, rows=tuple(rows), ticks=total, low=total, high=total)
+    return replace(one, compared=Comparison("HEAD~1", one.profile.against(before)))
+
+
+def test_what_moved_is_told_by_operator_and_leads_to_the_graph(show: Show) -> None:
+    one = compared(pictured(seed("images", MODULES)))
+    page = show(one)
+    table = page.run("[...document.querySelectorAll('.differences tbody tr')].map(row => row.innerText)")
+    assert len(table) == 3 and "gone" in table[2]
+    moved = sorted((2, 4), key=lambda k: -one.rows[k].ticks * (3 if k == 4 else 4))
+    for text, index in zip(table, moved, strict=False):
+        assert one.rows[index].place in text and ("+300" if index == 4 else "-50 %") in text
+        assert f"dtcm +{one.rows[index].planned_bytes:,}".replace(",", "\u202f") in text
+    card = page.run("document.querySelector('.answers article').innerText")
+    assert card.startswith("What moved against HEAD~1?") and "CPU instructions" in card
+    page.run("document.querySelector('.differences [data-line]').click()")
+    assert f"{moved[0]}: {one.rows[moved[0]].operator}" in page.run(FACTS)
+    assert page.run("document.querySelectorAll('.differences rect.worse').length") == 1
 
 
 @pytest.mark.slow

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from cortex_m_hil.campaigns.property_names import INSTRUCTIONS, PLANNED_BYTES
+from cortex_m_hil.campaigns.property_names import INSTRUCTIONS, LAYERS, PLANNED_BYTES
 from cortex_m_hil.campaigns.report.changes import is_exact
 from cortex_m_hil.campaigns.report.nightly_results import WORST, Key, Night, Result, combined, comparable_values
 from cortex_m_hil.targets.target import Clock
 
 Value: TypeAlias = "int | float | None"
 _TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # cycles and model ticks, which are no exact counts
-BY_PART: Final = (INSTRUCTIONS, PLANNED_BYTES)
-"""The figures of which the course of operators and banks is shown as well."""
+BY_PART: Final = (INSTRUCTIONS, LAYERS, PLANNED_BYTES)
+"""The figures of which the course of operators, layers and banks is shown as well."""
 _DIGITS: Final = 4  # digits of measured figures that are kept
 
 
@@ -44,7 +44,7 @@ def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
 
 
 def part_trends(key: Key, nights: Sequence[Night]) -> Mapping[str, Mapping[str, list[Value]]]:
-    """Return for each exact figure that has them the encoded values of the operators or banks that changed.
+    """Return for each exact figure that has them the encoded values of the operators, layers or banks that changed.
 
     The value is None in a night without any part of the figure, and 0 in one that lacks this part alone.
     """

@@ -138,7 +138,7 @@ def _summary(program: Program, resolved: Resolved) -> str:
         layout = f"{'MVE' if target.isa.value == 'MVE' else 'DSP/SCALAR'} layout"
     return (
         f"{file.label} fits {resolved.display_name}: {counted(len(file.operators), 'operator')} in "
-        f"{counted(len(file.instructions), 'instruction')}, "
+        f"{counted(len(file.instructions), 'call')}, "
         f"{_planned(file, target.board.memory)}, "
         f"{file.size} of {target.board.memory.program_room} program bytes, {layout}"
     )

@@ -90,7 +90,7 @@ def profile_command(
         resolved = choice.resolve(name)
         profile = order.profile(resolved, look, files.require_module)
         found.append(profile)
-        lines, fields = _text_and_fields(order, resolved, profile, other)
+        lines, fields = _text_and_fields(order, resolved, profile, other, drawn)
         lines += ["", *written] if written else []
         lines[1:1] = [model] if len(chosen) > 1 else []
         return Answer("\n".join([*lines, ""]), fields)
@@ -106,13 +106,14 @@ def profile_command(
 
 
 def _text_and_fields(
-    order: Order, resolved: Resolved, profile: Profile, other: AgainstOptions
+    order: Order, resolved: Resolved, profile: Profile, other: AgainstOptions, drawn: PictureFiles
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the fields of JSON about a profile, and about the one that it is compared with."""
     lines = [label_of(resolved), text_of(profile)]
     fields = {**fields_of_target(resolved), "model": order.model, **profile.as_json(), "against": None}
     if other.against:
         changes = profile.against(other.profile(replace(order, counters=()), resolved, profile))
+        drawn.compare(other.against, changes)
         lines += ["", text_of_changes(changes)]
         fields["against"] = fields_of_changes(changes)
     return lines, fields

@@ -11,6 +11,7 @@ from typing import Final
 
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow
+from cortex_m_hil.diagnose.profile_changes import ProfileChanges
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.dataflow import Memory as Place
 from cortex_m_hil.program.lifetimes import Peak
@@ -65,6 +66,14 @@ class FlashPart:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """The changes from another profile, with the name by which the user asked for that."""
+
+    name: str
+    changes: ProfileChanges
+
+
+@dataclass(frozen=True)
 class PictureData:
     """A profile with all that its pictures show.
 
@@ -74,6 +83,7 @@ class PictureData:
         memory: the target's memory.
         localization: where the program departs from its references; None where that was not looked for.
         elf: the sizes of the runner; None where they are not known.
+        compared: what the profile is compared with; None for nothing.
     """
 
     profile: Profile
@@ -81,6 +91,7 @@ class PictureData:
     memory: Memory
     localization: Localization | None = None
     elf: ElfSize | None = None
+    compared: Comparison | None = None
 
     @property
     def rows(self) -> Sequence[ProfileRow]:

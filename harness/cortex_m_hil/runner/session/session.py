@@ -526,7 +526,7 @@ class Session:
             return ProtocolError(f"{request.name}: {status.name}: {failure.message}", target=self.target.name)
         if status == ResponseStatus.OUT_OF_MEMORY:
             return self._too_large(failure.message, failure.requested, failure.available)
-        where = f" (instruction {failure.instruction})" if failure.instruction >= 0 else ""
+        where = f" (operator {failure.instruction})" if failure.instruction >= 0 else ""
         message = failure.message
         if status == ResponseStatus.UNSUPPORTED_DELEGATE:
             message = f"delegate {failure.operator!r}: {message}"

@@ -420,7 +420,7 @@ def test_a_refusal_of_a_program_is_a_verdict_on_it() -> None:
         ask(Request.LOAD, failure(ResponseStatus.PROGRAM_REJECTED))
     with pytest.raises(UnsupportedOperator, match="a::b, c::d \\["):  # ExecuTorch's runner names one a line
         ask(Request.LOAD, failure(ResponseStatus.UNSUPPORTED_OPERATOR, message=b"a::b\nc::d\n"))
-    with pytest.raises(ProgramRejected, match=r"why \(instruction 0\)"):
+    with pytest.raises(ProgramRejected, match=r"why \(operator 0\)"):
         ask(Request.EXECUTE, failure(ResponseStatus.KERNEL_FAILED, instruction=0))
 
 

@@ -181,7 +181,7 @@ def _islands(found: Partition, clock: Clock) -> Iterator[str]:
 
 def _island(whole: Partition, number: int, island: Island, clock: Clock) -> str:
     first, last = island.steps[0].instruction, island.steps[-1].instruction
-    where = f"instruction {first}" if first == last else f"instructions {first} to {last}"
+    where = f"operator {first}" if first == last else f"operators {first} to {last}"
     macs = f"{_share(island.macs, whole.macs)} of the MACs"
     cost = "" if island.ticks is None else f", {_share(island.ticks, whole.ticks)} of the {clock.value} executed"
     return f"float island {number} ({where}; {macs}{cost}): {', '.join(island.operators)}"

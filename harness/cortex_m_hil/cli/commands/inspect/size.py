@@ -110,7 +110,7 @@ def _program(path: Path, content: bytes) -> Answer:
 
 
 def _use(part: of_programs.PtePart) -> str:
-    return f"{part.operator}, argument {part.argument} (instruction {part.instruction})" if part.operator else ""
+    return f"{part.operator}, argument {part.argument} (operator {part.instruction})" if part.operator else ""
 
 
 def _elf(path: Path, everything: bool) -> Answer:
