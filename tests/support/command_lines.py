@@ -114,7 +114,8 @@ WITH_CHECKOUTS: Final = frozenset(
         "pytest --target=m4-qemu --runtime=executorch --hil-coverage=coverage.json tests",
         "hil dev upstream --target m4-qemu --runtime=executorch",
         "hil dev upstream --target m4-qemu -- --keep-programs kept",
-        "EXECUTORCH_ROOT=DIR PATH=DIR:$PATH pytest --cortex-m-target=cortex-m4 ~/executorch/backends/cortex_m/test/ops",
+        "EXECUTORCH_ROOT=SHIMS PATH=SHIMS:$PATH "
+        "pytest --cortex-m-target=cortex-m4 ~/executorch/backends/cortex_m/test/ops",
         "cd firmware",
         "export HIL_SCHEMA_DIR=$HOME/executorch/schema",
         "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",

@@ -25,13 +25,16 @@ from cortex_m_hil.host.folders import OwnFolder
 StoreFile = Annotated[
     Path | None,
     typer.Option(
-        "--store", help="The database of nightlies, searches and other long runs [default: in the user's state folder]"
+        "--store",
+        metavar="FILE",
+        help="The database of nightlies, searches and other long runs [default: in the user's state folder]",
     ),
 ]
 Budget = Annotated[
     float,
     typer.Option(
         "--budget",
+        metavar="SECONDS",
         callback=within(0, YEAR),
         help="Start no new run after this many seconds [default: no limit]",
         show_default=False,

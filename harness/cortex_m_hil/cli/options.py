@@ -31,6 +31,7 @@ Targets = Annotated[
     Path | None,
     typer.Option(
         "--targets-file",
+        metavar="FILE",
         help="Targets beside those shipped with hil [default: ./targets.yaml, if any]",
         show_default=False,
     ),
@@ -44,8 +45,8 @@ SeveralTargets = Annotated[
     list[str],
     typer.Option("--target", "-t", metavar="NAME", help="Target names, globs, comma lists or 'all'; repeatable"),
 ]
-Runtime = Annotated[str, typer.Option("--runtime", help=ONE)]
-Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
+Runtime = Annotated[str, typer.Option("--runtime", metavar="RUNTIME", help=ONE)]
+Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", help="A .pte or .bpte file", show_default=False)]
 Inputs = Annotated[
     list[Path] | None,
     typer.Option(
@@ -72,7 +73,10 @@ class IoChoice(str, Enum):
     INT8 = "int8"
 
 
-Io = Annotated[IoChoice, typer.Option("--io", help="Dtype of the inputs and outputs of a module that hil lowers")]
+Io = Annotated[
+    IoChoice,
+    typer.Option("--io", metavar="float|int8", help="Dtype of the inputs and outputs of a module that hil lowers"),
+]
 # Only declared here: `answers` writes the answers, and `app` looks for --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
@@ -130,7 +134,10 @@ DAY, YEAR = 86400.0, 365 * 86400.0  # in seconds
 Multiplier = Annotated[
     float,
     typer.Option(
-        "--timeout-multiplier", callback=within(*time_limits.MULTIPLIERS), help="Multiply every time limit by this"
+        "--timeout-multiplier",
+        metavar="FACTOR",
+        callback=within(*time_limits.MULTIPLIERS),
+        help="Multiply every time limit by this",
     ),
 ]
 

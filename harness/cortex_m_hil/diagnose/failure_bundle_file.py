@@ -117,7 +117,7 @@ class _Reader:
             raise self._error(f"{shown(min(self._members))} is no member of a bundle, or {DESCRIPTION} lacks it")
         return Bundle(description, task, references, outputs, intermediates, elf, printable_lines(log))
 
-    def _error(self, what: str, hint: str = "pytest --hil-bundles DIR writes it anew") -> ConfigError:
+    def _error(self, what: str, hint: str = "pytest --hil-bundles FOLDER writes it anew") -> ConfigError:
         return ConfigError(f"{self._path}: {what}", hint=hint)
 
     def _understood(self, member: str, make: Callable[[], _Part]) -> _Part:

@@ -41,7 +41,7 @@ _ANSWERED = pytest.StashKey[bool]()  # set on a test that was shrunk, or cannot 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("hil")
-    group.addoption("--hil-shrink-into", type=Path, metavar="DIR", help="for hil shrink")
+    group.addoption("--hil-shrink-into", type=Path, metavar="FOLDER", help="for hil shrink")
     group.addoption("--hil-shrink-format", default=HIL, help="for hil shrink")
     group.addoption("--hil-shrink-budget", type=float, help="for hil shrink")
 

@@ -153,7 +153,7 @@ def test_its_arguments_and_its_folder(hil: Hil, build: Build, tmp_path: Path) ->
 def test_a_launched_elf_that_opens_a_host_file_is_forbidden_access(hil: Hil, build: Build) -> None:
     work = 'void work(void) { int name[3] = {(int)"/etc/passwd", 0, 11}; call(1, name); }'
     done = hil("launch", build(work), "-t", "m3-qemu")
-    expect(done, NO, "ForbiddenAccess: ", "openat /etc/passwd", "→ --folder DIR is what it may read and write")
+    expect(done, NO, "ForbiddenAccess: ", "openat /etc/passwd", "→ --folder FOLDER is what it may read and write")
     assert "board" not in done.err  # it is nobody's runner
 
 

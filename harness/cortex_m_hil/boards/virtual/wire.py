@@ -38,10 +38,10 @@ class Faults:
             values = {name: float(str(value)) for name, value in words.items()}
         except ValueError as error:
             raise ConfigError(
-                f"a fault's size is a number: {error}", hint="hil board virtual --help has an example"
+                f"a fault's size is a number: {error}", hint="hil board virtual --help says what each is"
             ) from None
         if any(not math.isfinite(value) or value < 0 for value in values.values()):
-            raise ConfigError("a fault's size is a number from 0", hint="hil board virtual --help has an example")
+            raise ConfigError("a fault's size is a number from 0", hint="hil board virtual --help says what each is")
         return cls(**values)
 
 

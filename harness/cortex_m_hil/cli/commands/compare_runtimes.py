@@ -36,7 +36,9 @@ from cortex_m_hil.targets.runtimes import RUNTIMES
     ),
 )
 def compare_runtimes_command(
-    ptes: Annotated[list[Path], typer.Argument(metavar="PROGRAM.pte...", show_default=False)],
+    ptes: Annotated[
+        list[Path], typer.Argument(metavar="PROGRAM.pte...", help=".pte or .bpte files", show_default=False)
+    ],
     target: OneTarget,
     on: MultiplierOptions,
     given: ProgramOptions,

@@ -84,7 +84,7 @@ def localize_command(
     target: SeveralTargets,
     on: MultiplierOptions,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help=f"{ONE} [default: auto, or what ran the bundle]")
+        str | None, typer.Option("--runtime", metavar="RUNTIME", help=f"{ONE} [default: auto, or what ran the bundle]")
     ] = None,
 ) -> None:
     """Show which operators differ from the references. The one that introduces the error is named.
@@ -109,7 +109,7 @@ def _with_intermediates(path: Path) -> Bundle:
     bundle = read_bundle(path)
     if not bundle.intermediates:
         what = f"{path} does not hold what the references have at each instruction"
-        raise ConfigError(what, hint="pytest --hil-bundles DIR --hil-localize writes it, where outputs are wrong")
+        raise ConfigError(what, hint="pytest --hil-bundles FOLDER --hil-localize writes it, where outputs are wrong")
     return bundle
 
 

@@ -92,13 +92,14 @@ class Options:
     tests: Tests = None
     upstream: Upstream = False
     target: OptionalTarget = None
-    runtime: Annotated[list[str] | None, typer.Option("--runtime", help=SEVERAL)] = None
+    runtime: Annotated[list[str] | None, typer.Option("--runtime", metavar="RUNTIME", help=SEVERAL)] = None
     pytest: Annotated[
         list[str] | None,
         typer.Option("--pytest", metavar="OPTION", help="Pass an option to pytest, e.g. --pytest=--redzones"),
     ] = None
     file: Annotated[
-        Path | None, typer.Option("--plan", help="File of settings; options override it [default: ./nightly.yaml]")
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="File of settings; options override it [default: ./nightly.yaml]"),
     ] = None
     shard: Annotated[
         str, typer.Option("--shard", metavar="I/N", help="Run only part I of N, to split tests over CI jobs")
@@ -111,7 +112,7 @@ class Options:
     ] = ""
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="DIR", callback=folder_to_write,
+        typer.Option("--report", metavar="FOLDER", callback=folder_to_write,
                      help="Write index.html, results.json and junit.xml there"),
     ] = None  # fmt: skip
     bundles: Annotated[
@@ -128,7 +129,7 @@ class Options:
         typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil inspect fit does"),
     ] = False
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Number of pytest-xdist workers; 0: no pytest-xdist")
+        int, typer.Option("--jobs", "-j", metavar="N", min=0, help="Number of pytest-xdist workers; 0: no pytest-xdist")
     ] = 0
     hil_trace: TraceFile = None
     targets_file: Targets = None
@@ -319,7 +320,7 @@ def _counting(
 
 def _folder_of_bundles(report: Path | None) -> Path:
     if report is None:
-        raise ConfigError("--bundles says what goes into a report", hint="--report DIR as well")
+        raise ConfigError("--bundles says what goes into a report", hint="--report FOLDER as well")
     return report.absolute() / BUNDLES
 
 

@@ -60,7 +60,9 @@ def profile_command(
     other: AgainstOptions,
     models: Models = None,
     counters: Counters = "",
-    runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", min=1, help="Runs on a board, whose cycles vary; medians are shown")
+    ] = RUNS,
 ) -> None:
     """Show what each operator of a program costs.
 

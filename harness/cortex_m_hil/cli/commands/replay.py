@@ -47,7 +47,9 @@ from cortex_m_hil.targets.resolve import Resolved
     ),
 )
 def replay_command(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE.hil.zip", show_default=False)],
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE.hil.zip", help="The bundle of one failure", show_default=False)
+    ],
     on: BundleOptions,
     target: Annotated[
         list[str] | None,
@@ -59,7 +61,8 @@ def replay_command(
         ),
     ] = None,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help="builtin or executorch [default: the recorded one]")
+        str | None,
+        typer.Option("--runtime", metavar="RUNTIME", help="builtin or executorch [default: the recorded one]"),
     ] = None,
 ) -> None:
     """Run a saved failure again, and report whether it recurs.

@@ -64,11 +64,18 @@ ExpectedOption = Annotated[
 ]
 QtolOption = Annotated[
     int | None,
-    typer.Option(help="Quanta by which a quantised output may differ from --expect [default: 0]", show_default=False),
+    typer.Option(
+        "--qtol",
+        metavar="QUANTA",
+        help="Quanta by which a quantised output may differ from --expect [default: 0]",
+        show_default=False,
+    ),
 ]
 AtolOption = Annotated[
     float | None,
     typer.Option(
+        "--atol",
+        metavar="NUMBER",
         help=f"Absolute tolerance for outputs that are not quantised (numpy.allclose) [default: {_DEFAULT.atol:g}]",
         show_default=False,
     ),
@@ -78,6 +85,8 @@ AtolOption = Annotated[
 RtolOption = Annotated[
     float | None,
     typer.Option(
+        "--rtol",
+        metavar="NUMBER",
         help=f"Relative tolerance for outputs that are not quantised (numpy.allclose) [default: {_DEFAULT.rtol:g}]",
         show_default=False,
     ),

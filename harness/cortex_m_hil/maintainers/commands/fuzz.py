@@ -38,41 +38,53 @@ class Options:
     target: Annotated[
         str, typer.Option("--target", "-t", metavar="NAME", help="A target's name; with --models also a list or a glob")
     ]
-    ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None
+    ptes: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", help="Programs to mutate", show_default=False)
+    ] = None
     method: Method = ""
     models: Annotated[bool, typer.Option("--models", help="Run generated networks instead of mutated programs")] = False
     number: Annotated[
         int | None,
-        typer.Option("--count", min=1, help="Number of mutants [default: 10000] or of networks [default: 100]"),
+        typer.Option(
+            "--count", metavar="N", min=1, help="Number of mutants [default: 10000] or of networks [default: 100]"
+        ),
     ] = None
     seconds: Annotated[
         float | None,
         typer.Option(
+            "--seconds",
+            metavar="SECONDS",
             callback=within(1, YEAR),
             help="With --models: start no new network after this many seconds; without --count there is no other end",
         ),
     ] = None
     seed: Annotated[
-        int, typer.Option("--seed", help="Seed of the mutants or networks: the same one gives the same")
+        int, typer.Option("--seed", metavar="SEED", help="Seed of the mutants or networks: the same one gives the same")
     ] = 0
     corpus: Annotated[
         Path | None,
         typer.Option(
             "--corpus",
+            metavar="FOLDER",
             callback=folder_to_write,
             help="Folder for mutants that show a bug, or for tests of failing networks [default with --models: fuzzed]",
         ),
     ] = None
     jobs: Annotated[
         int,
-        typer.Option("--jobs", "-j", "-n", min=1, help="With --models: number of networks that are judged at a time"),
+        typer.Option(
+            "--jobs", "-j", "-n", metavar="N", min=1, help="With --models: number of networks that are judged at a time"
+        ),
     ] = 1
     reset: Annotated[
         bool, typer.Option("--reset", help="With --models: forget the campaign of this folder, and start a new one")
     ] = False
     store_file: StoreFile = None
     runtime: Annotated[
-        str, typer.Option("--runtime", help="builtin or executorch; with --models also both: builtin,executorch")
+        str,
+        typer.Option(
+            "--runtime", metavar="RUNTIME", help="builtin or executorch; with --models also both: builtin,executorch"
+        ),
     ] = "builtin"
     targets_file: Targets = None
 

@@ -43,11 +43,13 @@ def _shim() -> None:
     ),
 )
 def install_shim(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to", show_default=False)],
     on: RuntimeOptions,
     runner: Annotated[
         list[str] | None,
-        typer.Option("--runner", help="Also a target's runner, for ExecuTorch's own tests; repeatable"),
+        typer.Option(
+            "--runner", metavar="TARGET", help="Also a target's runner, for ExecuTorch's own tests; repeatable"
+        ),
     ] = None,
 ) -> None:
     """Write shims for Arm's FVPs into a folder.

@@ -45,7 +45,9 @@ KernelFolders = Annotated[
 ]
 SeedOption = Annotated[
     int | None,
-    typer.Option("--seed", min=0, max=SEEDS - 1, help="Seed of the draw: the same one draws the same mutants"),
+    typer.Option(
+        "--seed", metavar="SEED", min=0, max=SEEDS - 1, help="Seed of the draw: the same one draws the same mutants"
+    ),
 ]
 OnceOption = Annotated[
     bool, typer.Option("--once", help="Judge each mutant on one target: the first whose runner the mutant changes")
@@ -99,12 +101,14 @@ def mutate(
     target: OptionalTarget = None,
     upstream: Upstream = False,
     kernels: KernelFolders = None,
-    count: Annotated[int, typer.Option("--count", min=0, help="Number of mutants to draw; 0: all")] = 100,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=0, help="Number of mutants to draw; 0: all")] = 100,
     seed: SeedOption = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors, too")] = False,
     once: OnceOption = False,
     localize: LocalizeOption = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of mutants, or of tests, at a time")] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Number of mutants, or of tests, at a time")
+    ] = 1,
     reset: ResetOption = False,
     targets_file: Targets = None,
 ) -> None:

@@ -48,11 +48,19 @@ def board_hold(
     name: BoardPort,
     minutes: Annotated[
         float,
-        typer.Option("--minutes", "-m", callback=within(0.01, 365 * 24 * 60), help="How long to hold it, in minutes"),
+        typer.Option(
+            "--minutes",
+            "-m",
+            metavar="MINUTES",
+            callback=within(0.01, 365 * 24 * 60),
+            help="How long to hold it, in minutes",
+        ),
     ] = 60.0,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason, which others are shown")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", metavar="TEXT", help="The reason, which others are shown")
+    ] = "",
     wait: Annotated[
-        float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for the board")
+        float, typer.Option("--wait", metavar="SECONDS", callback=within(0, DAY), help="Seconds to wait for the board")
     ] = time_limits.BOARD_HOLD_WAIT,
     targets_file: Targets = None,
 ) -> None:
