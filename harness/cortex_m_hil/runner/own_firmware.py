@@ -10,7 +10,7 @@ from cortex_m_hil.host import files, subprocesses, time_limits
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.host.spans import span
-from cortex_m_hil.runner.executorch_install import first_error
+from cortex_m_hil.runner.linked_executorch import first_error
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import OwnFirmware, Target
 

@@ -36,7 +36,7 @@ from command_line import (
     spawn,
 )
 from cortex_m_hil.boards.virtual.machines import MACHINES
-from cortex_m_hil.boards.virtual.wire import Faults
+from cortex_m_hil.boards.virtual.serial_line import Faults
 from cortex_m_hil.checks.input_checks import Taken
 from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.cli import program_files as cli_files

@@ -13,7 +13,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.event_counters import _WITH_PMU, GROUPS, counters_of, events_of
 from cortex_m_hil.diagnose.profile import Profile
-from cortex_m_hil.diagnose.profiling import profile
+from cortex_m_hil.diagnose.profile_measurement import profile
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program

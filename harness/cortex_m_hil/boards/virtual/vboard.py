@@ -29,7 +29,7 @@ import filelock
 import psutil
 
 from cortex_m_hil.boards.virtual.machines import MACHINES
-from cortex_m_hil.boards.virtual.wire import BAUD, Faults, Wire
+from cortex_m_hil.boards.virtual.serial_line import BAUD, Faults, Wire
 from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline

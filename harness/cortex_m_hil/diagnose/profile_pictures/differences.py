@@ -1,4 +1,4 @@
-"""What moved from another profile to the one that is pictured: a row for each operator, what moved most first."""
+"""The differences of a pictured profile from another: a row for each operator, the largest difference first."""
 
 from __future__ import annotations
 
