@@ -53,8 +53,8 @@ app.add_typer(bisect, name="bisect")
 _FIELDS: Final = json_fields(
     {
         "outcome": (
-            "found, no change (the ends do not differ), not as said (all runs of an end contradict what was said of "
-            "it), contradiction (no single change explains the runs), under way (the budget is spent)"
+            "found, no change (the ends do not differ), stated outcome wrong (all runs of OLD or NEW contradict the "
+            "outcome stated for it), contradiction (no single change explains the runs), under way (runs are left)"
         ),
         "culprit": "sha, subject, author, date, parents; null unless one commit is found",
         "candidates": "the most probable culprit with those that no run can tell from it, as a list",
@@ -437,7 +437,7 @@ def _answer(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> Ans
         **_ends(line),
     }
     blocks = [_headline(line, state, runs), stat, _evidence(line, seen), _changes(changed)]
-    unlike = state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID)
+    unlike = state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.STATED_OUTCOME_WRONG)
     return Answer.from_blocks(blocks, fields, bad=unlike, unknown=not found)
 
 
@@ -450,8 +450,8 @@ def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> s
         return f"not known yet after {counted(len(seen), 'run')}: {best}; hil bisect run goes on"
     if state.outcome is BisectionOutcome.NO_CHANGE:
         return f"no commit changed it: {findings.alike(line)} ({counted(len(seen), 'run')})"
-    if state.outcome is BisectionOutcome.NOT_AS_SAID:
-        return f"{findings.ends_not_as_said(line, seen)}: {_asked(line, seen)}"
+    if state.outcome is BisectionOutcome.STATED_OUTCOME_WRONG:
+        return f"{findings.wrongly_stated_ends(line, seen)}: {_asked(line, seen)}"
     if state.outcome is BisectionOutcome.CONTRADICTION:
         return (
             "no single commit explains these runs of a test that is said to be deterministic: leave out --deterministic"

@@ -124,6 +124,16 @@ class SampleOptions:
         return Raw(self.raw, self.scale, self.zero_point, InputQuantizer(self.quantize))
 
 
+LayoutOption = Annotated[
+    str,
+    typer.Option(
+        "--layout",
+        metavar="LAYOUT",
+        help="Order of dimensions of a module's tensors: channels_last or explicit (hil docs lowering)",
+    ),
+]
+
+
 @app.command(
     "evaluate",
     log=True,
@@ -180,14 +190,7 @@ def evaluate(
     on: TargetOptions,
     led: CampaignOptions,
     of: EvaluatedOptions,
-    layout: Annotated[
-        str,
-        typer.Option(
-            "--layout",
-            metavar="LAYOUT",
-            help="Order of dimensions of a module's tensors: channels_last or explicit (hil docs lowering)",
-        ),
-    ] = "",
+    layout: LayoutOption = "",
     no_lint: NoLint = False,
     known: Known = None,
 ) -> None:

@@ -95,44 +95,50 @@ class Options:
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "seed": "the seed",
+            "seed": "the seed, as in the call",
             "mutants": "the number of mutants that were run",
-            "outcomes": "the number of mutants by outcome",
-            "unsuited": "programs that the target refuses unmutated: a list of program, why",
+            "outcomes": "by outcome, the number of mutants",
+            "unsuited": "programs without mutants, since the target refuses the program itself: a list of program, why",
             "bugs": "a list of program, number (of the mutant), edits, detail, saved (the file, or null)",
         }
     )
     + "\n\n"
     + json_fields(
         {
-            "outcome": "complete or under way",
+            "outcome": "complete, or under way: networks are left",
             "left": "the number of networks that are left",
             "targets": "the targets, as in the call",
             "runtimes": "the runtimes, as in the call",
             "seed": "the seed, as in the call",
             "programs": "the number of networks that were judged",
-            "outcomes": "the number of networks that passed, were refused everywhere, failed, or gave an infra error",
-            "runs": "the number of networks that passed, by target and runtime",
-            "partly": "the number of networks that passed, but were refused on some target or runtime",
+            "outcomes": "the number of networks by outcome: passed, refused (everywhere), failed, infra",
+            "runs": "by target and runtime, the number of networks that passed there",
+            "partly": "the number of networks that passed, and were refused by another target or runtime",
             "defects": (
                 "a list of kind, operator, known (the known bug that explains it, or empty), programs (the number of "
                 "networks), first (the number of the first of them), places (targets and runtimes), message, fails and "
                 "passes (test files)"
             ),
             "refusals": (
-                "the number of networks by reason; reasons that differ only in names and numbers count as the first one"
+                "by reason, the number of networks that were refused for it; reasons that differ only in names and "
+                "numbers are one"
             ),
-            "would_fail_on_executorch": "likewise, of those right on builtin, why they would fail on ExecuTorch",
-            "departed": "the number of networks that are further from fake-quant than rounding explains",
+            "would_fail_on_executorch": (
+                "by reason, the number of networks that are right on builtin and would fail on ExecuTorch for it"
+            ),
+            "departed": "the number of networks whose outputs are further from fake-quant than rounding explains",
             "relations": (
-                "for each relation between a network and a changed one, how often it holds, fails, or was not checked: "
-                "quantised otherwise, refused, or not asked (the network cannot be changed so)"
+                "by relation, the number of networks for which it holds, fails, was refused, does not apply, or was "
+                "not compared (quantised differently). A relation changes the network, and says what that does to the "
+                "outputs: batch (two inputs at once), permutation (output channels reversed), padding (as an operator "
+                "of its own), layout (the other one)"
             ),
-            "operators": "for each operator, the number of networks by ISA class",
-            "classes": "for each attribute, the number of networks by ISA class",
+            "operators": "by operator and ISA class, the number of networks that have it",
+            "classes": "by attribute of networks and ISA class, the number of networks that have it",
             "reached": (
-                "files: the lines that were reached and all lines, for each file of the compiler and, by ISA class, of "
-                "the kernels (DSP linear.cpp); decisions: those of checks and passes"
+                "files: by file of the compiler, and by ISA class and file of the kernels (DSP linear.cpp), the number "
+                "of its lines that the networks executed (reached), and that can be (lines); decisions: a list of the "
+                "results of the compiler's checks that occurred, such as CortexMDivCheck.check_pattern: False"
             ),
         },
         each="a campaign of --models",
