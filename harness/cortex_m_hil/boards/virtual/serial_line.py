@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.runner.links.uart import BITS
 
-BAUD = 921600
 TICK = 0.0005  # least seconds between two polls of a busy wire
 
 

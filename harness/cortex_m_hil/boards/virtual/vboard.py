@@ -28,8 +28,9 @@ from typing import NoReturn
 import filelock
 import psutil
 
+from cortex_m_hil.boards.virtual import BAUD
 from cortex_m_hil.boards.virtual.machines import MACHINES
-from cortex_m_hil.boards.virtual.serial_line import BAUD, Faults, Wire
+from cortex_m_hil.boards.virtual.serial_line import Faults, Wire
 from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cortex_m_hil.boards.virtual.serial_line import BAUD
+from cortex_m_hil.boards.virtual import BAUD
 from cortex_m_hil.cli.commands.board.group import board
 
 _ACTION_LAST: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
