@@ -281,6 +281,8 @@ class App:
             self._attach([channel], budget, timeout)
         while True:
             last = budget.expired
+            if session.await_work(budget):
+                self._fetch_all(timeout, self._use(channel, Action.LOOK, timeout))
             number, state = session.give_frame(channel, data, timeout + ANSWER)
             if state.done:
                 self._first_sent = self._first_sent or number
@@ -327,6 +329,7 @@ class App:
         output = self._outputs[name]
         while not output.frames:
             last = budget.expired
+            self._session.await_work(budget)
             if self._fetch(output, timeout).fetched is not None:
                 continue
             if output.gap and self._first_sent:
@@ -395,6 +398,7 @@ class App:
         budget = self._budget(timeout)
         # Each output answers the last frame in the end, also where it lost others.
         while any(numbers[-1:] != [*found[one]][-1:] for one in outputs) and not budget.expired:
+            session.await_work(budget)
             self._drain([self._outputs[one] for one in outputs], timeout)
             self._collect(found)
             time.sleep(PAUSE)
