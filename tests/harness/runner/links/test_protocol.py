@@ -574,7 +574,8 @@ def event(kind: int, payload: bytes, *, seq: int = 0) -> bytes:
         (event(Event.READY, LONG), "READY: build_id's length is 256"),
         (event(Event.ENDED, b""), "ENDED: status is cut short"),
         (event(Event.ENDED, b"\0\0"), "ENDED: 1 bytes too many"),
-        (event(0x45, b""), "an event of unknown type 0x45"),
+        (event(Event.WAITING, bytes(3)), "WAITING: frame is cut short"),
+        (event(0x46, b""), "an event of unknown type 0x46"),
         (event(0x7F, b""), "an event of unknown type 0x7f"),
         (encode(ProtocolFrame(Event.LOG, 0, b"", version=4)), "a frame of version 4 .* version 3"),
         (
