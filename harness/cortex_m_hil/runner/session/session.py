@@ -411,7 +411,7 @@ class Session:
     @property
     def clock(self) -> Clock:
         """Return the clock that the runner's ticks follow."""
-        return Clock.INSTRUMENTED if self._elf.counts else self.identity.clock(self.target.launcher.clock)
+        return Clock.INSTRUMENTED if self._elf.counts else self.target.launcher.clock(self.identity.counts)
 
     @property
     def log(self) -> str:
