@@ -132,7 +132,9 @@ class Campaign:
             folder = OwnFolder(self.path)
         except (BlockingIOError, FileNotFoundError):
             what = f"another process is at work on this campaign ({self.record.kind})"
-            raise ConfigError(what, hint="wait for it, or end it; in another folder another one begins") from None
+            raise ConfigError(
+                what, hint="wait for it, or end it; a command in another folder has a campaign of its own"
+            ) from None
         try:
             yield self.path
         finally:

@@ -236,8 +236,8 @@ class ModelOptions(ProgramOptions):
         from cortex_m_hil.program.bpte_file import SUFFIXES
 
         if self.io is IoChoice.INT8 and model.endswith(SUFFIXES):
-            what = f"--io {self.io.value}: {model} is lowered"
-            raise ConfigError(what, hint="a .pte takes what it takes: --quantize-inputs for floats")
+            what = f"--io {self.io.value}: {model} is lowered already"
+            raise ConfigError(what, hint="leave --io out; --quantize-inputs quantises floats for int8 inputs")
         return self.io.value
 
 

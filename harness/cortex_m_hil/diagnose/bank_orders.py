@@ -65,8 +65,8 @@ def bank_orders(resolved: Resolved, lower: Callable[[Target], Program]) -> BankO
     """
     memory = resolved.target.board.memory
     if not 2 <= len(memory.banks) <= _MOST:
-        problem = f"{counted(len(memory.banks), 'bank')}: an order is chosen among 2 to {_MOST}"
-        raise ConfigError(problem, target=resolved.name, hint="banks: in memory: of the target")
+        problem = f"{counted(len(memory.banks), 'bank')}, orders can be compared of 2 to {_MOST}"
+        raise ConfigError(problem, target=resolved.name, hint="banks: in memory: of the target (hil docs memory)")
     found: list[tuple[BankOrder, RunResult | OutOfTargetMemory]] = []
     for banks in permutations(memory.banks):
         names = tuple(bank.region for bank in banks)

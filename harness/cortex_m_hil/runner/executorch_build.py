@@ -106,7 +106,7 @@ def install_prefix(
     """
     _check(request)
     if link is not None and not link.is_symlink() and link.exists():
-        raise ConfigError(f"{link} is there, and is no link", hint="--link names what is to be made")
+        raise ConfigError(f"{link} exists, and is no symlink", hint="--link PATH that does not exist: it is made")
     home = cache_directory() / "executorch"
     directory = home / f"{request.cpu}-{_key(request)}"
     try:

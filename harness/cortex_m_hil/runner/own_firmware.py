@@ -53,9 +53,9 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
 def needs_runner(target: Target, what: str) -> ConfigError:
     """Return the error for a feature, named by `what`, that needs a runner, on a target with own firmware."""
     return ConfigError(
-        f"firmware of your own is not {what}: only runners are",
+        f"firmware of your own cannot be {what}, only runners can",
         target=target.name,
-        hint="a target without firmware: in targets.yaml",
+        hint="name a target without firmware: (in targets.yaml)",
     )
 
 

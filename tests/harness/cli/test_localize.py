@@ -167,4 +167,4 @@ def test_localize_refuses_a_bundle_without_intermediates(hil: Hil, planted: Bund
     said = planted.description.model_copy(update={"intermediates": ()})
     write_bundle(replace(planted, description=said, intermediates=()), tmp_path / "it.hil.zip")
     done = hil("localize", "it.hil.zip", "-t", "m4-qemu")
-    expect(done, CANNOT_TELL, "ConfigError: it.hil.zip does not hold", "--hil-bundles FOLDER --hil-localize")
+    expect(done, CANNOT_TELL, "ConfigError: it.hil.zip has no reference values", "--hil-bundles FOLDER --hil-localize")

@@ -137,7 +137,7 @@ def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     monkeypatch.setenv(executorch_prefix.VARIABLE, str(link))
     assert linked_executorch.find_prefix(M0, tmp_path / "cache").directory.resolve() == other.directory
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is there, and is no link"):
+    with pytest.raises(ConfigError, match="exists, and is no symlink"):
         install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=tmp_path / "file")
 
 

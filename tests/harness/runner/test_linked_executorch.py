@@ -736,7 +736,7 @@ def test_targets_yaml_says_where_it_is(tmp_path: Path) -> None:
         ("runtimes: {executorch: {prefx: x}}", "unknown key 'prefx'"),
         ("runtimes: {executorsh: {prefix: x}}", "unknown key 'executorsh'"),
         ("runtimes: {executorch: {prefix: 'x/{isa}'}}", "{isa} has no meaning"),
-        ("runtimes: {executorch: {prefix: x, build: make}}", "build without source"),
+        ("runtimes: {executorch: {prefix: x, build: make}}", "build: needs source:"),
         ("runtimes: {executorch: {prefix: x, source: nowhere}}", "no folder"),
         ("runtimes: {executorch: {source: .}}", "prefix: missing"),
         ("runtimes: {}\nruntime: {}", "unknown key 'runtime'"),

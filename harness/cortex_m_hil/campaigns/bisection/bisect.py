@@ -317,7 +317,13 @@ class _Seen:
 
 
 class Bisection(Planner):
-    """A bisection that carries out the runs of a line, in a `folder` that no other process uses; use it in `with`."""
+    """A planner of the runs of a bisection; within `with` it has a worktree of the repository.
+
+    Args:
+        line: the commits between the ends, and the plan of the search.
+        folder: where the worktree is made; no other process uses it.
+        told: is called with the name of each step of a run, build or test, when it begins.
+    """
 
     infra = (RunVerdict.INFRA.value, RunVerdict.ELSEWHERE.value)
 

@@ -38,11 +38,11 @@ _FIGURE_KINDS: Final = (
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Failures of one kind that one cause explains: one error of the same programs, or of one target if infra.
+    """Failures that have one cause: the same error of the same programs; of infra errors, the same one on one target.
 
     Attributes:
         results: the failures; a flaky test may have passed this time.
-        evidence: what the store knows of it: how often a flaky test failed; "" where it knows nothing.
+        evidence: how often a flaky test failed in the nightlies of the store, as text; "" of other failures.
     """
 
     results: tuple[Result, ...]

@@ -108,7 +108,7 @@ def localize_command(
 def _with_intermediates(path: Path) -> Bundle:
     bundle = read_bundle(path)
     if not bundle.intermediates:
-        what = f"{path} does not hold what the references have at each instruction"
+        what = f"{path} has no reference values for each instruction"
         raise ConfigError(what, hint="pytest --hil-bundles FOLDER --hil-localize writes it, where outputs are wrong")
     return bundle
 
@@ -171,7 +171,9 @@ def _of_tests(what: str, options: Sequence[str]) -> int:
         raise ConfigError(first_error(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
     statuses = [_tell(one) for one in told]
     if not any("fields" in one for one in told) and max(statuses) == OK:
-        raise ConfigError(f"{what}: no program was compared with references", hint="hil.check, or hil.verify")
+        raise ConfigError(
+            f"{what}: no program was compared with references", hint="name tests that call hil.check or hil.verify"
+        )
     return max(statuses)
 
 

@@ -218,7 +218,8 @@ def _settings(asked: Options) -> Settings:
         found = found.model_copy(update={"tests": list(asked.tests or []), "upstream": asked.upstream})
     found = found.model_copy(update={name: value for name, value in given.items() if value})
     if any(option.startswith("--hil-coverage") for option in found.pytest):
-        raise ConfigError("--hil-coverage makes every runner count, whose figures are others", hint="--coverage")
+        what = "--pytest=--hil-coverage would change all figures: its runners count what they execute"
+        raise ConfigError(what, hint="--coverage runs the tests once more for that")
     if not found.tests and found.upstream is False:
         raise ConfigError("no test is named", hint=f"hil nightly TEST…, --upstream, or tests: in {FILE}")
     if not found.targets:
@@ -320,7 +321,7 @@ def _counting(
 
 def _folder_of_bundles(report: Path | None) -> Path:
     if report is None:
-        raise ConfigError("--bundles says what goes into a report", hint="--report FOLDER as well")
+        raise ConfigError("--bundles without --report", hint="--report FOLDER as well: bundles are a part of it")
     return report.absolute() / BUNDLES
 
 

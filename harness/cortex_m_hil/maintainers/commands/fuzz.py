@@ -199,7 +199,7 @@ def _require_mutants(asked: Options) -> None:
         "--reset": asked.reset,
     }  # fmt: skip
     if names := [name for name, is_given in given.items() if is_given]:
-        raise ConfigError(f"{' and '.join(names)}: of mutated programs there are no campaigns", hint="with --models")
+        raise ConfigError(f"{' and '.join(names)} without --models", hint="only --models has campaigns: add it")
 
 
 def _bug(fuzzer: judge.Fuzzer, judged: judge.MutantJudgement, corpus: Path | None) -> Iterator[dict[str, object]]:

@@ -158,7 +158,9 @@ def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str])
     choice = TargetOptions(runtime=runtime_of(folders), targets_file=file).choose(patterns)
     for name in choice.names:
         if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
-            raise ConfigError(f"{name} is a board: each mutant would be flashed", hint="a simulator of its class")
+            raise ConfigError(
+                f"{name} is a board: each mutant would be flashed", hint="name a simulator of its ISA class"
+            )
     return tuple(choice.names)
 
 
@@ -232,7 +234,9 @@ def _timed(plan: MutationPlan, workers: MutationWorkers) -> MutationPlan:
         left_out[target] = len(found) - len(seconds[target])
         operators |= set(used)
         if not seconds[target]:
-            raise ConfigError(f"no program of {plan.asked} runs on {target}", hint="hil.check, or hil.run")
+            raise ConfigError(
+                f"no program of {plan.asked} runs on {target}", hint="name tests that call hil.check or hil.run"
+            )
         say(f"{counted(len(seconds[target]), 'program')} on {target}" + _apart(left_out[target]))
     return replace(plan, seconds=seconds, left_out=left_out, operators=tuple(sorted(operators)))
 

@@ -1,4 +1,4 @@
-"""A worker process (`workers.Worker`) that builds mutants of the kernels and judges them."""
+"""A worker process (`worker_processes.Worker`) that builds mutants of the kernels and judges them."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> NetworkAttempt:
 
 
 class ModelJudge:
-    """A judge that lowers parts (`lowering.submodules.Part`) once for each ISA class and runs them on each Dut."""
+    """A judge that lowers each `lowering.submodules.ModulePart` once for each ISA class, and runs it on each Dut."""
 
     def __init__(self, duts: Sequence[Dut], kernels: Mapping[str, KernelLines] | None = None) -> None:
         """Store the Duts to judge on.

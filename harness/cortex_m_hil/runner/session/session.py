@@ -447,8 +447,10 @@ class Session:
                 problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
                 raise IdentityError(problem, target=self.target.name, hint=hint)
         if own != bool(identity.firmware):
-            what = "no name of it" if own else f"the name {identity.firmware!r}, as no runner does"
-            raise IdentityError(f"the firmware that answers gives {what}", target=self.target.name, hint=hint)
+            problem = f"firmware of your own answers, {identity.firmware!r}, and not the runner"
+            if own:
+                problem = "a runner answers, and not firmware of your own: it gives no name of a firmware"
+            raise IdentityError(problem, target=self.target.name, hint=hint)
         protocol.check_pools(identity, self.target.board.memory)
         self.identity = identity
         return replace(identity, operators=self._operator_names())

@@ -503,11 +503,11 @@ def test_firmware_of_ones_own_is_held_against_its_elf(tmp_path: Path) -> None:
 
 
 def test_a_runner_and_firmware_of_ones_own_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    with pytest.raises(IdentityError, match="gives no name of it"):
+    with pytest.raises(IdentityError, match="a runner answers, and not firmware of your own"):
         Session(TARGET, own(tmp_path), Peer())
     peer = Peer()
     peer.answers[Request.HELLO] = OK + hello() + text("product 2.3.1") + u32(0)
-    with pytest.raises(IdentityError, match="gives the name 'product"):
+    with pytest.raises(IdentityError, match="firmware of your own answers, 'product"):
         opened(peer)
 
 
