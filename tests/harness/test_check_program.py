@@ -16,7 +16,7 @@ import cortex_m_hil as hil
 from bundling import bundle
 from cortex_m_hil import errors
 from cortex_m_hil.diagnose.budgets import Budget, require_budget
-from cortex_m_hil.diagnose.profiling import operator_costs
+from cortex_m_hil.diagnose.profile_measurement import operator_costs
 from cortex_m_hil.program.bpte_file import read_cases
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.target import Clock

@@ -40,7 +40,7 @@ def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *,
 
 def all_changes(before: StoredCampaign | None, campaign: StoredCampaign, store_file: Path | None) -> str:
     """Return the command that shows all changes from one nightly, if there is one, to another."""
-    words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o DIR"
+    words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o FOLDER"
     return f"hil results {words}{in_store(store_file)}"
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.input_checks import input_misfits
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.diagnose.failure_bundle import SINGLE, Bundle, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_schema import (
@@ -117,7 +117,7 @@ class _Reader:
             raise self._error(f"{shown(min(self._members))} is no member of a bundle, or {DESCRIPTION} lacks it")
         return Bundle(description, task, references, outputs, intermediates, elf, printable_lines(log))
 
-    def _error(self, what: str, hint: str = "pytest --hil-bundles DIR writes it anew") -> ConfigError:
+    def _error(self, what: str, hint: str = "pytest --hil-bundles FOLDER writes it anew") -> ConfigError:
         return ConfigError(f"{self._path}: {what}", hint=hint)
 
     def _understood(self, member: str, make: Callable[[], _Part]) -> _Part:

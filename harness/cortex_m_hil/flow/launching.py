@@ -327,7 +327,8 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
     launcher = resolved.target.launcher
     assert isinstance(launcher, HardwareLauncher)
     if launcher.flash is None:
-        raise ConfigError("the target names no tool for flash", hint="flash: in targets.yaml (hil docs boards)")
+        hint = "flash: a preset or a command, in the target's launcher (hil docs boards)"
+        raise ConfigError("the target names no tool for flash", hint=hint)
     if order.arguments or order.folder:
         raise ConfigError("a board has neither a command line nor a folder", hint="leave arguments and --folder out")
     leased = LeasedBoard(resolved.target, Elf(order.elf, "", resolved.target.config), f"hil launch {order.elf.name}")

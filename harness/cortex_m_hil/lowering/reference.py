@@ -41,7 +41,7 @@ def to_host(value: Any) -> HostTensor:
         return HostTensor.from_scalar(value)
     if value is None:
         what = "an input is None; tensors and numbers are supported"
-        raise ConfigError(what, hint="leave it out: a module around this one, whose forward passes None on")
+        raise ConfigError(what, hint="wrap the module in one without that input, whose forward passes None")
     if not isinstance(value, torch.Tensor):
         raise ConfigError(f"an input is a {type(value).__name__}; tensors and numbers are supported", hint=_AS_TENSOR)
     tensor = plain_tensor(value).cpu()

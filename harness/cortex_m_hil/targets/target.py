@@ -173,7 +173,9 @@ class Launcher(ABC):
         Raises:
             ConfigError: this launcher runs only runners.
         """
-        raise ConfigError(f"{self.describe()} runs no programs but runners", hint="hil launch on a QEMU target")
+        raise ConfigError(
+            f"{self.describe()} cannot run programs other than runners", hint="hil launch on a QEMU target"
+        )
 
     def memory(self) -> Sequence[range]:
         """Return the address ranges of memory, ascending; empty where they are known only while it runs."""

@@ -39,7 +39,8 @@ from devices import on_virtual_board
 
 BAUD = 921600
 FRAME = np.arange(64, dtype=np.uint8)
-SAY, FLOOD, RESET, HANG, FATAL = (np.full(64, 7 + one, np.uint8) for one in range(5))  # what makes the firmware do that
+# What makes the firmware do that.
+SAY, FLOOD, RESET, HANG, FATAL, STREAM = (np.full(64, 7 + one, np.uint8) for one in range(6))
 
 
 def doubled(frame: Array) -> Array:
@@ -75,14 +76,19 @@ def test_frames_go_in_and_come_out_beside_a_console(app: App) -> None:
     assert app.dut.session().channels(1.0)
 
 
-def test_another_thread_may_serve(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_thread_may_serve_and_nothing_is_sent_while_a_frame_is_worked_on(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes would interrupt the work, and be in its latency."""
     monkeypatch.setenv("CHANNELS_TASK", "1")
     values = np.random.default_rng(0).integers(0, 256, (50, 64)).astype(np.uint8)
-    recording = app.record("samples", list(values), {"doubled": "int8", "sum": "int32"}, timeout=5.0)
-    assert recording.lost == 0
+    recording = app.record("samples", list(values), {"doubled": "int8", "sum": "int32", "heard": "uint32"}, timeout=5.0)
+    assert recording.lost == 0 and not np.array(recording.outputs["heard"]).any()
     for frame, output, total in zip(values, recording.outputs["doubled"], recording.outputs["sum"], strict=True):
         assert output is not None and (output == doubled(frame)).all()
         assert total == summed(frame)
+    app.send("samples", STREAM)  # half of what the firmware keeps: the host fetches meanwhile
+    assert app.read("sum", "int32") == summed(STREAM) and app.read("heard", "uint32")
 
 
 @pytest.mark.parametrize("boot", ["deaf", "slow"])

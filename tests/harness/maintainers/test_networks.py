@@ -485,8 +485,8 @@ def test_a_reason_is_cut_between_words() -> None:
     ("arguments", "said"),
     (
         (["--models", "-t", "native", "x.pte"], "--models generates its programs, and takes none"),
-        (["-t", "native", "--seconds", "5"], "--seconds: of mutated programs there are no campaigns"),
-        (["-t", "native", "--reset", "-n", "2"], "--jobs and --reset: of mutated programs there are no campaigns"),
+        (["-t", "native", "--seconds", "5"], "--seconds without --models"),
+        (["-t", "native", "--reset", "-n", "2"], "--jobs and --reset without --models"),
         (["--models", "-t", "nativ"], "did you mean 'native'"),
         (["--models", "-t", "native", "--runtime", "builtin,fast"], "unknown runtime 'fast'"),
         (["--models", "-t", "vboard-f405"], "vboard-f405 is a board"),

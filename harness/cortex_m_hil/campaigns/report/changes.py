@@ -93,7 +93,7 @@ _KINDS: Final = {
 }
 """For each figure the kinds of change if it is higher and if it is lower; for bytes, LARGER and SMALLER."""
 COUNTED: Final = {ChangeKind.SLOWER: "more", ChangeKind.FASTER: "fewer"}
-"""What the kinds mean that are not of time itself: more or fewer instructions or cycles."""
+"""Words for kinds of change that are counted, not timed: more or fewer instructions or cycles."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, difference, values
 from cortex_m_hil.campaigns.report.changes import COUNTED
-from cortex_m_hil.campaigns.report.failures import (
+from cortex_m_hil.campaigns.report.failure_kinds import (
     FailureGroup,
     FailureKind,
     headline,

@@ -44,9 +44,10 @@ def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
 
 
 def part_trends(key: Key, nights: Sequence[Night]) -> Mapping[str, Mapping[str, list[Value]]]:
-    """Return for each exact figure that has them the encoded values of the operators, layers or banks that changed.
+    """Return the encoded values of each part of a figure, by figure and part; only of parts whose value changed.
 
-    The value is None in a night without any part of the figure, and 0 in one that lacks this part alone.
+    A part is an operator, layer or bank. Its value is None in a night without any part of the figure, and 0 in a night
+    that has other parts of the figure only.
     """
     origin = nights[-1].results[key].origin if key in nights[-1].results else ()
     results = [night.results.get(key) for night in nights]

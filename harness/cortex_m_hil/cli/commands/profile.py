@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.error_answers import answer_each_part
+from cortex_m_hil.cli.command_output import Answer, json_fields, say
+from cortex_m_hil.cli.error_output import answer_each_part
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
+from cortex_m_hil.cli.picture_files import PictureFiles, PictureOptions
 from cortex_m_hil.cli.profile_against import AgainstOptions, Order
 from cortex_m_hil.cli.profile_files import FileOptions
 from cortex_m_hil.cli.profile_output import (
@@ -22,12 +23,11 @@ from cortex_m_hil.cli.profile_output import (
     text_of,
     text_of_changes,
 )
-from cortex_m_hil.cli.profile_pictures import PictureFiles, PictureOptions
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.diagnose.event_counters import GROUPS, events_of
 from cortex_m_hil.diagnose.profile import Profile
-from cortex_m_hil.diagnose.profiling import RUNS
+from cortex_m_hil.diagnose.profile_measurement import RUNS
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering.named_modules import NETWORKS
@@ -60,7 +60,9 @@ def profile_command(
     other: AgainstOptions,
     models: Models = None,
     counters: Counters = "",
-    runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", min=1, help="Runs on a board, whose cycles vary; medians are shown")
+    ] = RUNS,
 ) -> None:
     """Show what each operator of a program costs.
 

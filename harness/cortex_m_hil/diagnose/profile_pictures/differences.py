@@ -1,4 +1,4 @@
-"""What moved from another profile to the one that is pictured: a row for each operator, what moved most first."""
+"""The differences of a pictured profile from another: a row for each operator, the largest difference first."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cortex_m_hil.diagnose.profile_changes import RowChange
-from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph
-from cortex_m_hil.diagnose.profile_pictures.pictured import Comparison, short
+from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
+from cortex_m_hil.diagnose.profile_pictures.picture_data import Comparison, short
 from cortex_m_hil.errors.text import change_in_percent, counted, number_text, printable
 
 _HALF: Final = 50.0  # of the width of a bar's picture: those of fewer ticks are left of it

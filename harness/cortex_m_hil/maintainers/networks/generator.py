@@ -57,17 +57,20 @@ class Choices:
         self.chance, self.made = chance, list[Choice]()
         self._counts, self._repeated = counts, list(repeated)
 
-    def pick(self, asked: str, options: Sequence[T], often: Sequence[float] = ()) -> T:
-        """Draw one of several options: in the long run all equally often, or in proportion to the weights `often`.
+    def pick(self, asked: str, options: Sequence[T], shares: Sequence[float] = ()) -> T:
+        """Draw one of several options, preferring those that were drawn less often so far.
 
-        `asked` is the question under which the choice is counted and recorded.
+        Args:
+            asked: the name of the question, under which the choice is counted and recorded.
+            options: the options.
+            shares: how often each is to be drawn in the long run, as a share of their sum; (): all equally often.
         """
         if len(options) == 1:
             return options[0]
         names = [str(option) for option in options]
         at = self._from_repeated(asked, names)
         if at is None:
-            shares = often or [1.0] * len(options)
+            shares = shares or [1.0] * len(options)
             weights = [
                 share / (1 + self._counts[asked, name] / share) for share, name in zip(shares, names, strict=True)
             ]
@@ -133,7 +136,7 @@ class DrawnValue:
 
 
 ACTIVATIONS: Final = ("", "relu", "relu6", "hardtanh", "clamp", "hardswish", "hardsigmoid")
-OFTEN: Final = (3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 0.3)
+ACTIVATION_SHARES: Final = (3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 0.3)
 CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
 TABLES: Final = ("sigmoid", "tanh", "silu", "gelu")
 LOGARITHMS: Final = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")
@@ -335,8 +338,8 @@ class Drawing:
     def _activation(self, kind: str, allowed: Sequence[str] = ACTIVATIONS) -> str:
         if self._is_float:
             return ""
-        often = [OFTEN[ACTIVATIONS.index(name)] for name in allowed]
-        return self.pick(f"{kind} activation", allowed, often)
+        shares = [ACTIVATION_SHARES[ACTIVATIONS.index(name)] for name in allowed]
+        return self.pick(f"{kind} activation", allowed, shares)
 
     def _window(
         self, kind: str, *, dilated: bool, wide: bool, strides: Sequence[tuple[int, int]] = STRIDES

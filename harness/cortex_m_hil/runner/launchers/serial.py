@@ -245,13 +245,13 @@ class SerialBoard:
             raise ConfigError(
                 "the program has to lie in flash, and the target names no flash tool",
                 target=self.target.name,
-                hint="flash: in targets.yaml",
+                hint="flash: a preset or a command, in the target's launcher (hil docs boards)",
             )
         if (tool := self._launcher.flash) is not None and tool.replaces:
             raise ConfigError(
                 f"the program has to lie in flash beside the runner, and {tool.name} replaces the runner",
                 target=self.target.name,
-                hint="a board.yaml without resident:",
+                hint="leave resident: out of board.yaml",
             )
         path = self._directory / "program.elf"
         region = self.target.board.memory.resident_region

@@ -379,6 +379,28 @@ class Session:
         parse = partial(protocol.channel_state, room=room)
         return self._ask_all(Request.CHANNEL, [asked], parse, seconds, again=CHANNEL_RETRY)[0]
 
+    def await_work(self, budget: Budget) -> bool:
+        """Send nothing while the firmware works on a frame, until it waits for the host, or the budget ends.
+
+        Bytes that it receives meanwhile would interrupt its work, and be part of its latency. On a lossy link its word
+        may be lost: then this ends after CHANNEL_RETRY, so that the caller asks now and then.
+
+        Returns:
+            Whether there was something to wait for.
+        """
+        if self._events.done_with == self._given:
+            return False
+        lossless = self._process.lossless
+        with self._broken_on_error():
+            try:
+                quiet = budget if lossless else self.budget(CHANNEL_RETRY)
+                self._exchange.take_events(lambda: self._events.done_with == self._given, quiet)
+            except LinkClosed:
+                raise self._ended() from None
+        if lossless:  # if it does not come back to an input it is asked from now on
+            self._events.done_with = self._given
+        return True
+
     @property
     def _inline(self) -> int:
         """Return the bytes of the largest frame that is sent in the request or the response itself."""
@@ -425,8 +447,10 @@ class Session:
                 problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
                 raise IdentityError(problem, target=self.target.name, hint=hint)
         if own != bool(identity.firmware):
-            what = "no name of it" if own else f"the name {identity.firmware!r}, as no runner does"
-            raise IdentityError(f"the firmware that answers gives {what}", target=self.target.name, hint=hint)
+            problem = f"firmware of your own answers, {identity.firmware!r}, and not the runner"
+            if own:
+                problem = "a runner answers, and not firmware of your own: it gives no name of a firmware"
+            raise IdentityError(problem, target=self.target.name, hint=hint)
         protocol.check_pools(identity, self.target.board.memory)
         self.identity = identity
         return replace(identity, operators=self._operator_names())

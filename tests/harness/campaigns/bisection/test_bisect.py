@@ -156,7 +156,7 @@ def test_ends_that_are_not_as_said_are_told(
     assert done.status == NO and message.format(**ends) in done.out, done
     assert "alike" not in done.out and "no commit changed it" not in done.out
     again = answer(bisect("run", "--json").out)
-    assert (again["outcome"], again["runs"], again["culprit"]) == ("not as said", runs, None)
+    assert (again["outcome"], again["runs"], again["culprit"]) == ("stated outcome wrong", runs, None)
     more = done.out.partition("?")[2].partition("\n")[0]
     if "10 runs" in message:
         assert more == f" If it {'passes' if test == 'false' else 'fails'} more rarely: hil bisect start " + (

@@ -35,9 +35,9 @@ from cortex_m_hil import flow
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.virtual import machines, vboard
-from cortex_m_hil.boards.virtual.wire import Faults, Wire
+from cortex_m_hil.boards.virtual.serial_line import Faults, Wire
 from cortex_m_hil.diagnose.profile import FigureSource
-from cortex_m_hil.diagnose.profiling import profile
+from cortex_m_hil.diagnose.profile_measurement import profile
 from cortex_m_hil.errors import (
     BoardBusy,
     BoardWedged,

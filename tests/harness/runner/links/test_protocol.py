@@ -503,11 +503,11 @@ def test_firmware_of_ones_own_is_held_against_its_elf(tmp_path: Path) -> None:
 
 
 def test_a_runner_and_firmware_of_ones_own_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    with pytest.raises(IdentityError, match="gives no name of it"):
+    with pytest.raises(IdentityError, match="a runner answers, and not firmware of your own"):
         Session(TARGET, own(tmp_path), Peer())
     peer = Peer()
     peer.answers[Request.HELLO] = OK + hello() + text("product 2.3.1") + u32(0)
-    with pytest.raises(IdentityError, match="gives the name 'product"):
+    with pytest.raises(IdentityError, match="firmware of your own answers, 'product"):
         opened(peer)
 
 
@@ -574,7 +574,8 @@ def event(kind: int, payload: bytes, *, seq: int = 0) -> bytes:
         (event(Event.READY, LONG), "READY: build_id's length is 256"),
         (event(Event.ENDED, b""), "ENDED: status is cut short"),
         (event(Event.ENDED, b"\0\0"), "ENDED: 1 bytes too many"),
-        (event(0x45, b""), "an event of unknown type 0x45"),
+        (event(Event.WAITING, bytes(3)), "WAITING: frame is cut short"),
+        (event(0x46, b""), "an event of unknown type 0x46"),
         (event(0x7F, b""), "an event of unknown type 0x7f"),
         (encode(ProtocolFrame(Event.LOG, 0, b"", version=4)), "a frame of version 4 .* version 3"),
         (

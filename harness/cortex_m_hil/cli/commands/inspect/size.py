@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, end, json_fields
+from cortex_m_hil.cli.command_output import Answer, end, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import Method
 from cortex_m_hil.cli.run_result_output import CONSTANTS_HELP, constants_as_fields
