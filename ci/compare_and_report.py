@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
-from cortex_m_hil.campaigns.nightly.nightly_report import report_of
+from cortex_m_hil.campaigns.nightly.report_from_store import report_of
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.markdown import as_markdown
 from cortex_m_hil.campaigns.report.nightly_results import FAILED

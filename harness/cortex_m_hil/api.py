@@ -16,15 +16,15 @@ from typing import Any, Final, TypeVar
 
 from cortex_m_hil import errors as errors
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.checks.comparison_result import Comparison as Comparison
-from cortex_m_hil.checks.comparison_result import Figures as Figures
-from cortex_m_hil.checks.comparison_result import Finding as Finding
-from cortex_m_hil.checks.comparison_result import worst
+from cortex_m_hil.checks.comparison.comparison_result import Comparison as Comparison
+from cortex_m_hil.checks.comparison.comparison_result import Figures as Figures
+from cortex_m_hil.checks.comparison.comparison_result import Finding as Finding
+from cortex_m_hil.checks.comparison.comparison_result import worst
+from cortex_m_hil.checks.comparison.tolerance import Tolerance as Tolerance
 from cortex_m_hil.checks.executorch_verdict import accepted_causes
 from cortex_m_hil.checks.expected_outputs import expected_outputs, expecting, in_quanta
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint_rules.finding import LintFinding as LintFinding
-from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
 from cortex_m_hil.diagnose.budgets import Budget, require_budget
 from cortex_m_hil.diagnose.failure_bundle import BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory

@@ -10,7 +10,7 @@ import unittest
 import pytest
 
 import models_table as made
-from cortex_m_hil.checks.comparison_result import Comparison, Figures, Finding, FindingKind
+from cortex_m_hil.checks.comparison.comparison_result import Comparison, Figures, Finding, FindingKind
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.flow.dut import Dut

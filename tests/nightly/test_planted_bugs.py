@@ -19,7 +19,7 @@ import torch
 
 from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.diagnose.shrink import Judge, shrink

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison_result import Comparison
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.comparison_result import Comparison
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, LoweringError, OutOfTargetMemory, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import lower

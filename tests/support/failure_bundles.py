@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import VerdictError

@@ -9,7 +9,7 @@ from typing import Final
 
 from cortex_m_hil.diagnose.localize import Departure, Localization, Row
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow
-from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured
+from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData
 from cortex_m_hil.program.partition import PartitionStep
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.elf_size import ElfSection, ElfSize, SymbolSize
@@ -43,7 +43,7 @@ def seed(name: str, modules: Sequence[str] = (), times: int = 1) -> Program:
 
 def pictured(
     program: Program, *, wrong: int = -1, clock: Clock = Clock.INSTRUCTIONS, target: str = "m4-qemu"
-) -> Pictured:
+) -> PictureData:
     """Return a profile of a program, with the errors of a localisation.
 
     Args:
@@ -64,7 +64,7 @@ def pictured(
     )  # fmt: skip
     errors = tuple(_error(step, wrong, 50 - 30 * step.instruction / len(steps)) for step in steps)
     localization = Localization(errors, ("this is made up",))
-    return Pictured(profile, program, MEMORY, localization, _elf(program))
+    return PictureData(profile, program, MEMORY, localization, _elf(program))
 
 
 def _row(program: Program, step: PartitionStep, ticks: int, total: int) -> ProfileRow:

@@ -17,9 +17,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from cortex_m_hil.checks.compare_outputs import compare
-from cortex_m_hil.checks.comparison_result import Comparison
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.compare_outputs import compare
+from cortex_m_hil.checks.comparison.comparison_result import Comparison
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.lowering.reference import RememberedReferences, to_torch
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor

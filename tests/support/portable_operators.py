@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from cortex_m_hil import Exported, export, flow
-from cortex_m_hil.checks.signatures import operator_misfits
+from cortex_m_hil.checks.signatures.refused_arguments import operator_misfits
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.flow.dut import Dut

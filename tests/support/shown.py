@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cortex_m_hil.cli.pages import anchor, sections
+from cortex_m_hil.cli.doc_pages import anchor, sections
 from paths import REPOSITORY
 
 SHELL = ("sh", "console")  # every line is of a command; commands begin with `$ `, and what they print follows

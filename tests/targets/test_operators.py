@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import Exported, export
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.lowering import Layout
 from cortex_m_hil.pytest_plugin.fixtures import Hil

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from cortex_m_hil import Exported
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 from ordinary_models import Way, check
 from portable_operators import FAMILIES, drawn

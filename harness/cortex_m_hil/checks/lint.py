@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cortex_m_hil.checks.advice_texts import FEEDS, TARGET
+from cortex_m_hil.checks.comparison.advice_texts import FEEDS, TARGET
 from cortex_m_hil.checks.lint_rules import (
     argument_findings,
     interface_findings,

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.checks.signatures import signature_of
+from cortex_m_hil.checks.signatures.refused_arguments import signature_of
 
 _LIST: Final = Path("kernels", "portable", "functions.yaml")
 _INSTEAD: Final = {

@@ -107,7 +107,7 @@ def hint_for_commands(hint: str) -> str:
 
     The argument `lint=False` is removed; a command that has an option for it has put the option into the hint already.
     """
-    from cortex_m_hil.checks.advice_texts import LOCALIZE
+    from cortex_m_hil.checks.comparison.advice_texts import LOCALIZE
     from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 
     hint = _ACCEPTING.sub(lambda found: " ".join(f"--known {one}" for one in _CAUSE.findall(found[1])), hint)

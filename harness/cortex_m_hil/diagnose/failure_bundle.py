@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.diagnose.failure_bundle_schema import (
     SCHEMA_VERSION,

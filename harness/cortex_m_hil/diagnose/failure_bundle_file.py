@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.input_checks import input_misfits
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.diagnose.failure_bundle import SINGLE, Bundle, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_schema import (

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.errors.text import printable, printable_lines
 from cortex_m_hil.host import time_limits

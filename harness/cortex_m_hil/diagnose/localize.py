@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cortex_m_hil.checks.advice_texts import CALIBRATE
 from cortex_m_hil.checks.argument_layout import WrongLayout, wrong_layout
+from cortex_m_hil.checks.comparison.advice_texts import CALIBRATE
+from cortex_m_hil.checks.comparison.sqnr import decibels
+from cortex_m_hil.checks.comparison.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
 from cortex_m_hil.checks.input_checks import require_fit
-from cortex_m_hil.checks.sqnr import decibels
-from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import align, in_decibels
 from cortex_m_hil.flow.dut import Dut

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import Cause, localize
 from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch, VerdictError
 from cortex_m_hil.errors.text import counted

@@ -10,14 +10,14 @@ from fnmatch import fnmatch
 from functools import cached_property, partial
 from pathlib import Path
 
-from cortex_m_hil.checks.advice_texts import SIZE
-from cortex_m_hil.checks.compare_outputs import compare
-from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
+from cortex_m_hil.checks.comparison.advice_texts import SIZE
+from cortex_m_hil.checks.comparison.compare_outputs import compare
+from cortex_m_hil.checks.comparison.comparison_result import Comparison, FindingKind
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.executorch_verdict import raise_for_executorch
 from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.checks.lint import explain, lint, lint_elsewhere, raise_findings, would_refuse
 from cortex_m_hil.checks.lint_rules.finding import LintFinding
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import InfraError, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards, execute, execute_loaded, load, operator_that_keeps_its_size

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cortex_m_hil.checks.compare_outputs import compare
-from cortex_m_hil.checks.comparison_result import Comparison
+from cortex_m_hil.checks.comparison.compare_outputs import compare
+from cortex_m_hil.checks.comparison.comparison_result import Comparison
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.input_checks import require_fit
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.checking import ProgramLint

@@ -26,7 +26,7 @@ import pytest
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNNER, Figure, Key, Result
-from cortex_m_hil.checks.quanta import histograms
+from cortex_m_hil.checks.comparison.quanta import histograms
 from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.profile import Profile, pack
 from cortex_m_hil.diagnose.profiling import COSTS, profile_of_run

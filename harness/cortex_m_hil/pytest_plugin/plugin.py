@@ -14,7 +14,7 @@ import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.terminal_summary import NO_RUNNER
-from cortex_m_hil.checks.advice_texts import LOCALIZE
+from cortex_m_hil.checks.comparison.advice_texts import LOCALIZE
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,

@@ -15,7 +15,7 @@ import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.terminal_summary import NO_RUNNER
-from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
+from cortex_m_hil.checks.comparison.comparison_result import Comparison, FindingKind
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.flow import App, Dut, Launched
 from cortex_m_hil.program.program import Program

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.comparison.compare_outputs import compare
 from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.shrink import SO_FAR, Judge, Shrunk, own_check, shrink

@@ -29,7 +29,7 @@ from cortex_m_hil.checks.lint import explain, lint, raise_findings
 from cortex_m_hil.checks.lint_rules.argument_findings import COMPUTED_BY_BUILTIN
 from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule
 from cortex_m_hil.checks.lint_rules.hints import next_step
-from cortex_m_hil.checks.signatures import signature_of
+from cortex_m_hil.checks.signatures.refused_arguments import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.lowering import LoweringOptions, lower

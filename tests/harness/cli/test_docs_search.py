@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Hil, answer, expect
-from cortex_m_hil.cli.pages import Query, Section, every_section, excerpt, pages, search, sections
+from cortex_m_hil.cli.doc_pages import Query, Section, every_section, excerpt, pages, search, sections
 from shown import anchors
 
 QUESTIONS = {

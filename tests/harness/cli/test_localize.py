@@ -12,7 +12,7 @@ import pytest
 
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
 from cortex_m_hil.targets.load import load_targets

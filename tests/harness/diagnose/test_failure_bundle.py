@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import cortex_m_hil as hil
 from cortex_m_hil import flow
-from cortex_m_hil.checks.compare_outputs import compare
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.compare_outputs import compare
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Attempt, Bundle, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_file import DESCRIPTION, PROGRAM, pack_bundle, read_bundle, write_bundle
 from cortex_m_hil.diagnose.failure_bundle_schema import Recorded

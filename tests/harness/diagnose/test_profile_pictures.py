@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import pytest
 
 from browser import CHROMIUM, Page, browser
-from cortex_m_hil.diagnose.profile_pictures.answers import answers
-from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph
+from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
 from cortex_m_hil.diagnose.profile_pictures.module_tree import opened_to, tree
 from cortex_m_hil.diagnose.profile_pictures.page import html
-from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, share_text
-from cortex_m_hil.diagnose.profile_pictures.pictures import Picture, drawn
+from cortex_m_hil.diagnose.profile_pictures.page_answers import answers
+from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData, share_text
+from cortex_m_hil.diagnose.profile_pictures.svg_pictures import Picture, drawn
 from cortex_m_hil.targets.target import Clock
 from generated_nights import HOSTILE
 from pictured_profiles import SEEDS, pictured, seed
@@ -135,7 +135,7 @@ def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
     """Opens a page. Whatever is done with it, only its file is asked for, and the console has no complaint."""
     file = tmp_path / "profile.html"
 
-    def shown(*profiles: Pictured) -> Page:
+    def shown(*profiles: PictureData) -> Page:
         file.write_text(html(profiles))
         chromium.open(file)
         return chromium

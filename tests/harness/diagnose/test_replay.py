@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Bundle, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import Replay, open_target, replay

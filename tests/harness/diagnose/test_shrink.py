@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import Cause, localize
 from cortex_m_hil.diagnose.shrink import PARTS, Shrunk, Symptom, shrink
 from cortex_m_hil.diagnose.shrink import Judge as TargetJudge

@@ -16,9 +16,9 @@ from torch import nn
 import cortex_m_hil as hil
 from command_line import CANNOT_TELL, NO, OK, Done, answer, call, expect, spawn
 from cortex_m_hil import errors
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.lint import lint_elsewhere
 from cortex_m_hil.checks.lint_rules.finding import Rule
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_file import read_bundle, write_bundle
 from cortex_m_hil.diagnose.replay import replay

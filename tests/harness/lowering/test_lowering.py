@@ -17,9 +17,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.comparison.compare_outputs import compare
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.input_checks import input_misfits
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from cortex_m_hil.host.random_generators import seed
 from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, export, lower, quiet, required_scratch
@@ -260,7 +260,7 @@ def test_a_missing_part_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) 
 
 def test_only_lowering_loads_torch() -> None:
     code = (
-        "import sys, cortex_m_hil.lowering, cortex_m_hil.checks.lint, cortex_m_hil.checks.compare_outputs\n"
+        "import sys, cortex_m_hil.lowering, cortex_m_hil.checks.lint, cortex_m_hil.checks.comparison.compare_outputs\n"
         "from cortex_m_hil.program.known_answer import known_answer\n"
         "from cortex_m_hil.program.program import parse_pte\n"
         "from cortex_m_hil.targets.cpu import Isa\n"

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import cortex_m_hil as hil
-from cortex_m_hil.checks.compare_outputs import compare
-from cortex_m_hil.checks.comparison_result import FindingKind
-from cortex_m_hil.checks.quanta import histograms
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.compare_outputs import compare
+from cortex_m_hil.checks.comparison.comparison_result import FindingKind
+from cortex_m_hil.checks.comparison.quanta import histograms
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch
 from cortex_m_hil.lowering.quantised_io import FloatReferences
 from cortex_m_hil.program.io_quantization import output_quantization

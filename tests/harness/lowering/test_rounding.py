@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison_result import FindingKind
+from cortex_m_hil.checks.comparison.comparison_result import FindingKind
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.lint import lint
 from cortex_m_hil.checks.lint_rules.finding import Rule
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.random_generators import seed
 from cortex_m_hil.lowering import LoweringOptions, lower

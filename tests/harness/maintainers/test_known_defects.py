@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow, lowering
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.lint import lint
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Layout, LoweringOptions

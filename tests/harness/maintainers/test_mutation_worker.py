@@ -11,7 +11,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.worker_processes import Worker
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.failure_bundle import Attempt, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
 from cortex_m_hil.diagnose.failure_bundle_schema import PASSED

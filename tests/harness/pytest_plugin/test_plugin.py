@@ -462,7 +462,7 @@ def test_what_torch_says_of_a_failed_export_is_there_once(pytester: pytest.Pytes
 LOWERED = """
 import pytest
 import torch
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 
 lowered = []
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from cortex_m_hil.checks.comparison_result import FindingKind
+from cortex_m_hil.checks.comparison.comparison_result import FindingKind
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import (
     ConfigError,
     HilWarning,
@@ -320,7 +320,7 @@ THREADS: Final = (
                 mismatch("quantized_transpose_conv2d", FindingKind.QUANTA),
             ),
         ),
-        ("tests/harness/checks/test_compare_outputs.py::test_elements_that_were_never_written_are_errors",),
+        ("tests/harness/checks/comparison/test_compare_outputs.py::test_elements_that_were_never_written_are_errors",),
     ),
     KnownBug(
         "average pool that failed on DSP only",

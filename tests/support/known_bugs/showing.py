@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison_result import Comparison, FindingKind
+from cortex_m_hil.checks.comparison.comparison_result import Comparison, FindingKind
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import HarnessError, HilWarning, Mismatch, VerdictError

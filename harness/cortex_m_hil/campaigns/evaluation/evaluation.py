@@ -21,8 +21,8 @@ from cortex_m_hil.campaigns.evaluation.accuracy import predicted_class, squared_
 from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Sample
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.checks.comparison.quanta import quanta_apart
 from cortex_m_hil.checks.input_checks import InputQuantizer, Taken
-from cortex_m_hil.checks.quanta import quanta_apart
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError
 from cortex_m_hil.host import files
 from cortex_m_hil.lowering import LoweringOptions, export, lower

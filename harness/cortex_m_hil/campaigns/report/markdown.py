@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, difference, values
-from cortex_m_hil.campaigns.report.failures import (
+from cortex_m_hil.campaigns.report.failure_kinds import (
     FailureGroup,
     FailureKind,
     headline,

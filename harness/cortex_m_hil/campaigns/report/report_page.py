@@ -9,7 +9,7 @@ from typing import Final
 
 from cortex_m_hil.campaigns.report.cell_details import Cells
 from cortex_m_hil.campaigns.report.change_groups import difference, values
-from cortex_m_hil.campaigns.report.failures import (
+from cortex_m_hil.campaigns.report.failure_kinds import (
     anchor,
     headline,
     moved_figures,

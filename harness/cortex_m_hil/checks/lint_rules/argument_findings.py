@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
 from cortex_m_hil.checks.lint_rules.hints import IN_FLOAT
-from cortex_m_hil.checks.operator_signature import Misfit
-from cortex_m_hil.checks.signatures import blind_to_scales, operator_misfits, takes
+from cortex_m_hil.checks.signatures.executorch_signatures import BLIND_TO_SCALES
+from cortex_m_hil.checks.signatures.operator_signature import Misfit
+from cortex_m_hil.checks.signatures.refused_arguments import blind_to_scales, operator_misfits, takes
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction

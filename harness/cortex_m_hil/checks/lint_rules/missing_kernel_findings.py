@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cortex_m_hil.checks import missing_operators
-from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
 from cortex_m_hil.checks.lint_rules.hints import IN_FLOAT
-from cortex_m_hil.checks.signatures import signature_of
+from cortex_m_hil.checks.signatures.executorch_signatures import BLIND_TO_SCALES
+from cortex_m_hil.checks.signatures.refused_arguments import signature_of
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.values import Instruction

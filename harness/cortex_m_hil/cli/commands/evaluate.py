@@ -23,7 +23,7 @@ from cortex_m_hil.campaigns.evaluation.evaluation import (
 )
 from cortex_m_hil.campaigns.evaluation.evaluation_report import SOURCE_NAMES, EvaluationReport, Results, Thresholds
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.checks.comparison_result import quanta_word
+from cortex_m_hil.checks.comparison.comparison_result import quanta_word
 from cortex_m_hil.checks.input_checks import InputQuantizer
 from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, say, write_answer

@@ -27,7 +27,7 @@ from cortex_m_hil.campaigns.nightly.nightly import (
     state_of_folder,
     tools,
 )
-from cortex_m_hil.campaigns.nightly.nightly_report import report_of
+from cortex_m_hil.campaigns.nightly.report_from_store import report_of
 from cortex_m_hil.campaigns.report.changes import judged
 from cortex_m_hil.campaigns.report.fail_if_limits import FigureLimit, of_known_figure
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result

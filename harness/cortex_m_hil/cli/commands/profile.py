@@ -13,6 +13,7 @@ from cortex_m_hil.cli.answers import Answer, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each_part
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
+from cortex_m_hil.cli.picture_files import PictureFiles, PictureOptions
 from cortex_m_hil.cli.profile_against import AgainstOptions, Order
 from cortex_m_hil.cli.profile_files import FileOptions
 from cortex_m_hil.cli.profile_output import (
@@ -22,7 +23,6 @@ from cortex_m_hil.cli.profile_output import (
     text_of,
     text_of_changes,
 )
-from cortex_m_hil.cli.profile_pictures import PictureFiles, PictureOptions
 from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.diagnose.event_counters import GROUPS, events_of

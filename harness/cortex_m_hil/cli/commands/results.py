@@ -13,7 +13,7 @@ import typer
 
 from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
 from cortex_m_hil.campaigns.nightly.nightly import KIND, nightly_plan
-from cortex_m_hil.campaigns.nightly.nightly_report import report_of
+from cortex_m_hil.campaigns.nightly.report_from_store import report_of
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.markdown import as_markdown
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result, as_text

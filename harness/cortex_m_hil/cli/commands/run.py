@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.comparison_result import Comparison
+from cortex_m_hil.checks.comparison.comparison_result import Comparison
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.expected_outputs import expecting, in_quanta
 from cortex_m_hil.checks.lint import missing_elsewhere
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.error_answers import answer_each, answer_each_case

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from cortex_m_hil.diagnose.profile_pictures.answers import Answer, answers
-from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph
-from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, share_text, tensor_text
-from cortex_m_hil.diagnose.profile_pictures.pictures import STYLE, Picture, drawn
+from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
+from cortex_m_hil.diagnose.profile_pictures.page_answers import Answer, answers
+from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData, share_text, tensor_text
+from cortex_m_hil.diagnose.profile_pictures.svg_pictures import STYLE, Picture, drawn
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host.html_pages import rendered
 from cortex_m_hil.program.plan_picture import LEFT, WIDTH, tensors
@@ -19,7 +19,7 @@ from cortex_m_hil.program.plan_picture import LEFT, WIDTH, tensors
 _UNSAFE: Final = re.compile("[^A-Za-z0-9_.]+")  # in the fragment of an address
 
 
-def html(profiles: Sequence[Pictured]) -> str:
+def html(profiles: Sequence[PictureData]) -> str:
     """Return the page of profiles, each of another program or on another target; at most 3 MB for 500 operators."""
     views = [View(one) for one in profiles]
     data = [view.fields() for view in views]
@@ -32,7 +32,7 @@ def html(profiles: Sequence[Pictured]) -> str:
 class View:
     """The contents of the page for one profile."""
 
-    one: Pictured
+    one: PictureData
 
     @property
     def program(self) -> str:

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.checks.compare_outputs import compare
+from cortex_m_hil.checks.comparison.compare_outputs import compare
 from cortex_m_hil.diagnose.failure_bundle import Bundle
 from cortex_m_hil.diagnose.failure_bundle_file import SUFFIX, read_bundle
 from cortex_m_hil.diagnose.failure_bundle_schema import PASSED

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.checks.comparison_result import FindingKind
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.comparison_result import FindingKind
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.shrink import symptoms

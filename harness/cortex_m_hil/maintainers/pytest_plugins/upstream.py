@@ -21,8 +21,8 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns import property_names as prop
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.executorch_verdict import ALL
-from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import HarnessError, InfraError, UnsupportedOperator
 from cortex_m_hil.errors.text import counted

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.compared_output import ComparedOutput, first
-from cortex_m_hil.checks.comparison_result import Finding, FindingKind, quanta_word
-from cortex_m_hil.checks.quanta import finite
-from cortex_m_hil.checks.rounding_bound import rounding_explains
+from cortex_m_hil.checks.comparison.compared_output import ComparedOutput, first
+from cortex_m_hil.checks.comparison.comparison_result import Finding, FindingKind, quanta_word
+from cortex_m_hil.checks.comparison.quanta import finite
+from cortex_m_hil.checks.comparison.rounding_bound import rounding_explains
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.tensor import Array
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cortex_m_hil.checks import argument_relations as arguments
-from cortex_m_hil.checks import dim_order_relations as orders
-from cortex_m_hil.checks.builtin_signatures import BUILTIN
-from cortex_m_hil.checks.operator_signature import Signature, same_for, signature
+from cortex_m_hil.checks.signatures import argument_relations as arguments
+from cortex_m_hil.checks.signatures import dim_order_relations as orders
+from cortex_m_hil.checks.signatures.builtin_signatures import BUILTIN
+from cortex_m_hil.checks.signatures.operator_signature import Signature, same_for, signature
 
 _FLOATS: Final = "float16|float32|float64"
 _INTEGRAL: Final = "uint8|int8|int16|int32|int64|bool"

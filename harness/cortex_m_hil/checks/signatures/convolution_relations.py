@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cortex_m_hil.checks.operator_signature import OperatorCall, of_bug
+from cortex_m_hil.checks.signatures.operator_signature import OperatorCall, of_bug
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.tensor import TensorSpec
 

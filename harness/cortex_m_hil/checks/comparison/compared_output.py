@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.comparison_result import DIALECT, Finding, FindingKind
-from cortex_m_hil.checks.quanta import QUANTISED, finite, to_quanta
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.comparison_result import DIALECT, Finding, FindingKind
+from cortex_m_hil.checks.comparison.quanta import QUANTISED, finite, to_quanta
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import output_quantization
 from cortex_m_hil.program.pte_file import PteFile

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cortex_m_hil.checks import argument_relations as arguments
-from cortex_m_hil.checks import dim_order_relations as orders
-from cortex_m_hil.checks.operator_signature import Signature, same_for, signature
+from cortex_m_hil.checks.signatures import argument_relations as arguments
+from cortex_m_hil.checks.signatures import dim_order_relations as orders
+from cortex_m_hil.checks.signatures.operator_signature import Signature, same_for, signature
 
 _NUMBERS: Final = "float32|int32|int64"
 _CHOSEN: Final = "float32|int8|int32|int64"

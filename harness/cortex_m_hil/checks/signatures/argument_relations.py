@@ -8,7 +8,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from cortex_m_hil.checks.operator_signature import ArgumentRelation, OperatorCall, Relation, of_arguments, of_bug
+from cortex_m_hil.checks.signatures.operator_signature import (
+    ArgumentRelation,
+    OperatorCall,
+    Relation,
+    of_arguments,
+    of_bug,
+)
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
 from cortex_m_hil.program.schema import SCALAR_TYPES, ValueKind
 from cortex_m_hil.program.values import Value

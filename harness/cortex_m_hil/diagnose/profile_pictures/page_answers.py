@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cortex_m_hil.diagnose.profile import ProfileRow
-from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph
-from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured, share_text, short, tensor_text
+from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
+from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData, share_text, short, tensor_text
 from cortex_m_hil.errors.text import counted, in_decibels, number_text, printable
 from cortex_m_hil.program.plan_picture import tensors
 from cortex_m_hil.runner.elf_size import ElfSize
@@ -58,7 +58,7 @@ def _costliest(graph: Graph) -> Answer:
     return Answer(f"Which layer takes the most {figure.unit}?", headline, tuple(details), source)
 
 
-def _cost(one: Pictured, ticks: int) -> str:
+def _cost(one: PictureData, ticks: int) -> str:
     return f"{share_text(ticks / max(1, one.profile.ticks))}, {number_text(ticks)}"
 
 
@@ -131,7 +131,7 @@ def _noise(graph: Graph) -> Iterator[Detail]:
     yield f"last SQNR {in_decibels(end)}: {_named(one, last)}", graph.line_of[last]
 
 
-def _flash(one: Pictured) -> Answer:
+def _flash(one: PictureData) -> Answer:
     groups = one.flash_groups
     whole = sum(groups.values())
     details: list[Detail] = [
@@ -147,7 +147,7 @@ def _flash(one: Pictured) -> Answer:
     return Answer("What is in flash?", headline, tuple(details), source)
 
 
-def _named(one: Pictured, index: int) -> str:
+def _named(one: PictureData, index: int) -> str:
     row = one.rows[index]
     return printable(f"{row.module} {short(row)}".strip())
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cortex_m_hil.diagnose.localize import ROUNDING
 from cortex_m_hil.diagnose.profile import ProfileRow
 from cortex_m_hil.diagnose.profile_pictures.module_tree import Node, opened_to, tree
-from cortex_m_hil.diagnose.profile_pictures.pictured import SILENT, OperatorError, Pictured, share_text, short
+from cortex_m_hil.diagnose.profile_pictures.picture_data import SILENT, OperatorError, PictureData, share_text, short
 from cortex_m_hil.errors.text import counted, in_decibels, number_text, printable
 from cortex_m_hil.program.tensor import TensorSpec
 
@@ -93,7 +93,7 @@ class Line:
 class Graph:
     """The lines of the graph of a profile."""
 
-    one: Pictured
+    one: PictureData
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from cortex_m_hil.checks.builtin_signatures import BUILTIN
-from cortex_m_hil.checks.cortex_m_signatures import CORTEX_M, DEFECTS, DEFECTS_ON_MVE, ON_DSP
-from cortex_m_hil.checks.dim_orders import FORMS
-from cortex_m_hil.checks.executorch_signatures import BLIND_TO_SCALES, EXECUTORCH
-from cortex_m_hil.checks.operator_signature import ArgumentRelation, Misfit, Operand, OperatorCall, Signature
+from cortex_m_hil.checks.signatures.builtin_signatures import BUILTIN
+from cortex_m_hil.checks.signatures.cortex_m_signatures import CORTEX_M, DEFECTS, DEFECTS_ON_MVE, ON_DSP
+from cortex_m_hil.checks.signatures.dim_orders import FORMS
+from cortex_m_hil.checks.signatures.executorch_signatures import BLIND_TO_SCALES, EXECUTORCH
+from cortex_m_hil.checks.signatures.operator_signature import ArgumentRelation, Misfit, Operand, OperatorCall, Signature
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction, Value

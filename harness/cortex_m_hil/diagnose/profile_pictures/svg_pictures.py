@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Final
 from xml.sax.saxutils import escape
 
-from cortex_m_hil.diagnose.profile_pictures.graph_lines import Graph, Line, shade_of_quanta
-from cortex_m_hil.diagnose.profile_pictures.pictured import SILENT, Pictured, share_text
+from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph, Line, shade_of_quanta
+from cortex_m_hil.diagnose.profile_pictures.picture_data import SILENT, PictureData, share_text
 from cortex_m_hil.errors.text import in_decibels, number_text, printable
 from cortex_m_hil.program.plan_picture import LEFT, PICTURE_STYLE, WIDTH, framed, plan_svg
 
@@ -45,7 +45,7 @@ class Picture(str, Enum):
     FLASH = "flash"
 
 
-def drawn(picture: Picture, one: Pictured, style: str = STYLE) -> str:
+def drawn(picture: Picture, one: PictureData, style: str = STYLE) -> str:
     """Return a picture as SVG.
 
     Args:
@@ -109,7 +109,7 @@ class _Bars:
                 yield _box(kind, LEFT + (index + 1) * step, y - height, step, height, title)
 
 
-def _cost(one: Pictured) -> _Elements:
+def _cost(one: PictureData) -> _Elements:
     unit, source = _ticks_unit(one)
     most = max((row.ticks for row in one.rows), default=0)
     heights = {
@@ -121,12 +121,12 @@ def _cost(one: Pictured) -> _Elements:
     return bars.height, bars.title, bars.elements(len(one.rows), 0)
 
 
-def _ticks_unit(one: Pictured) -> tuple[str, str]:
+def _ticks_unit(one: PictureData) -> tuple[str, str]:
     figure = one.profile.figures["ticks"]
     return figure.unit, figure.source.value
 
 
-def _error(one: Pictured) -> _Elements:
+def _error(one: PictureData) -> _Elements:
     quanta, noise = {}, {}
     for index, error in one.errors.items():
         named = printable(one.program.named(index))
@@ -148,12 +148,12 @@ def _error(one: Pictured) -> _Elements:
 # --- flash -----------------------------------------------------------------------------------------------
 
 
-def _flash(one: Pictured) -> _Elements:
+def _flash(one: PictureData) -> _Elements:
     whole = sum(part.nbytes for part in one.flash)
     return 76, "Flash", _flash_elements(one, whole)
 
 
-def _flash_elements(one: Pictured, whole: int) -> Iterator[str]:
+def _flash_elements(one: PictureData, whole: int) -> Iterator[str]:
     x = 8.0
     scale = (LEFT + WIDTH - 8) / max(1, whole)
     legend = 8.0
@@ -176,7 +176,7 @@ def _flash_elements(one: Pictured, whole: int) -> Iterator[str]:
 # --- the graph -------------------------------------------------------------------------------------------
 
 
-def _graph(one: Pictured) -> _Elements:
+def _graph(one: PictureData) -> _Elements:
     graph = Graph(one)
     return _ROW * len(graph.lines) + _TOP, "Graph, coloured by cost", _graph_elements(graph)
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison_result import Comparison, Figures, Finding, FindingKind
-from cortex_m_hil.checks.float_findings import float_findings
-from cortex_m_hil.checks.integer_findings import integer_findings
-from cortex_m_hil.checks.mismatch_advice import advice_about
-from cortex_m_hil.checks.output_findings import other_shape, output_findings
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.compared_output import ComparedOutput
+from cortex_m_hil.checks.comparison.comparison_result import Comparison, Figures, Finding, FindingKind
+from cortex_m_hil.checks.comparison.float_findings import float_findings
+from cortex_m_hil.checks.comparison.integer_findings import integer_findings
+from cortex_m_hil.checks.comparison.mismatch_advice import advice_about
+from cortex_m_hil.checks.comparison.output_findings import other_shape, output_findings
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.program.io_quantization import dequantized, output_quantization
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.pte_file import PteFile

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison_result import quanta_word
-from cortex_m_hil.checks.tolerance import Spread
+from cortex_m_hil.checks.comparison.compared_output import ComparedOutput
+from cortex_m_hil.checks.comparison.comparison_result import quanta_word
+from cortex_m_hil.checks.comparison.tolerance import Spread
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.tensor import Array
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cortex_m_hil.checks.compared_output import ComparedOutput, first
-from cortex_m_hil.checks.comparison_result import Figures, Finding, FindingKind
-from cortex_m_hil.checks.output_findings import collapsed
-from cortex_m_hil.checks.quantised_findings import off_fake_quant, off_grid, other_quanta, saturated
-from cortex_m_hil.checks.sqnr import against_eager
+from cortex_m_hil.checks.comparison.compared_output import ComparedOutput, first
+from cortex_m_hil.checks.comparison.comparison_result import Figures, Finding, FindingKind
+from cortex_m_hil.checks.comparison.output_findings import collapsed
+from cortex_m_hil.checks.comparison.quantised_findings import off_fake_quant, off_grid, other_quanta, saturated
+from cortex_m_hil.checks.comparison.sqnr import against_eager
 
 
 def float_findings(output: ComparedOutput, found: list[Finding]) -> tuple[list[Finding], Figures]:

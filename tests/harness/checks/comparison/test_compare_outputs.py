@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil import errors
-from cortex_m_hil.checks.advice_texts import LOCALIZE, Advice
-from cortex_m_hil.checks.compare_outputs import compare
-from cortex_m_hil.checks.comparison_result import Comparison, Figures, FindingKind
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.advice_texts import LOCALIZE, Advice
+from cortex_m_hil.checks.comparison.compare_outputs import compare
+from cortex_m_hil.checks.comparison.comparison_result import Comparison, Figures, FindingKind
+from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.pte_file import PteFile

@@ -12,8 +12,8 @@ import typer
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profile_pictures.page import html
-from cortex_m_hil.diagnose.profile_pictures.pictured import Pictured
-from cortex_m_hil.diagnose.profile_pictures.pictures import Picture, drawn
+from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData
+from cortex_m_hil.diagnose.profile_pictures.svg_pictures import Picture, drawn
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files
@@ -56,7 +56,7 @@ class PictureFiles:
 
     html: Path | None
     svg: Mapping[Picture, Path]
-    shown: list[Pictured] = field(default_factory=list)
+    shown: list[PictureData] = field(default_factory=list)
 
     @classmethod
     def of(cls, options: PictureOptions, profiles: int) -> PictureFiles:
@@ -81,7 +81,7 @@ class PictureFiles:
         has_error = program.intermediates is not None and (self.html is not None or Picture.ERROR in self.svg)
         found = localize(dut, program) if has_error else None
         elf = None if dut.elf.foreign else measure_elf(dut.elf.path)
-        self.shown.append(Pictured(profile, program, dut.target.board.memory, found, elf))
+        self.shown.append(PictureData(profile, program, dut.target.board.memory, found, elf))
 
     def write(self) -> None:
         """Write the files; none where nothing could be profiled."""

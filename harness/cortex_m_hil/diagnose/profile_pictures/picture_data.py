@@ -65,7 +65,7 @@ class FlashPart:
 
 
 @dataclass(frozen=True)
-class Pictured:
+class PictureData:
     """A profile with all that its pictures show.
 
     Attributes:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison_result import Finding, FindingKind
+from cortex_m_hil.checks.comparison.compared_output import ComparedOutput
+from cortex_m_hil.checks.comparison.comparison_result import Finding, FindingKind
 from cortex_m_hil.errors.text import in_decibels
 from cortex_m_hil.program.tensor import Array
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cortex_m_hil.checks import argument_relations as arguments
-from cortex_m_hil.checks import convolution_relations as convolutions
-from cortex_m_hil.checks import dim_order_relations as orders
-from cortex_m_hil.checks.operator_signature import Relation, Signature, signature
+from cortex_m_hil.checks.signatures import argument_relations as arguments
+from cortex_m_hil.checks.signatures import convolution_relations as convolutions
+from cortex_m_hil.checks.signatures import dim_order_relations as orders
+from cortex_m_hil.checks.signatures.operator_signature import Relation, Signature, signature
 
 
 def _convolution(form: str, offsets: int) -> Signature:

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.compared_output import UNINFORMATIVE_QUANTA, ComparedOutput, first, value_range
-from cortex_m_hil.checks.comparison_result import Finding, FindingKind
+from cortex_m_hil.checks.comparison.compared_output import UNINFORMATIVE_QUANTA, ComparedOutput, first, value_range
+from cortex_m_hil.checks.comparison.comparison_result import Finding, FindingKind
 
 COLLAPSE_RANGE: Final = 0.10  # share of the reference's range
 

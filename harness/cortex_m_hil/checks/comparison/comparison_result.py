@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
-from cortex_m_hil.checks.advice_texts import Advice
+from cortex_m_hil.checks.comparison.advice_texts import Advice
 from cortex_m_hil.errors import Mismatch
 from cortex_m_hil.errors.text import in_decibels
 from cortex_m_hil.program.operator_costs import CountOperators, OperatorCost, counted_operators

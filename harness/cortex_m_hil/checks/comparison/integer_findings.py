@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.compared_output import ComparedOutput, first
-from cortex_m_hil.checks.comparison_result import Figures, Finding, FindingKind, quanta_word
-from cortex_m_hil.checks.quanta import QUANTISED, distance
-from cortex_m_hil.checks.rounding_bound import rounding_explains
-from cortex_m_hil.checks.sqnr import decibels
-from cortex_m_hil.checks.tolerance import Spread
+from cortex_m_hil.checks.comparison.compared_output import ComparedOutput, first
+from cortex_m_hil.checks.comparison.comparison_result import Figures, Finding, FindingKind, quanta_word
+from cortex_m_hil.checks.comparison.quanta import QUANTISED, distance
+from cortex_m_hil.checks.comparison.rounding_bound import rounding_explains
+from cortex_m_hil.checks.comparison.sqnr import decibels
+from cortex_m_hil.checks.comparison.tolerance import Spread
 from cortex_m_hil.errors.text import in_decibels
 from cortex_m_hil.program.tensor import Array
 

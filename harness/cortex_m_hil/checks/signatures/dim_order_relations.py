@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.checks.dim_orders import (
+from cortex_m_hil.checks.signatures.dim_orders import (
     CHANNELS_LAST,
     are_stored_alike,
     counts_as_channels_last,
@@ -12,7 +12,7 @@ from cortex_m_hil.checks.dim_orders import (
     is_image,
     is_stored_in,
 )
-from cortex_m_hil.checks.operator_signature import OperatorCall, Relation, of_bug
+from cortex_m_hil.checks.signatures.operator_signature import OperatorCall, Relation, of_bug
 
 
 def same_layout(*names: str) -> Relation:

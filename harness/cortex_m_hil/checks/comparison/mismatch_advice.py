@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks import advice_texts
-from cortex_m_hil.checks.advice_texts import Advice
 from cortex_m_hil.checks.argument_layout import has_kernel_sum
-from cortex_m_hil.checks.compared_output import ComparedOutput
-from cortex_m_hil.checks.comparison_result import WARNINGS, Figures, Finding, FindingKind
-from cortex_m_hil.checks.rounding_bound import is_rounding
-from cortex_m_hil.checks.tolerance import GOOD_SQNR
+from cortex_m_hil.checks.comparison import advice_texts
+from cortex_m_hil.checks.comparison.advice_texts import Advice
+from cortex_m_hil.checks.comparison.compared_output import ComparedOutput
+from cortex_m_hil.checks.comparison.comparison_result import WARNINGS, Figures, Finding, FindingKind
+from cortex_m_hil.checks.comparison.rounding_bound import is_rounding
+from cortex_m_hil.checks.comparison.tolerance import GOOD_SQNR
 
 LOST_SQNR: Final = 3.0  # dB; below it half of the signal is lost, which a coarse calibration does not explain
 

@@ -1,0 +1,1 @@
+"""The comparison of outputs with references; `compare_outputs` begins it."""
