@@ -34,6 +34,7 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers import start
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request
+from cortex_m_hil.runner.own_firmware import LIBRARY_TEXT
 from cortex_m_hil.targets.resolve import Resolved
 from devices import on_virtual_board
 
@@ -227,7 +228,7 @@ def test_two_points_of_one_name_and_no_channels_at_all_are_told(app: App, monkey
 @pytest.mark.parametrize(
     ("said", "error", "message", "hint"),
     [
-        (b"ready\n", LaunchError, "the firmware does not answer its handshake", "does it link hil_target"),
+        (b"ready\n", LaunchError, "the firmware does not answer its handshake", "hil_target_start() for this UART"),
         (
             encode(ProtocolFrame(Event.READY, 0, bytes(2), version=2)),
             ProtocolError,
@@ -237,7 +238,7 @@ def test_two_points_of_one_name_and_no_channels_at_all_are_told(app: App, monkey
     ],
     ids=["none", "of another version"],
 )
-def test_firmware_without_the_library_is_told(
+def test_firmware_that_does_not_answer_as_the_library_does_is_told(
     firmware: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, error: type[HarnessError],
     message: str, hint: str,
 ) -> None:  # fmt: skip
@@ -250,6 +251,9 @@ def test_firmware_without_the_library_is_told(
     source = f'#include <unistd.h>\nint main(void) {{ if (write(1, "{text}", {len(said)}) > 0) for (;;) {{}} }}'
     (tmp_path / "mute.c").write_text(source)
     subprocess.run(["gcc", tmp_path / "mute.c", "-o", elf], check=True)
+    with pytest.raises(ConfigError, match=r"mute\.elf does not link hil_target"):  # before it is started
+        build_runner(target)
+    elf.write_bytes(elf.read_bytes() + LIBRARY_TEXT)
     monkeypatch.setattr(time_limits, "HANDSHAKE", 1.0)
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:
         with pytest.raises(error, match=message) as caught:
