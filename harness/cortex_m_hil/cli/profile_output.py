@@ -41,7 +41,7 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "banks": "bytes of the memory plan by bank",
     "rows": (
         "a list of index, operator, kind, node, module, source (file:line), kernel, calls, ticks, low, high, share, "
-        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank), "
+        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes of the memory plan in use, by bank), "
         "ticks_of_zeros, depends_on_inputs, events (with --counters: counts of the PMU's events by name; null: more "
         "than 32 bits hold)"
     ),
@@ -250,7 +250,7 @@ def side_by_side(profiles: Sequence[Profile]) -> Iterator[str]:
         same = [one for one in profiles if one.clock is clock]
         if len(same) < 2:
             continue
-        sums = [_by_place(one) for one in same]
+        sums = [_ticks_by_place(one) for one in same]
         places = dict.fromkeys(place for one in sums for place in one)
         rows = [(place, *(f"{one.get(place, 0)}" for one in sums)) for place in places]
         rows.append(("whole run", *(f"{one.ticks}" for one in same)))
@@ -258,7 +258,7 @@ def side_by_side(profiles: Sequence[Profile]) -> Iterator[str]:
         yield table([f"{clock.value} by module", *names], rows, names)
 
 
-def _by_place(profile: Profile) -> dict[str, int]:
+def _ticks_by_place(profile: Profile) -> dict[str, int]:
     found: dict[str, int] = {}
     for row in profile.rows:
         place = row.module or f"{row.index} {row.operator}"

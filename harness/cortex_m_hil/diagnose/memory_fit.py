@@ -294,12 +294,12 @@ class _Search:
         key = tuple(sizes.items())
         if key not in self._known:
             try:
-                self._known[key] = self._same(self._run(sizes))
+                self._known[key] = self._require_same_outputs(self._run(sizes))
             except (OutOfTargetMemory, TargetFault) as error:
                 self._known[key] = error
         return self._known[key]
 
-    def _same(self, result: RunResult) -> RunResult:
+    def _require_same_outputs(self, result: RunResult) -> RunResult:
         for number, (one, other) in enumerate(zip(result.outputs, self._expected, strict=True)):
             if one != other:
                 what = f"output {number} of {self._program.name} depends on how much memory there is"

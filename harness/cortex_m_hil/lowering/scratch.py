@@ -68,7 +68,7 @@ Sizes = Callable[[Any, Any, _Call], list[int]]
 def _convolution(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     weight = call.shape(1, 4)  # OHWI
     return [cmsis_nn.convolve_wrapper_buffer_size(
-        backend, cmsis_nn.DataType.A8W8, filter_nhwc=list(weight), **_geometry(call, 3, 4, 5), **_range(call, 6, 10)
+        backend, cmsis_nn.DataType.A8W8, filter_nhwc=list(weight), **_geometry(call, dilation=5), **_range(call, 6, 10)
     )]  # fmt: skip
 
 
@@ -82,13 +82,13 @@ def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     weight = call.shape(1, 4)  # IHWO
     return [cmsis_nn.depthwise_conv_wrapper_buffer_size(
         backend, cmsis_nn.DataType.A8W8, filter_nhwc=list(weight), ch_mult=call.number(6),
-        **_geometry(call, 3, 4, 5), **_range(call, 7, 11),
+        **_geometry(call, dilation=5), **_range(call, 7, 11),
     )]  # fmt: skip
 
 
 def _transposed(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     """Return the sizes of two buffers: for the transposed convolution, and for the convolution that may replace it."""
-    geometry = _geometry(call, 3, 4, 6) | _range(call, 7, 11)
+    geometry = _geometry(call, dilation=6) | _range(call, 7, 11)
     geometry |= {"filter_nhwc": list(call.shape(1, 4)), "padding_offsets_hw": call.pair(5)}
     without_output = {name: value for name, value in geometry.items() if name != "output_nhwc"}
     return [
@@ -109,12 +109,12 @@ def _average_pool(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     return [cmsis_nn.avgpool_buffer_size(backend, cmsis_nn.DataType.A8W8, dim_dst_width=width, ch_src=channels)]
 
 
-def _geometry(call: _Call, stride: int, padding: int, dilation: int) -> dict[str, list[int]]:
+def _geometry(call: _Call, *, dilation: int) -> dict[str, list[int]]:
     return {
         "input_nhwc": call.nhwc(0),
         "output_nhwc": call.nhwc(-1),
-        "stride_hw": call.pair(stride),
-        "padding_hw": call.pair(padding),
+        "stride_hw": call.pair(3),
+        "padding_hw": call.pair(4),
         "dilation_hw": call.pair(dilation),
     }
 

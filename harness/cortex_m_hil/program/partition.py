@@ -245,7 +245,7 @@ class Partition(StepGroup):
             float_reasons: why the quantiser left each instruction in float.
             ticks: CPU instructions, or cycles of a board, that each instruction took.
         """
-        known = [_at_each(values, len(file.instructions)) for values in (nodes, sources, float_reasons, ticks)]
+        known = [_one_for_each(values, len(file.instructions)) for values in (nodes, sources, float_reasons, ticks)]
         steps = [_step(file, one, *told) for one, *told in zip(file.instructions, *known, strict=True)]
         members = _connected(file, [one.kind for one in steps])
         islands = [Island(tuple(steps[at] for at in island)) for island in members]
@@ -315,7 +315,7 @@ class Partition(StepGroup):
         return tuple(dict.fromkeys(one.operator for one in self.steps if one.macs is None))
 
 
-def _at_each(values: Sequence[Any], count: int) -> Sequence[Any]:
+def _one_for_each(values: Sequence[Any], count: int) -> Sequence[Any]:
     return values if len(values) == count else [None] * count
 
 

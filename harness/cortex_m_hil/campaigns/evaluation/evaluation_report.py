@@ -180,9 +180,9 @@ class EvaluationReport:
 
         For scores, samples whose outputs are equal in quanta are counted; None where nothing is quantised.
         """
-        return {source: self._same(source) for source in REFERENCES if source in self.results.answers}
+        return {source: self._same_answers(source) for source in REFERENCES if source in self.results.answers}
 
-    def _same(self, source: str) -> int | None:
+    def _same_answers(self, source: str) -> int | None:
         if self.task is ModelTask.CLASSES:
             pairs = zip(self.results.answers[TARGET], self.results.answers[source], strict=True)
             return sum(bool(one == other) for one, other in pairs)

@@ -58,7 +58,7 @@ class Cells:
         for change in report.changes:
             self._changed.setdefault(change.key, []).append(ChangeGroup((change,)).line)
         room = max(LEAST, CHANGES // max(len(self._changed), 1))
-        self._changed = {key: _that_have_room(texts, room) for key, texts in self._changed.items()}
+        self._changed = {key: _first_within(texts, room) for key, texts in self._changed.items()}
 
     def fields(self) -> dict[str, Any]:
         cells = [self._cell(key, one) for key, one in self._report.night.results.items()]
@@ -139,8 +139,13 @@ def _night(one: Night) -> str:
     return ", ".join(filter(None, (utc_text(one.began, DAY), f"nightly {one.name}", one.commit[:10])))
 
 
-def _that_have_room(texts: Sequence[str], room: int) -> list[str]:
-    """Return the first texts, with `room` characters at most but one text at least, and how many more there are."""
+def _first_within(texts: Sequence[str], room: int) -> list[str]:
+    """Return the first texts, at least one, and a line with the number of those that were left out.
+
+    Args:
+        texts: all texts.
+        room: the number of characters that the first texts have together at most.
+    """
     lengths = list(accumulate(map(len, texts)))
     kept = max(1, sum(length <= room for length in lengths))
     left = [f"and {counted(len(texts) - kept, 'more change')}: results.json"] if kept < len(texts) else []

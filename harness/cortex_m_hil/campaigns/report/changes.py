@@ -458,13 +458,13 @@ def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[Figu
     often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
     there = [[of for of, number in zip(night, often, strict=True) if number == max(often)] for night in found]
     before, after = (
-        [_together(night) for night in part if all(night)]
+        [_sums_of_parts(night) for night in part if all(night)]
         for part in (there[shift.begin : shift.at], there[shift.at :])
     )
     return tuple(FigureShare(name, round(was), round(now)) for name, (was, now) in moved_parts(before, after).items())
 
 
-def _together(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+def _sums_of_parts(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     found = Counter[str]()
     for one in parts:
         found.update(one)

@@ -462,7 +462,7 @@ def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> s
         return f"the first {plan.term_new} commit is one of {len(commits)}, {why} ({told})\n{names}"
     one = commits[0]
     head = f"{one.sha} is the first {plan.term_new} commit ({told})"
-    return f"{head}\n{one.subject}\n{one.author}, {one.date}" + _merged(one)
+    return f"{head}\n{one.subject}\n{one.author}, {one.date}" + _merge_hint(one)
 
 
 def _asked(line: CommitLine, runs: Sequence[Run]) -> str:
@@ -482,7 +482,7 @@ def _asked(line: CommitLine, runs: Sequence[Run]) -> str:
     return f"{question} If it {rare} more rarely: hil bisect start {option}"
 
 
-def _merged(commit: Commit) -> str:
+def _merge_hint(commit: Commit) -> str:
     if len(commit.parents) < 2:
         return ""
     first, second = commit.parents[0][:10], commit.parents[1][:10]

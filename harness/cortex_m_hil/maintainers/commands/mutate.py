@@ -84,7 +84,8 @@ ResetOption = Annotated[bool, typer.Option("--reset", help="Forget the campaign 
             "operators": "these numbers by operator",
             "kinds": "these numbers by kind of change",
             "survivors": (
-                "a list of target, isa, path, line, column, function, kind, refuses, operators, diff (unified)"
+                "a list of target, isa, path, line, column, function, kind, refuses (whether the code refuses "
+                "arguments), operators, diff (unified)"
             ),
             "without_verdict": "a list of mutant, error",
             "localized": (
@@ -135,7 +136,7 @@ def mutate(
         campaign = _campaign(kept, wanted, seeded=seed is not None)
         plan, left = _work(campaign, jobs, Deadline.after(led.budget))
         runs = campaign.runs
-    counted_runs = mutation_report.one_of_each(runs) if plan.once else runs
+    counted_runs = mutation_report.one_run_per_mutant(runs) if plan.once else runs
     end(_answer(plan, MutationReport(tuple(counted_runs), frozenset(plan.operators)), left))
 
 

@@ -129,14 +129,14 @@ def _text(found: Fit, resolved: Resolved, source: str) -> str:
         "",
         *_memory_lines(found, resolved.target.board.memory),
         *([] if stack else ["stack        is not measured here"]),
-        f"temp         {found.temp} bytes{_where_of_temp(resolved)} are given back after each instruction",
+        f"temp         {found.temp} bytes{_place_of_temp(resolved)} are given back after each instruction",
         f"inputs       {source}",
         f"depends on   the inputs' values; {found.ran.runtime} {found.ran.runtime_version}; {found.compiler}",
     ]
     return "\n".join(lines)
 
 
-def _where_of_temp(resolved: Resolved) -> str:
+def _place_of_temp(resolved: Resolved) -> str:
     return " of the method pool" if resolved.target.board.memory.temp is None else ""
 
 

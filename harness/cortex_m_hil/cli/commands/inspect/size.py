@@ -41,8 +41,8 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
             ),
             "sections": "a list of name, nbytes; of an ELF also address, and stored: bytes in the file",
             "operators": (
-                "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own, reached; "
-                "empty where it is no builtin runner for Arm"
+                "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own (bytes that it "
+                "alone needs), reached (all that its kernel refers to); empty where it is no builtin runner for Arm"
             ),
             "parts": (
                 "of a .pte: section, what, nbytes, count, method, value, operator, instruction, argument (the "
