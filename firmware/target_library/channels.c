@@ -16,6 +16,7 @@ static hil_channel_state* last = NULL;
 static uint32_t count = 0;
 static uint32_t taken = 0;  // the host's number of the frame that an input took last
 static uint64_t taken_at = 0;
+static uint32_t worked_on = 0;  // the frame that was given last, until the host was told; 0: none
 
 static uint32_t get(const uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
@@ -162,8 +163,26 @@ static bool give(hil_channel_state* state, uint32_t number, const hil_reader* by
   if (!*done) return true;
   if (bytes->left > 0) memcpy(state->channel->frames, bytes->data, bytes->left);
   state->given = number;
+  worked_on = number;
   set(&state->head, state->head + 1);
   return true;
+}
+
+// Whether the host has something to do: an input without a frame waits, or half an output is full.
+static bool needs_host(const hil_channel_state* state) {
+  if (get(&state->attached) == 0) return false;
+  if (is_input(state)) return get(&state->waiting) != 0 && queued(state) == 0;
+  return 2 * (queued(state) - state->held) >= state->channel->depth;
+}
+
+bool hil_is_at_work(void) { return worked_on != 0; }
+
+void hil_end_work(void) {
+  for (uint32_t i = 0; worked_on != 0 && i < get(&count); ++i) {
+    if (!needs_host(find(i))) continue;
+    hil_send_waiting(worked_on);
+    worked_on = 0;
+  }
 }
 
 // Lets go of the frame that is held, and holds the next one.
@@ -187,6 +206,7 @@ static bool act(hil_channel_state* state, uint8_t action, uint32_t number, const
       return true;
     case HIL_ACTION_DETACH:
       set(&state->attached, 0);
+      if (is_input(state)) worked_on = 0;
       return true;
     case HIL_ACTION_GIVE:
       return give(state, number, bytes, done, reply);
@@ -235,6 +255,7 @@ void hil_use_channel(hil_reader* request, uint16_t seq, hil_writer* reply) {
 void hil_detach_channels(void) {
   for (uint32_t i = 0; i < get(&count); ++i) set(&find(i)->attached, 0);
   set(&taken, 0);
+  worked_on = 0;
 }
 
 #endif

@@ -20,10 +20,17 @@ void hil_use_channel(hil_reader* request, uint16_t seq, hil_writer* reply);
 bool hil_find_channel(uint32_t index, hil_region* found, hil_writer* reply);
 // As a session begins.
 void hil_detach_channels(void);
+// Whether the firmware works on the host's frame: the host is silent until hil_end_work() tells it
+// that the firmware waits for another one, or that outputs are to be fetched. Bytes that come
+// meanwhile would interrupt the work, and be part of its latency.
+bool hil_is_at_work(void);
+void hil_end_work(void);
 
 #else
 
 enum { HIL_WITHOUT_CHANNELS = 1 << HIL_REQUEST_CHANNELS | 1 << HIL_REQUEST_CHANNEL };
+static inline bool hil_is_at_work(void) { return false; }
+static inline void hil_end_work(void) {}
 
 #endif
 

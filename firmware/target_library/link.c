@@ -94,11 +94,15 @@ void hil_send_ready(void) {
   send(HIL_EVENT_READY, &event);
 }
 
-void hil_send_progress(uint32_t instruction) {
+static void send_number(hil_event type, uint32_t number) {
   hil_writer event = body();
-  hil_put_u32(&event, instruction);
-  send(HIL_EVENT_PROGRESS, &event);
+  hil_put_u32(&event, number);
+  send(type, &event);
 }
+
+void hil_send_progress(uint32_t instruction) { send_number(HIL_EVENT_PROGRESS, instruction); }
+
+void hil_send_waiting(uint32_t frame) { send_number(HIL_EVENT_WAITING, frame); }
 
 static void send_log(hil_log_level level, const char* text) {
   if (texts != NULL) {

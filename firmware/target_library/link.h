@@ -46,6 +46,7 @@ struct hil_fault_record {
 
 void hil_send_ready(void);
 void hil_send_progress(uint32_t instruction);
+void hil_send_waiting(uint32_t frame);
 HIL_NORETURN void hil_end_with_fault(const hil_fault_record* fault);
 
 #ifdef __cplusplus

@@ -39,6 +39,7 @@ typedef enum hil_event {
   HIL_EVENT_FAULT = 0x42,
   HIL_EVENT_READY = 0x43,
   HIL_EVENT_ENDED = 0x44,
+  HIL_EVENT_WAITING = 0x45,
 } hil_event;
 
 typedef enum hil_memory_region {

@@ -1,8 +1,11 @@
+#include "target_library/channels.h"
 #include "target_library/framing.h"
 #include "target_library/link.h"
 #include "target_library/program.h"
 #include "target_library/requests.h"
 #include "target_library/stack.h"
+
+enum { LOOK_MS = 10 };
 
 static hil_decoder decoder;
 static uint8_t received[HIL_TARGET_MAX_PAYLOAD];
@@ -42,8 +45,24 @@ static void take(uint8_t byte) {
   hil_send(encoded, encoded_size);
 }
 
+// While another thread works on a frame, this one looks up to see whether it is done.
+static int receive(uint32_t milliseconds) {
+  const hil_target* target = hil_used_target();
+  if (target->yield == NULL || !hil_is_at_work()) {
+    return hil_receive(received, sizeof received, milliseconds);
+  }
+  if (target->read != NULL) {
+    const uint32_t look = milliseconds < LOOK_MS ? milliseconds : LOOK_MS;
+    return hil_receive(received, sizeof received, look);
+  }
+  const int size = hil_receive(received, sizeof received, 0);
+  if (size == 0) target->yield();
+  return size;
+}
+
 bool hil_serve(uint32_t milliseconds) {
-  const int size = hil_receive(received, sizeof received, milliseconds);
+  hil_end_work();
+  const int size = receive(milliseconds);
   for (int i = 0; i < size && !hil_host_is_gone(); ++i) take(received[i]);
   return size >= 0 && !hil_host_is_gone();
 }

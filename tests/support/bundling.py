@@ -11,6 +11,8 @@ from executorch.devtools import BundledProgram
 from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
 from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 
+from cortex_m_hil.host.compiler_state.state import compiler_state
+
 Values = Sequence[Any]
 
 
@@ -19,8 +21,9 @@ def bundle(pte: Path, cases: Sequence[tuple[Values, Values | None]], method: str
     suite = MethodTestSuite(
         method, [MethodTestCase(_torch(inputs), outputs and _torch(outputs)) for inputs, outputs in cases]
     )
-    bundled = BundledProgram(None, [suite], pte_file_path=str(pte))
-    return bytes(serialize_from_bundled_program_to_flatbuffer(bundled))
+    with compiler_state.own_work():  # later lowerings of this process keep their keys
+        bundled = BundledProgram(None, [suite], pte_file_path=str(pte))
+        return bytes(serialize_from_bundled_program_to_flatbuffer(bundled))
 
 
 def _torch(values: Values) -> list[Any]:

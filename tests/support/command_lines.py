@@ -13,7 +13,7 @@ import typer
 
 from cortex_m_hil.boards.virtual.machines import MACHINES
 from cortex_m_hil.cli.__main__ import load_commands
-from cortex_m_hil.cli.error_answers import UsageError
+from cortex_m_hil.cli.error_output import UsageError
 from paths import REPOSITORY
 
 _REASONS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -10,6 +10,8 @@ import torch
 from executorch.exir import to_edge
 from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary, serialize_pte_binary
 
+from cortex_m_hil.host.compiler_state.state import compiler_state
+
 
 class Shared(torch.nn.Module):
     """The weights of all methods, and a state."""
@@ -77,8 +79,9 @@ def made(
     methods: Mapping[str, tuple[torch.nn.Module, tuple[Any, ...]]], constants: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return the `.pte` of modules by the names of their methods, and of constant methods, as ExecuTorch makes it."""
-    exported = {name: torch.export.export(module, inputs) for name, (module, inputs) in methods.items()}
-    return bytes(to_edge(exported, constant_methods=dict(constants or {})).to_executorch().buffer)
+    with compiler_state.own_work():  # later lowerings of this process keep their keys
+        exported = {name: torch.export.export(module, inputs) for name, (module, inputs) in methods.items()}
+        return bytes(to_edge(exported, constant_methods=dict(constants or {})).to_executorch().buffer)
 
 
 @functools.cache

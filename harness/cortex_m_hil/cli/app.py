@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cortex_m_hil.cli.answers import CALL, Call
-from cortex_m_hil.cli.error_answers import UsageError, exit_statuses
+from cortex_m_hil.cli.command_output import CALL, Call
+from cortex_m_hil.cli.error_output import UsageError, exit_statuses
 from cortex_m_hil.cli.options import with_options
 from cortex_m_hil.host.version import __version__
 

@@ -15,7 +15,7 @@ import typer
 
 from cortex_m_hil.campaigns import planner, store
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import say
+from cortex_m_hil.cli.command_output import say
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.progress import going_on, status
 from cortex_m_hil.errors import ConfigError

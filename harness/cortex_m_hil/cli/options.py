@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, answering
-from cortex_m_hil.cli.error_answers import answer_each
+from cortex_m_hil.cli.command_output import Answer, answering
+from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.files import check_folder

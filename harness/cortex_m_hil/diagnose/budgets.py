@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from cortex_m_hil.diagnose.profiling import operator_costs
+from cortex_m_hil.diagnose.profile_measurement import operator_costs
 from cortex_m_hil.errors import BudgetExceeded, ConfigError, HarnessError
 from cortex_m_hil.errors.text import percent, shown
 from cortex_m_hil.flow.dut import Dut

@@ -213,7 +213,7 @@ class _Reader:
         places = program.file.dataflow.written[number]
         specs = [program.file.values[place].spec for place in places]
         if dialect and [one.spec for one in dialect] != specs:
-            raise self._error(f"{folder}: it is not of the types and shapes that instruction {number} writes")
+            raise self._error(f"{folder}: it is not of the types and shapes that operator {number} writes")
         if any(one is not None and (not dialect or one.shape != dialect[0].spec.shape) for one in floats.values()):
             raise self._error(f"{folder}: arrays of other shapes than the value's")
         return Intermediate(**{**_fields_of(said), "dialect": dialect, **floats})

@@ -136,7 +136,7 @@ class Row:
         """
         where = f" ({self.node})" if self.node else ""
         line = f", {self.source}" if self.source else ""
-        return f"{self.operator}{where}, instruction {self.instruction}{line}"
+        return f"{self.operator}{where}, operator {self.instruction}{line}"
 
     @property
     def is_kernel_wrong(self) -> bool:
@@ -584,7 +584,7 @@ def _of_kernel(row: Row) -> str:
             f"by up to {row.kernel_error.distance:g}{unit}"
         )
     if row.damaged:
-        whose = ", ".join("an input" if one < 0 else f"instruction {one}" for one in row.damaged)
+        whose = ", ".join("an input" if one < 0 else f"operator {one}" for one in row.damaged)
         parts.append(f"writes outside its output: over what {whose} gave")
     return f"this kernel is wrong: {row.place} {' and '.join(parts)}"
 

@@ -111,7 +111,7 @@ class ProfileRow:
     @property
     def place(self) -> str:
         """Return the module's path, else the graph node, else `instruction 3`."""
-        return self.module or self.node or f"instruction {self.index}"
+        return self.module or self.node or f"operator {self.index}"
 
 
 @dataclass(frozen=True)

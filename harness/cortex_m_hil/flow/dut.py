@@ -31,7 +31,7 @@ from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, HardwareLauncher, Target
 
 _ASKED_OF_FIRMWARE: Final = (
-    "does it link hil_target, call hil_target_start(), and hil_target_poll() often enough (hil docs own-firmware)?"
+    "does it call hil_target_start() for this UART, and hil_target_poll() often enough (hil docs own-firmware)?"
 )
 
 

@@ -282,6 +282,8 @@ class App:
         if name not in self._inputs:
             self._attach([channel], budget, timeout)
         for is_last in _tries(budget):
+            if self._session.await_work(budget):
+                self._fetch_pending(timeout, self._use_channel(channel, Action.LOOK, timeout))
             number, state = self._give(channel, data, timeout)
             if state.done:
                 self._first_sent = self._first_sent or number
@@ -333,6 +335,7 @@ class App:
         form = _frame_type(channel, dtype, shape)
         output = self._outputs[name]
         for is_last in _tries(budget):
+            self._session.await_work(budget)
             self._fetch_until_kept(output, timeout)
             if output.frames:
                 break
@@ -408,6 +411,7 @@ class App:
         budget = self._budget(timeout)
         # Each output answers the last frame in the end, also where it lost others.
         while any(numbers[-1:] != [*found[one]][-1:] for one in outputs) and not budget.expired:
+            session.await_work(budget)
             self._fetch_until_empty([self._outputs[one] for one in outputs], timeout)
             self._collect(found)
             time.sleep(PAUSE)

@@ -34,7 +34,7 @@ class _Call:
         args = self.instruction.args
         if not -len(args) <= number < len(args):
             raise ProgramRejected(
-                f"instruction {self.instruction.index} has {len(args)} arguments, its schema more",
+                f"operator {self.instruction.index} has {len(args)} arguments, its schema more",
                 operator=self.instruction.operator,
             )
         return args[number]
@@ -43,7 +43,7 @@ class _Call:
         spec = self.file.values[self.arg(number)].spec
         if spec is None or len(spec.shape) != rank:
             raise ProgramRejected(
-                f"instruction {self.instruction.index}: argument {number} is {spec}, not a tensor of rank {rank}",
+                f"operator {self.instruction.index}: argument {number} is {spec}, not a tensor of rank {rank}",
                 operator=self.instruction.operator,
             )
         return spec.shape
@@ -178,7 +178,7 @@ def _ask(sizes: Sizes, cmsis_nn: Any, isa: Isa, call: _Call) -> list[int]:
         return sizes(cmsis_nn, getattr(cmsis_nn.Backend, isa.value), call)
     except (TypeError, ValueError, OverflowError) as error:
         raise ProgramRejected(
-            f"instruction {call.instruction.index} has arguments that CMSIS-NN cannot take",
+            f"operator {call.instruction.index} has arguments that CMSIS-NN cannot take",
             operator=call.instruction.operator,
         ) from error
 

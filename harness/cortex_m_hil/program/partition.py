@@ -168,7 +168,7 @@ class Island(StepGroup):
         """
         modules = dict.fromkeys(one.module or one.node for one in self.computing if one.node)
         lines = dict.fromkeys(one.source for one in self.computing if one.source)
-        numbers = [f"instruction {one.instruction}" for one in self.computing]
+        numbers = [f"operator {one.instruction}" for one in self.computing]
         return ", ".join([*(_few(list(modules)) or _few(numbers)), *_few(list(lines))])
 
     @property
@@ -194,7 +194,7 @@ class UnacceleratedSteps(StepGroup):
     def __str__(self) -> str:
         """Return a line such as `block.conv, model.py:12: aten::convolution.out ×2, 1536 MACs (why)`."""
         first, count = self.steps[0], len(self.steps)
-        module = first.module or ("" if first.source else first.node or f"instruction {first.instruction}")
+        module = first.module or ("" if first.source else first.node or f"operator {first.instruction}")
         where = ", ".join(filter(None, (module, first.source)))
         times = f" ×{count}" if count > 1 else ""
         macs = ", MACs not known" if self.macs is None else f", {self.macs} MACs" if self.macs else ""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import files, subprocesses, time_limits
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.host.spans import span
-from cortex_m_hil.runner.executorch_install import first_error
+from cortex_m_hil.runner.linked_executorch import first_error
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import OwnFirmware, Target
+
+# What only the target library says (server.c): a text in each ELF that links it.
+LIBRARY_TEXT: Final = b"another version of the protocol is spoken here"
 
 
 def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
@@ -25,7 +29,7 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
         options: CMake definitions for a runner, which own firmware does not take.
 
     Raises:
-        ConfigError: the build leaves no ELF, or `options` is not empty.
+        ConfigError: the build leaves no ELF, or one without the target library; or `options` is not empty.
         BuildError: the command fails or does not end, or its folder is not there.
     """
     firmware = target.firmware
@@ -46,8 +50,12 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
                 else "build it, or give the command that does: build: COMMAND"
             )
             raise ConfigError(f"{firmware.origin}: firmware: no {firmware.elf}", target=target.name, hint=hint)
-        digest = hashlib.sha256(files.read(firmware.elf, files.ELF_LIMIT)).hexdigest()[:16]
-    return Elf(firmware.elf, digest, target.config)
+        content = files.read(firmware.elf, files.ELF_LIMIT)
+    if LIBRARY_TEXT not in content:
+        what = f"{firmware.origin}: firmware: {firmware.elf} does not link hil_target, or calls nothing of it"
+        hint = "hil build --library FOLDER writes it (hil docs own-firmware); hil launch runs any ELF"
+        raise ConfigError(what, target=target.name, hint=hint)
+    return Elf(firmware.elf, hashlib.sha256(content).hexdigest()[:16], target.config)
 
 
 def needs_runner(target: Target, what: str) -> ConfigError:

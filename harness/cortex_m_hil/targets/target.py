@@ -110,12 +110,8 @@ class Launcher(ABC):
         """Tell whether a real core executes the instructions, and no simulator."""
         return False
 
-    @property
-    def clock(self) -> Clock:
-        """Return the clock that ticks follow.
-
-        INSTRUCTIONS holds only for runners that report it too, for others it means MODEL.
-        """
+    def clock(self, counts: bool) -> Clock:
+        """Return the clock that ticks follow; `counts`: the runner says that they are instructions."""
         return Clock.CORE if self.is_hardware else Clock.HOST
 
     @property

@@ -36,7 +36,7 @@ from command_line import (
     spawn,
 )
 from cortex_m_hil.boards.virtual.machines import MACHINES
-from cortex_m_hil.boards.virtual.wire import Faults
+from cortex_m_hil.boards.virtual.serial_line import Faults
 from cortex_m_hil.checks.input_checks import Taken
 from cortex_m_hil.checks.lint_rules.hints import UNLINTED
 from cortex_m_hil.cli import program_files as cli_files
@@ -236,7 +236,7 @@ def test_lint_of_a_clean_program_is_one_line(hil: Hil, files: Files) -> None:
     done = hil("lint", files.pte, "--target", "m4-qemu")
     assert (done.status, done.err) == (OK, "")
     assert re.fullmatch(
-        r".*small.pte fits m4-qemu: 3 operators in 3 instructions, 80 of 4194304 planned bytes, "
+        r".*small.pte fits m4-qemu: 3 operators in 3 calls, 80 of 4194304 planned bytes, "
         r"\d+ of 8388608 program bytes, DSP/SCALAR layout; "
         r"NOT checked: method pool and stack \(hil inspect fit measures them\)\n",
         done.out,
@@ -247,7 +247,7 @@ def test_lint_finds_the_wrong_layout(hil: Hil, files: Files) -> None:
     files.pte.write_bytes(known_answer(Isa.MVE).program)
     done = hil("lint", files.pte, "--target", "m4-qemu")
     assert done.status == NO
-    assert done.out.startswith("error: layout: instruction 1") and "fits" not in done.out
+    assert done.out.startswith("error: layout: operator 1") and "fits" not in done.out
     assert "\n  → lower the module for this target's ISA class\n" in done.out
     assert "\nsmall.pte does not fit m4-qemu; NOT checked: method" in done.out.replace(f"{files.pte.parent}/", "")
 
@@ -352,7 +352,7 @@ def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> 
     assert "--no-lint runs this program as it is" in done.err and "lint=" not in done.err
     done = hil(*arguments, "--no-lint")
     assert done.status == OK
-    assert re.search(r"^lint      instruction 1: MVE layout on a DSP .*; lint was off \(--no-lint\)$", done.out, re.M)
+    assert re.search(r"^lint      operator 1: MVE layout on a DSP .*; lint was off \(--no-lint\)$", done.out, re.M)
     assert "MVE layout on a DSP target" in answer(hil(*arguments, "--no-lint", "--json").out)["lint"]
     files.pte.write_bytes(known_answer(Isa.DSP).program)
     done = hil(*arguments, "--no-lint", "--json")

@@ -104,7 +104,7 @@ def test_size_of_a_program(hil: Hil, files: Files) -> None:
     shown = hil("inspect", "size", files.pte).out
     assert re.search(rf"^forward +1 +{file.planned_bytes}$", shown, re.M)
     assert re.search(r"^all +2336 +100\.0%$", shown, re.M)
-    assert "cortex_m::quantized_linear.out, argument 2 (instruction 1)" in shown
+    assert "cortex_m::quantized_linear.out, argument 2 (operator 1)" in shown
 
 
 def test_size_of_an_elf(hil: Hil) -> None:

@@ -78,7 +78,7 @@ def test_a_saved_profile_and_a_program_are_compared(hil: Hil, files: Files, tmp_
     same = answer(hil(*where, "--against", saved, "--json").out)["against"]
     assert (same["ticks"], same["same_inputs"], {row["ticks"] for row in same["rows"]}) == (0, True, {0})
     moved = hil(*where, "-i", files.input, "--against", files.pte).out
-    assert "3 instructions the same" in moved and "other inputs" not in moved
+    assert "3 operators the same" in moved and "other inputs" not in moved
     moved = hil(*where, "-i", files.input, "--against", saved).out
     assert "other inputs" in moved and re.search(r"quantize_per_tensor.out +\d+ +\d+ +[+-]\d+ ", moved)
     line = json.loads(saved.read_text())

@@ -34,12 +34,14 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.launchers import start
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request
+from cortex_m_hil.runner.own_firmware import LIBRARY_TEXT
 from cortex_m_hil.targets.resolve import Resolved
 from devices import on_virtual_board
 
 BAUD = 921600
 FRAME = np.arange(64, dtype=np.uint8)
-SAY, FLOOD, RESET, HANG, FATAL = (np.full(64, 7 + one, np.uint8) for one in range(5))  # what makes the firmware do that
+# What makes the firmware do that.
+SAY, FLOOD, RESET, HANG, FATAL, STREAM = (np.full(64, 7 + one, np.uint8) for one in range(6))
 
 
 def doubled(frame: Array) -> Array:
@@ -75,14 +77,19 @@ def test_frames_go_in_and_come_out_beside_a_console(app: App) -> None:
     assert app.dut.session().channels(1.0)
 
 
-def test_another_thread_may_serve(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_thread_may_serve_and_nothing_is_sent_while_a_frame_is_worked_on(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes would interrupt the work, and be in its latency."""
     monkeypatch.setenv("CHANNELS_TASK", "1")
     values = np.random.default_rng(0).integers(0, 256, (50, 64)).astype(np.uint8)
-    recording = app.record("samples", list(values), {"doubled": "int8", "sum": "int32"}, timeout=5.0)
-    assert recording.lost == 0
+    recording = app.record("samples", list(values), {"doubled": "int8", "sum": "int32", "heard": "uint32"}, timeout=5.0)
+    assert recording.lost == 0 and not np.array(recording.outputs["heard"]).any()
     for frame, output, total in zip(values, recording.outputs["doubled"], recording.outputs["sum"], strict=True):
         assert output is not None and (output == doubled(frame)).all()
         assert total == summed(frame)
+    app.send("samples", STREAM)  # half of what the firmware keeps: the host fetches meanwhile
+    assert app.read("sum", "int32") == summed(STREAM) and app.read("heard", "uint32")
 
 
 @pytest.mark.parametrize("boot", ["deaf", "slow"])
@@ -221,7 +228,7 @@ def test_two_points_of_one_name_and_no_channels_at_all_are_told(app: App, monkey
 @pytest.mark.parametrize(
     ("said", "error", "message", "hint"),
     [
-        (b"ready\n", LaunchError, "the firmware does not answer its handshake", "does it link hil_target"),
+        (b"ready\n", LaunchError, "the firmware does not answer its handshake", "hil_target_start() for this UART"),
         (
             encode(ProtocolFrame(Event.READY, 0, bytes(2), version=2)),
             ProtocolError,
@@ -231,7 +238,7 @@ def test_two_points_of_one_name_and_no_channels_at_all_are_told(app: App, monkey
     ],
     ids=["none", "of another version"],
 )
-def test_firmware_without_the_library_is_told(
+def test_firmware_that_does_not_answer_as_the_library_does_is_told(
     firmware: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, error: type[HarnessError],
     message: str, hint: str,
 ) -> None:  # fmt: skip
@@ -244,6 +251,9 @@ def test_firmware_without_the_library_is_told(
     source = f'#include <unistd.h>\nint main(void) {{ if (write(1, "{text}", {len(said)}) > 0) for (;;) {{}} }}'
     (tmp_path / "mute.c").write_text(source)
     subprocess.run(["gcc", tmp_path / "mute.c", "-o", elf], check=True)
+    with pytest.raises(ConfigError, match=r"mute\.elf does not link hil_target"):  # before it is started
+        build_runner(target)
+    elf.write_bytes(elf.read_bytes() + LIBRARY_TEXT)
     monkeypatch.setattr(time_limits, "HANDSHAKE", 1.0)
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:
         with pytest.raises(error, match=message) as caught:

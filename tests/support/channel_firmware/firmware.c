@@ -9,10 +9,15 @@
 
 #include "hil_target.h"
 
+static uint32_t received;  // bytes since the start
+
+static uint32_t bytes_received(void) { return __atomic_load_n(&received, __ATOMIC_RELAXED); }
+
 static int receive(uint8_t* bytes, size_t room, uint32_t milliseconds) {
   struct pollfd input = {STDIN_FILENO, POLLIN, 0};
   if (poll(&input, 1, milliseconds == UINT32_MAX ? -1 : (int)milliseconds) == 0) return 0;
   const ssize_t size = read(STDIN_FILENO, bytes, room);
+  if (size > 0) __atomic_add_fetch(&received, (uint32_t)size, __ATOMIC_RELAXED);
   return size > 0 ? (int)size : -1;
 }
 
@@ -64,7 +69,15 @@ static void work(void) {
   HIL_OUTPUT(sum, &sum, sizeof sum);
 }
 
-enum { SAY = 7, FLOOD = 8, RESET = 9, HANG = 10, FAULT = 11 };
+enum { SAY = 7, FLOOD = 8, RESET = 9, HANG = 10, FAULT = 11, STREAM = 12 };
+
+// Fills half of each output, and goes on as soon as the host has sent something.
+static void stream(void) {
+  const uint32_t before = bytes_received();
+  work();
+  work();
+  for (int waits = 0; waits < 2000 && bytes_received() == before; ++waits) usleep(1000);
+}
 
 static void misbehave(uint8_t how) {
   for (size_t i = 1; i < sizeof samples; ++i) {
@@ -72,6 +85,7 @@ static void misbehave(uint8_t how) {
   }
   if (how == SAY) say("took a frame\n");
   for (int i = 0; how == FLOOD && i < 9; ++i) work();
+  if (how == STREAM) stream();
   if (how == RESET) hil_target_start(&target);
   while (how == HANG) {
   }
@@ -107,10 +121,17 @@ int main(void) {
   for (uint32_t turn = 0; has_task || hil_target_poll(); ++turn) {
     for (size_t i = 0; i < sizeof samples; ++i) samples[i] = (uint8_t)(turn + i);  // the sensor
     HIL_INPUT(samples, samples, sizeof samples);
+    const uint32_t before = bytes_received();
     misbehave(samples[0]);
     HIL_INPUT(gain, gain, sizeof gain);
     HIL_OUTPUT(seen, gain, sizeof gain);
     work();
+    if (has_task) {
+      static uint32_t heard[1];
+      usleep(3000);
+      heard[0] = bytes_received() - before;
+      HIL_OUTPUT(heard, heard, sizeof heard);
+    }
     if (getenv("CHANNELS_TWICE") != NULL) HIL_OUTPUT(sum, &sum, sizeof sum);
   }
   return 0;

@@ -1,5 +1,3 @@
-"""Virtual boards: simulators behind a serial port."""
+"""Virtual boards: simulators behind a pseudo-terminal."""
 
-from typing import Final
-
-BAUD: Final = 921_600  # baud rate of their UARTs
+BAUD = 921600  # of a virtual board's UART, where no other rate is given

@@ -30,7 +30,7 @@ import psutil
 
 from cortex_m_hil.boards.virtual import BAUD
 from cortex_m_hil.boards.virtual.machines import MACHINES
-from cortex_m_hil.boards.virtual.wire import Faults, Wire
+from cortex_m_hil.boards.virtual.serial_line import Faults, Wire
 from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline

@@ -26,10 +26,10 @@ from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_env
 from cortex_m_hil.campaigns.bisection.run_verdicts import Rules, RunVerdict, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say, write_problem
 from cortex_m_hil.cli.app import Command, app, group
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
-from cortex_m_hil.cli.error_answers import UsageError, of_usage
+from cortex_m_hil.cli.command_output import Answer, Problem, end, json_fields, say, write_problem
+from cortex_m_hil.cli.error_output import UsageError, of_usage
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.progress import status

@@ -26,9 +26,9 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.comparison.comparison_result import quanta_word
 from cortex_m_hil.checks.input_checks import InputQuantizer
 from cortex_m_hil.checks.left_in_float import left_in_float
-from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
+from cortex_m_hil.cli.command_output import Answer, hint_for_commands, json_fields, say, write_answer
 from cortex_m_hil.cli.option_names import options_named, refused_by_lint
 from cortex_m_hil.cli.options import (
     EvaluatedOptions,

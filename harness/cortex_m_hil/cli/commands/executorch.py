@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import app, group
-from cortex_m_hil.cli.error_answers import answer_each
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
+from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.cli.options import OptionalTarget
 from cortex_m_hil.cli.progress import Progress, going_on
 from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError

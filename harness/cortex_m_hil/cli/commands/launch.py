@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil.cli.answers import CALL, Answer, json_fields
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.error_answers import answer_each
+from cortex_m_hil.cli.command_output import CALL, Answer, json_fields
+from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
 from cortex_m_hil.cli.run_result_output import RAN_FIELDS, TARGET_FIELDS
 from cortex_m_hil.errors import ConfigError

@@ -12,8 +12,8 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
-from cortex_m_hil.cli.answers import Answer, Problem, json_fields, say, write_answer, write_log, write_problem
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, Problem, json_fields, say, write_answer, write_log, write_problem
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
 from cortex_m_hil.cli.progress import runner_of, status

@@ -35,10 +35,10 @@ from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContent
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import StoredCampaign
-from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, in_store
 from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
+from cortex_m_hil.cli.command_output import Answer, end, json_fields, say
 from cortex_m_hil.cli.options import (
     OptionalTarget,
     TargetOptions,

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_log
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import BundleOptions
 from cortex_m_hil.cli.progress import runner_of, status

@@ -21,10 +21,10 @@ from cortex_m_hil.campaigns.report.report_contents import utc_text
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.terminal_summary import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
-from cortex_m_hil.cli.answers import CALL, Answer, end, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
+from cortex_m_hil.cli.command_output import CALL, Answer, end, json_fields, say, write_answer
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, YEAR, folder_to_write, within
 from cortex_m_hil.cli.tables import table

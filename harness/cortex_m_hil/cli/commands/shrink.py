@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer, write_log
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer, write_log
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
 from cortex_m_hil.cli.pytest_runs import pytest_command

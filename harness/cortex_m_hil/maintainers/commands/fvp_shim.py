@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import group
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
 from cortex_m_hil.cli.options import RuntimeOptions
 from cortex_m_hil.cli.run_result_output import label_of
 from cortex_m_hil.errors import ConfigError

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import Answer, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign
+from cortex_m_hil.cli.command_output import Answer, say
 from cortex_m_hil.cli.options import TargetOptions
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError

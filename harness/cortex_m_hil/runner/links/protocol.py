@@ -69,6 +69,7 @@ class Event(IntEnum):
     FAULT = 0x42
     READY = 0x43
     ENDED = 0x44
+    WAITING = 0x45
 
 
 class MemoryRegion(IntEnum):
@@ -641,3 +642,8 @@ def ready(reader: PayloadReader) -> str:
 
 def ended(reader: PayloadReader) -> int:
     return reader.number("status", "B")
+
+
+def waiting(reader: PayloadReader) -> int:
+    """Parse the number of the frame that the firmware was given last."""
+    return reader.number("frame", "I")

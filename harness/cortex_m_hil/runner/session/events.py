@@ -30,6 +30,8 @@ class Events:
         self.fault: Fault | None = None
         self.ended_with: int | None = None
         """The exit status that the runner reported; None: the runner has not ended."""
+        self.done_with = 0
+        """The frame of the host that the firmware, by its word, works on no more; 0: none so far."""
         self.greeted = False
         """Whether the handshake is over; from then on a READY means that the target was reset."""
         self._connection = connection
@@ -76,6 +78,8 @@ class Events:
                 self.fault = parse_all(lambda one: Fault.parse(one, self.instructions), reader)
             case Event.ENDED:
                 self.ended_with = parse_all(protocol.ended, reader)
+            case Event.WAITING:
+                self.done_with = parse_all(protocol.waiting, reader)
             case Event.READY:
                 parse_all(protocol.ready, reader)
                 if self.greeted:

@@ -116,6 +116,24 @@ class Exchange:
                 budget = budget if window.done else budget_of_one()
         return [found[place] for place in range(len(requests))]
 
+    def take_events(self, until: Callable[[], bool], budget: Budget) -> None:
+        """Handle events, and send nothing, until `until()` or the budget ends.
+
+        Raises:
+            LinkClosed: the runner has ended.
+            ProtocolError: a frame violates the specification.
+        """
+        with suppress(TimeoutError):
+            while not until():
+                frame = self._next_frame(budget, None)
+                if frame is None:
+                    continue
+                if frame.type & RESPONSE:
+                    self._take_late_response(frame)
+                else:
+                    self._events.take(frame)
+                    self._raise_if_ended(budget)
+
     def take_remaining_events(self) -> None:
         """Handle events that arrived after the last read.
 

@@ -379,6 +379,28 @@ class Session:
         parse = partial(protocol.channel_state, room=room)
         return self._ask_all(Request.CHANNEL, [asked], parse, seconds, again=CHANNEL_RETRY)[0]
 
+    def await_work(self, budget: Budget) -> bool:
+        """Send nothing while the firmware works on a frame, until it waits for the host, or the budget ends.
+
+        Bytes that it receives meanwhile would interrupt its work, and be part of its latency. On a lossy link its word
+        may be lost: then this ends after CHANNEL_RETRY, so that the caller asks now and then.
+
+        Returns:
+            Whether there was something to wait for.
+        """
+        if self._events.done_with == self._given:
+            return False
+        lossless = self._process.lossless
+        with self._broken_on_error():
+            try:
+                quiet = budget if lossless else self.budget(CHANNEL_RETRY)
+                self._exchange.take_events(lambda: self._events.done_with == self._given, quiet)
+            except LinkClosed:
+                raise self._ended() from None
+        if lossless:  # if it does not come back to an input it is asked from now on
+            self._events.done_with = self._given
+        return True
+
     @property
     def _inline(self) -> int:
         """Return the bytes of the largest frame that is sent in the request or the response itself."""
@@ -389,7 +411,7 @@ class Session:
     @property
     def clock(self) -> Clock:
         """Return the clock that the runner's ticks follow."""
-        return Clock.INSTRUMENTED if self._elf.counts else self.identity.clock(self.target.launcher.clock)
+        return Clock.INSTRUMENTED if self._elf.counts else self.target.launcher.clock(self.identity.counts)
 
     @property
     def log(self) -> str:
@@ -528,7 +550,7 @@ class Session:
             return ProtocolError(f"{request.name}: {status.name}: {failure.message}", target=self.target.name)
         if status == ResponseStatus.OUT_OF_MEMORY:
             return self._too_large(failure.message, failure.requested, failure.available)
-        where = f" (instruction {failure.instruction})" if failure.instruction >= 0 else ""
+        where = f" (operator {failure.instruction})" if failure.instruction >= 0 else ""
         message = failure.message
         if status == ResponseStatus.UNSUPPORTED_DELEGATE:
             message = f"delegate {failure.operator!r}: {message}"

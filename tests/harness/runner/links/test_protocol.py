@@ -420,7 +420,7 @@ def test_a_refusal_of_a_program_is_a_verdict_on_it() -> None:
         ask(Request.LOAD, failure(ResponseStatus.PROGRAM_REJECTED))
     with pytest.raises(UnsupportedOperator, match="a::b, c::d \\["):  # ExecuTorch's runner names one a line
         ask(Request.LOAD, failure(ResponseStatus.UNSUPPORTED_OPERATOR, message=b"a::b\nc::d\n"))
-    with pytest.raises(ProgramRejected, match=r"why \(instruction 0\)"):
+    with pytest.raises(ProgramRejected, match=r"why \(operator 0\)"):
         ask(Request.EXECUTE, failure(ResponseStatus.KERNEL_FAILED, instruction=0))
 
 
@@ -574,7 +574,8 @@ def event(kind: int, payload: bytes, *, seq: int = 0) -> bytes:
         (event(Event.READY, LONG), "READY: build_id's length is 256"),
         (event(Event.ENDED, b""), "ENDED: status is cut short"),
         (event(Event.ENDED, b"\0\0"), "ENDED: 1 bytes too many"),
-        (event(0x45, b""), "an event of unknown type 0x45"),
+        (event(Event.WAITING, bytes(3)), "WAITING: frame is cut short"),
+        (event(0x46, b""), "an event of unknown type 0x46"),
         (event(0x7F, b""), "an event of unknown type 0x7f"),
         (encode(ProtocolFrame(Event.LOG, 0, b"", version=4)), "a frame of version 4 .* version 3"),
         (

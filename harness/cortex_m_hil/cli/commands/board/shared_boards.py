@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.boards import leases
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
 from cortex_m_hil.cli.commands.board.group import board
 from cortex_m_hil.cli.options import DAY, Targets, within
 from cortex_m_hil.cli.tables import table

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, end, json_fields
+from cortex_m_hil.cli.command_output import Answer, end, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import Method
 from cortex_m_hil.cli.run_result_output import CONSTANTS_HELP, constants_as_fields
@@ -110,7 +110,7 @@ def _program(path: Path, content: bytes) -> Answer:
 
 
 def _use(part: of_programs.PtePart) -> str:
-    return f"{part.operator}, argument {part.argument} (instruction {part.instruction})" if part.operator else ""
+    return f"{part.operator}, argument {part.argument} (operator {part.instruction})" if part.operator else ""
 
 
 def _elf(path: Path, everything: bool) -> Answer:
