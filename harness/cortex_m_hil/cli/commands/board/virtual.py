@@ -9,7 +9,7 @@ import typer
 from cortex_m_hil.boards.virtual import BAUD
 from cortex_m_hil.cli.commands.board.group import board
 
-_ACTION_LAST: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+_ACTION_LAST: Final = {"allow_interspersed_args": False}  # options behind BOARD belong to the action
 _ACTIONS: Final = """\b
 Actions:
   flash ELF             write an ELF to the board, and start it
