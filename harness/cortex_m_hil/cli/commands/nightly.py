@@ -57,6 +57,7 @@ from cortex_m_hil.flow.coverage.counting import check
 from cortex_m_hil.flow.coverage.counts import Share, total
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.host.trace_file import VIEWERS, lines_of_times, times_in
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.compiler import compiler
@@ -167,8 +168,9 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
     is no longer measured; 2 where something could not be tested, or tests are left.
     """
     settings, report = _settings(asked), asked.report
-    chosen, left_out = _targets(settings, asked.targets_file)
-    plan = _plan(settings, chosen, asked, left_out)
+    with span("start", "targets, versions of the tools"):
+        chosen, left_out = _targets(settings, asked.targets_file)
+        plan = _plan(settings, chosen, asked, left_out)
     counting, uncounted = _counting(plan, chosen) if settings.coverage else ({}, {})
     plan = replace(plan, coverage=counting)
     more = [f"--hil-bundles={_folder_of_bundles(report)}"] if asked.bundles else []

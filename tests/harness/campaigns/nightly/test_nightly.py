@@ -213,6 +213,8 @@ def test_results_are_remembered_and_nothing_changed(hil: Hil, folder: Path) -> N
     ]
     counted = next(row for row in rows if row["test"] == "test_it.py::test_runs[0]" and row["target"] == "m0-qemu")
     assert sum(counted["parts"]["instructions"].values()) == counted["figures"]["instructions"][0] > 0
+    assert sum(counted["parts"]["layers"].values()) == sum(counted["parts"]["instructions"].values())
+    assert any(name.startswith("cortex_m::quantized_linear.out in ") for name in counted["parts"]["layers"])
     assert sum(counted["parts"]["planned_bytes"].values()) == counted["figures"]["planned_bytes"][0] > 0
     [(at_peak, nbytes)] = counted["parts"]["planned_peak"].items()
     assert at_peak.startswith(f"{next(iter(counted['parts']['planned_bytes']))}: cortex_m::") and nbytes > 0
