@@ -15,8 +15,8 @@ from rich.console import Console
 
 import bench_lowering as lowering
 import bench_matrix as matrix
-from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.app import App, Commands
+from cortex_m_hil.cli.command_output import Answer, end, json_fields
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions, Targets
 from cortex_m_hil.cli.program_files import NETWORKS_HELP
 from cortex_m_hil.cli.pytest_runs import named_tests

@@ -91,9 +91,9 @@ def varies(at: int) -> Read:
     return read
 
 
-def is_broadcast(at: int, out: int = -1) -> Read:
+def is_broadcast(at: int) -> Read:
     def read(file: PteFile, call: Instruction) -> Any:
-        one, other = file.values[call.args[at]].spec, file.values[call.args[out]].spec
+        one, other = file.values[call.args[at]].spec, file.values[call.args[-1]].spec
         return one is not None and other is not None and one.shape != other.shape
 
     return read

@@ -50,7 +50,8 @@ if("executorch" IN_LIST hil_target_FIND_COMPONENTS)
   target_include_directories(hil_executorch SYSTEM PRIVATE "${hil_root}/generated" "${hil_include}"
     "${hil_include}/executorch/runtime/core/portable_type/c10")
   set(hil_archives "")
-  foreach(name IN ITEMS cortex_m_kernels portable_kernels kernels_util_all_deps executorch_core cmsis-nn)
+  file(STRINGS "${hil_root}/runtime/executorch/archives.txt" hil_names)
+  foreach(name IN LISTS hil_names)
     if(EXISTS "${hil_lib}/lib${name}.a")  # which of them there are differs between versions
       list(APPEND hil_archives "${hil_lib}/lib${name}.a")
     endif()

@@ -34,9 +34,7 @@ HIL_TARGET_CPPFLAGS += -DHIL_PORTABLE=1
 hil_archives = $(wildcard $(patsubst %,$(HIL_EXECUTORCH_PREFIX)/lib/lib%.a,$(1)))
 # Whole, where operators register themselves.
 HIL_TARGET_LIBS := -Wl,--whole-archive $(call hil_archives,cortex_m_ops_lib executorch) -Wl,--no-whole-archive \
-	-Wl,--start-group \
-	$(call hil_archives,cortex_m_kernels portable_kernels kernels_util_all_deps executorch_core cmsis-nn) \
-	-Wl,--end-group
+	-Wl,--start-group $(call hil_archives,$(shell cat $(hil_runtime)/executorch/archives.txt)) -Wl,--end-group
 endif
 HIL_TARGET_CPPFLAGS += -DHIL_RUNTIME_EXECUTORCH=1 -DHIL_EXECUTORCH_VERSION='"$(HIL_EXECUTORCH_VERSION)"' \
 	-DC10_USING_CUSTOM_GENERATED_MACROS $(addprefix -isystem ,$(HIL_EXECUTORCH_INCLUDES))

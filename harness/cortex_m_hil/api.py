@@ -36,7 +36,7 @@ from cortex_m_hil.diagnose.profile import Profile as Profile
 from cortex_m_hil.diagnose.profile import ProfileRow as ProfileRow
 from cortex_m_hil.diagnose.profile_changes import ProfileChanges as ProfileChanges
 from cortex_m_hil.diagnose.profile_changes import RowChange as RowChange
-from cortex_m_hil.diagnose.profiling import RUNS, operator_costs, profile
+from cortex_m_hil.diagnose.profile_measurement import RUNS, operator_costs, profile
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors import HarnessError as HarnessError
 from cortex_m_hil.errors import HilWarning as HilWarning

@@ -19,6 +19,7 @@ import pytest
 
 import install_action
 import nightly_targets
+from file_texts import TEST_OF_KNOWN_ANSWER
 from github_actions import fenced, is_harmless
 from github_runner import APART, WORKFLOWS, Api, Runner, api, commands, load, steps
 from paths import REPOSITORY
@@ -26,14 +27,6 @@ from paths import REPOSITORY
 FILES = sorted(WORKFLOWS.glob("*.yml"))
 ACTION = REPOSITORY / "action.yml"
 CI, GETTING_STARTED = (REPOSITORY / "docs" / f"{name}.md" for name in ("nightly", "getting-started"))
-TEST = """
-import numpy
-
-from cortex_m_hil.program.known_answer import known_answer
-
-def test_runs(run_pte, target_spec):
-    run_pte(known_answer(target_spec.target.isa).program, [numpy.zeros((1, 16), "float32")])
-"""
 BOT = {"login": "github-actions[bot]"}
 HEAD = {"sha": "a" * 40, "repo": {"full_name": "stranger/r"}}
 
@@ -54,7 +47,7 @@ def run(tmp_path: Path, github: Api) -> Callable[..., Runner]:
         shutil.copy(REPOSITORY / "constraints.txt", workspace)
         (workspace / "pyproject.toml").write_text("")
         (workspace / "tests" / "targets").mkdir(parents=True)
-        (workspace / "tests" / "targets" / "test_it.py").write_text(TEST)
+        (workspace / "tests" / "targets" / "test_it.py").write_text(TEST_OF_KNOWN_ANSWER)
         (workspace / "ci" / "nightly.yaml").write_text("tests: [tests/targets]\n")
         temporary.mkdir()
         (tmp_path / "artifacts" / str(number)).mkdir(parents=True)
@@ -103,7 +96,9 @@ def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Run
     github.answers["GET actions/workflows/nightly.yml/runs"] = {"workflow_runs": [stranger, night(1)]}
     github.answers["GET actions/runs/1/artifacts"] = {"artifacts": [{"name": "hil-nightlies", "expired": False}]}
     change = run(2, "pull_request", {"pull_request": {"number": 7}})
-    (change.workspace / "tests" / "targets" / "test_it.py").write_text(TEST + "    assert not '@everyone ```'\n")
+    (change.workspace / "tests" / "targets" / "test_it.py").write_text(
+        TEST_OF_KNOWN_ANSWER + "    assert not '@everyone ```'\n"
+    )
     assert change.job("pull-request.yml", "target", target="m4-qemu")[0] == 1
     assert change.job("pull-request.yml", "report")[0] == 1
     told = change.summary
@@ -238,7 +233,9 @@ def test_the_workflow_to_copy_runs_tests_and_tells_what_changed(
     )
     assert "| `m0-qemu` | `builtin` | `m0-qemu · QEMU" in job.summary
     assert (job.artifacts / "1" / "hil-report" / "index.html").is_file()
-    (job.workspace / "tests" / "targets" / "test_it.py").write_text(TEST + "    assert not '@everyone `|<b>'\n")
+    (job.workspace / "tests" / "targets" / "test_it.py").write_text(
+        TEST_OF_KNOWN_ANSWER + "    assert not '@everyone `|<b>'\n"
+    )
     job.run, job.summary = 2, ""
     (job.artifacts / "2").mkdir()
     assert job.job(str(workflow_to_copy), "targets")[0] == 1

@@ -360,7 +360,7 @@ def test_the_layout_of_another_class_is_the_cause(native: hil.OpenTarget) -> Non
         native.check(module, (torch.randn(1, 16),), isa=hil.Isa.MVE, lint=False)
     assert "collapse" not in caught.value.message
     told = dict(caught.value.details)
-    assert re.match("the layout: instruction 1, .*: MVE layout on a SCALAR target$", told["cause"]), told
+    assert re.match("the layout: operator 1, .*: MVE layout on a SCALAR target$", told["cause"]), told
     assert "lower it with isa=Isa.SCALAR" in told["lint"] and "lower the module" in caught.value.hint
     program = of_another_class()
     with pytest.raises(errors.Mismatch) as caught:
@@ -370,7 +370,7 @@ def test_the_layout_of_another_class_is_the_cause(native: hil.OpenTarget) -> Non
 
 def test_what_lint_would_have_refused_is_told_of_a_run_that_goes_well(native: hil.OpenTarget) -> None:
     """Of one that fails its verdict tells it."""
-    told = r"instruction 1, .*: MVE layout on a SCALAR target; .*; lint was off \(lint=False\)"
+    told = r"operator 1, .*: MVE layout on a SCALAR target; .*; lint was off \(lint=False\)"
     program = of_another_class()
     with pytest.warns(errors.HilWarning, match=told):
         native.run(program, lint=False)

@@ -16,7 +16,7 @@ import cortex_m_hil as hil
 from bundling import bundle
 from cortex_m_hil import errors
 from cortex_m_hil.diagnose.budgets import Budget, require_budget
-from cortex_m_hil.diagnose.profiling import operator_costs
+from cortex_m_hil.diagnose.profile_measurement import operator_costs
 from cortex_m_hil.program.bpte_file import read_cases
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.target import Clock
@@ -303,7 +303,7 @@ def test_a_budget_is_kept_to_the_last_unit_and_exceeded_by_one(limited: hil.Open
     with pytest.raises(errors.BudgetExceeded, match=r" % more; .* % more; .* % more ") as caught:
         check(limited)
     takes = [text for label, text in caught.value.details if label == "takes"]
-    assert re.fullmatch(r"4\d\.\d+ %: instruction 1, cortex_m::quantized_linear.out: \d+ instructions", takes[0])
+    assert re.fullmatch(r"4\d\.\d+ %: operator 1, cortex_m::quantized_linear.out: \d+ instructions", takes[0])
 
 
 def test_a_verdict_on_outputs_goes_before_a_budget(limited: hil.OpenTarget) -> None:

@@ -19,17 +19,9 @@ from cortex_m_hil.campaigns.report.nightly_results import Key, Result
 from cortex_m_hil.campaigns.store import Store
 from cortex_m_hil.runner.results import Verdict
 from documented import Shell, environment_of, shell, write
+from file_texts import TEST_OF_KNOWN_ANSWER
 from shown import blocks, text_of
 
-TEST: Final = """
-import numpy
-
-from cortex_m_hil.program.known_answer import known_answer
-
-
-def test_runs(run_pte, target_spec):
-    run_pte(known_answer(target_spec.target.isa).program, [numpy.zeros((1, 16), "float32")])
-"""
 PLAN: Final = NightlyPlan(
     ("tests/targets",), None, ("m4-qemu",), ("builtin",), "", (), "1/1", (), {}, (), "", "", {"gcc": "12"}
 )
@@ -83,7 +75,7 @@ def exported(file: Path, nightly: ExportedNightly) -> None:
 def opened(user_path: str, tmp_path: Path) -> Iterator[Shell]:
     """A folder with a test and a store of its own."""
     (tmp_path / "mine").mkdir()
-    write(tmp_path / "mine", {"tests/targets/test_it.py": TEST})
+    write(tmp_path / "mine", {"tests/targets/test_it.py": TEST_OF_KNOWN_ANSWER})
     with shell(tmp_path / "mine", environment_of(user_path, tmp_path)) as ready:
         yield ready
 

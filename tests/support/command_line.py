@@ -21,7 +21,7 @@ import pytest
 import typer.main
 
 from cortex_m_hil.cli import __main__ as cli
-from cortex_m_hil.cli.answers import SCHEMA_VERSION
+from cortex_m_hil.cli.command_output import SCHEMA_VERSION
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array
 from hints import check_hints

@@ -13,7 +13,7 @@ import typer
 
 from cortex_m_hil.boards.virtual.machines import MACHINES
 from cortex_m_hil.cli.__main__ import load_commands
-from cortex_m_hil.cli.error_answers import UsageError
+from cortex_m_hil.cli.error_output import UsageError
 from paths import REPOSITORY
 
 _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -114,7 +114,8 @@ WITH_CHECKOUTS: Final = frozenset(
         "pytest --target=m4-qemu --runtime=executorch --hil-coverage=coverage.json tests",
         "hil dev upstream --target m4-qemu --runtime=executorch",
         "hil dev upstream --target m4-qemu -- --keep-programs kept",
-        "EXECUTORCH_ROOT=DIR PATH=DIR:$PATH pytest --cortex-m-target=cortex-m4 ~/executorch/backends/cortex_m/test/ops",
+        "EXECUTORCH_ROOT=SHIMS PATH=SHIMS:$PATH "
+        "pytest --cortex-m-target=cortex-m4 ~/executorch/backends/cortex_m/test/ops",
         "cd firmware",
         "export HIL_SCHEMA_DIR=$HOME/executorch/schema",
         "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",

@@ -11,6 +11,7 @@ import numpy as np
 
 from cortex_m_hil.lowering.named_modules import load_named_module
 from documented import Shell, write
+from file_texts import TEST_OF_KNOWN_ANSWER
 from paths import REPOSITORY
 from repositories import Repository
 from small_programs import small_program
@@ -31,15 +32,6 @@ import cortex_m_hil as hil
 
 program = hil.lower(torch.nn.Sigmoid(), (torch.rand(1, 8),), isa=hil.Isa.DSP, quantize=False)
 Path("floats.pte").write_bytes(program.pte)
-"""
-KNOWN_ANSWER: Final = """\
-import numpy
-
-from cortex_m_hil.program.known_answer import known_answer
-
-
-def test_runs(run_pte, target_spec):
-    run_pte(known_answer(target_spec.target.isa).program, [numpy.zeros((1, 16), "float32")])
 """
 TRAINED: Final = """\
 import torch
@@ -135,7 +127,7 @@ def _readme(shell: Shell) -> None:
 
 
 def _boards(shell: Shell) -> None:
-    write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER})
+    write(shell.folder, {"tests/targets/test_it.py": TEST_OF_KNOWN_ANSWER})
 
 
 def _programs(shell: Shell) -> None:
@@ -146,9 +138,9 @@ def _programs(shell: Shell) -> None:
 
 def _small_suites(shell: Shell) -> None:
     (shell.folder / "ci").symlink_to(REPOSITORY / "ci")
-    write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER, "test_model.py": PASSING})
+    write(shell.folder, {"tests/targets/test_it.py": TEST_OF_KNOWN_ANSWER, "test_model.py": PASSING})
     other = shell.folder.parent / "other"
-    write(other, {"tests/targets/test_it.py": KNOWN_ANSWER})
+    write(other, {"tests/targets/test_it.py": TEST_OF_KNOWN_ANSWER})
     (other / ".venv").mkdir(parents=True)
     (other / ".venv" / "bin").symlink_to(shell.environment["PATH"].partition(":")[0])
 

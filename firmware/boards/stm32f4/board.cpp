@@ -16,6 +16,10 @@ constexpr uintptr_t kRccApb1Enr = 0x40023840;
 constexpr uintptr_t kFlashAcr = 0x40023C00;
 constexpr uintptr_t kGpioAModer = 0x40020000;
 constexpr uintptr_t kGpioAAfrl = 0x40020020;
+constexpr uintptr_t kTimer = 0x40000000;      // TIM2
+constexpr uintptr_t kSlowTimer = 0x40000C00;  // TIM5
+constexpr uintptr_t kTimerCount = 0x24;
+constexpr uintptr_t kTimerPrescaler = 0x28;
 constexpr uintptr_t kUsartSr = 0x40004400;
 constexpr uintptr_t kUsartDr = 0x40004404;
 constexpr uintptr_t kUsartBrr = 0x40004408;
@@ -38,6 +42,8 @@ constexpr uint32_t kHsiHz = 16000000;
 constexpr uint32_t kPllHz = 166000000;
 constexpr uint32_t kPllFactors = 2u << 28 | 332u << 6 | 16;
 constexpr uint32_t kPatience = 100000;  // reads; a PLL locks within 200 µs, QEMU's never does
+constexpr uint32_t kQemuTimerHz = 1000000000;
+constexpr uint32_t kEvery256th = 255;
 
 uint32_t clock_hz = kHsiHz;
 uint32_t usart_hz = kHsiHz;
@@ -70,9 +76,22 @@ void start_pll() {
 
 namespace hil {
 
-void board_init() { start_pll(); }
+void board_init() {
+  start_pll();
+  reg(kSlowTimer + kTimerPrescaler) = kEvery256th;
+  reg(kSlowTimer + kTimerCount) = 0;
+  reg(kTimer + kTimerCount) = 0;
+}
 
 uint32_t board_clock_hz() { return clock_hz; }
+
+// Of QEMU only, where the timers run from the start, at a rate of their own. A part, whose PLL
+// locks, counts cycles; should it not lock, its timers stand still, as they have no clock.
+uint32_t board_timer_hz() { return clock_hz == kHsiHz ? kQemuTimerHz : 0; }
+
+uint32_t board_timer() { return reg(kTimer + kTimerCount); }
+
+uint32_t board_timer_slow() { return reg(kSlowTimer + kTimerCount); }
 
 void uart_open() {
   reg(kRccAhb1Enr) = reg(kRccAhb1Enr) | 1u;                  // GPIOA

@@ -58,7 +58,8 @@ class CommandTools:
 
     def _tool(self, procedure: Procedure | None, key: str) -> Procedure:
         if procedure is None:
-            raise ConfigError(f"the target names no tool for {key}", target=self.target, hint=f"{key}: in targets.yaml")
+            hint = f"{key}: a preset or a command, in the target's launcher (hil docs boards)"
+            raise ConfigError(f"the target names no tool for {key}", target=self.target, hint=hint)
         return procedure
 
 

@@ -45,6 +45,8 @@ NOT_FITTED: Final = "not_fitted"
 CPU_SECONDS, PARTS, RUNNER, PROFILE = "cpu_seconds", "parts", "runner", "profile"
 PLANNED_PEAK: Final = "planned_peak"
 """The name of parts that are no parts of a figure: the bytes at each bank's peak, by bank and operator."""
+LAYERS: Final = "layers"
+"""The name of parts of the instructions besides those by operator: by operator and the module that it is in."""
 
 
 def fit_bytes(region: str) -> str:

@@ -57,17 +57,17 @@ def check(path: Path, target: Target) -> None:
     if target.cpu == "host":
         own = read(Path("/proc/self/exe")).machine
         if elf.machine != own:
-            raise _for_another(path, _name(elf.machine), f"this machine is {_name(own)}", target)
+            raise _other_cpu_error(path, _name(elf.machine), f"this machine is {_name(own)}", target)
         return
     if elf.machine != ARM:
-        raise _for_another(path, _name(elf.machine), f"{target.name} has a {target.cpu}", target)
+        raise _other_cpu_error(path, _name(elf.machine), f"{target.name} has a {target.cpu}", target)
     architecture = built_for(path)
     if missing := _missing(architecture, target):
-        raise _for_another(path, architecture, f"the {target.cpu} of {target.name} has no {missing}", target)
+        raise _other_cpu_error(path, architecture, f"the {target.cpu} of {target.name} has no {missing}", target)
     _check_memory(path, elf, target)
 
 
-def _for_another(path: Path, its_own: str, there: str, target: Target) -> ConfigError:
+def _other_cpu_error(path: Path, its_own: str, there: str, target: Target) -> ConfigError:
     return ConfigError(
         f"{path} is for another CPU: it is {its_own}, and {there}",
         target=target.name,

@@ -177,7 +177,7 @@ def converted(
         with np.errstate(over="ignore"):
             wrong = np.isfinite(values) & ~np.isfinite(values.astype(wanted))
     if wrong.any() or (values.dtype.kind == "f" and wanted.kind in "iu" and not is_computed):
-        found = f"{place}: {values.dtype.name}, and the model's input takes {taken}{_told(values, wrong, wanted)}"
+        found = f"{place}: {values.dtype.name}, and the model's input takes {taken}{_wrong_text(values, wrong, wanted)}"
         raise ConfigError(found, hint=_COMPUTED if is_computed else dtype_advice(taken, values))
     return np.ascontiguousarray(values.astype(wanted))
 
@@ -189,10 +189,10 @@ _COMPUTED: Final = (
 
 def lost(taken: Taken, values: Array) -> str:
     """Return a clause for a message: how many values the input's dtype cannot represent, with an example."""
-    return _told(values, changed(values, taken.spec.dtype), np.dtype(taken.spec.dtype))
+    return _wrong_text(values, changed(values, taken.spec.dtype), np.dtype(taken.spec.dtype))
 
 
-def _told(values: Array, wrong: Array, wanted: np.dtype[np.generic]) -> str:
+def _wrong_text(values: Array, wrong: Array, wanted: np.dtype[np.generic]) -> str:
     if not wrong.any():
         return ""
     return f"; {int(wrong.sum())} of {values.size} values are no {wanted.name}, such as {values[wrong][0].item()!r}"

@@ -16,7 +16,7 @@ from cortex_m_hil.program.partition import Partition, PartitionKind, planned_in_
 from cortex_m_hil.program.program import Program
 
 _SHOWN: Final = 8  # places that a message shows at most
-_SEE: Final = "hil inspect partition lists all operators of a program (pytest --keep-programs DIR)"
+_SEE: Final = "hil inspect partition lists all operators of a program (pytest --keep-programs FOLDER)"
 _LAYOUT: Final = 'layout="explicit", whose quantiser has more patterns'
 _FLOAT: Final = "quantize=False leaves everything in float: leave one of the two out"
 _INSTEAD: Final = {

@@ -23,9 +23,9 @@ from typing import Final, NoReturn
 import typer
 
 from cortex_m_hil.cli import commands
-from cortex_m_hil.cli.answers import CALL, Call
 from cortex_m_hil.cli.app import app, application
-from cortex_m_hil.cli.error_answers import exit_statuses
+from cortex_m_hil.cli.command_output import CALL, Call
+from cortex_m_hil.cli.error_output import exit_statuses
 from cortex_m_hil.errors import ConfigError, ToolchainError
 
 GROUP: Final = "cortex_m_hil.commands"  # the group of entry points by which other packages add commands

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cortex_m_hil.cli.answers import CALL, Call
-from cortex_m_hil.cli.error_answers import UsageError, exit_statuses
+from cortex_m_hil.cli.command_output import CALL, Call
+from cortex_m_hil.cli.error_output import UsageError, exit_statuses
 from cortex_m_hil.cli.options import with_options
 from cortex_m_hil.host.version import __version__
 
@@ -76,6 +76,20 @@ class Command(TyperCommand):
             is_named = one.param_type_name == "argument" and one.metavar
             pieces += [str(one.metavar)] if is_named else one.get_usage_pieces(ctx)
         return pieces
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options; arguments by their metavars alone, without the Python type that typer adds."""
+        rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for one in self.get_params(ctx):
+            shown = one.get_help_record(ctx)
+            if shown is not None and one.param_type_name == "argument":
+                rows["Arguments"].append((str(one.metavar), shown[1]))
+            elif shown is not None:
+                rows["Options"].append(shown)
+        for heading, listed in rows.items():
+            if listed:
+                with formatter.section(heading):
+                    formatter.write_dl(listed)
 
 
 class TakesPytestOptions(Command):

@@ -15,7 +15,7 @@ import typer
 
 from cortex_m_hil.campaigns import planner, store
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import say
+from cortex_m_hil.cli.command_output import say
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.progress import going_on, status
 from cortex_m_hil.errors import ConfigError
@@ -25,13 +25,16 @@ from cortex_m_hil.host.folders import OwnFolder
 StoreFile = Annotated[
     Path | None,
     typer.Option(
-        "--store", help="The database of nightlies, searches and other long runs [default: in the user's state folder]"
+        "--store",
+        metavar="FILE",
+        help="The database of nightlies, searches and other long runs [default: in the user's state folder]",
     ),
 ]
 Budget = Annotated[
     float,
     typer.Option(
         "--budget",
+        metavar="SECONDS",
         callback=within(0, YEAR),
         help="Start no new run after this many seconds [default: no limit]",
         show_default=False,
@@ -129,7 +132,9 @@ class Campaign:
             folder = OwnFolder(self.path)
         except (BlockingIOError, FileNotFoundError):
             what = f"another process is at work on this campaign ({self.record.kind})"
-            raise ConfigError(what, hint="wait for it, or end it; in another folder another one begins") from None
+            raise ConfigError(
+                what, hint="wait for it, or end it; a command in another folder has a campaign of its own"
+            ) from None
         try:
             yield self.path
         finally:

@@ -40,19 +40,19 @@ def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *,
 
 def all_changes(before: StoredCampaign | None, campaign: StoredCampaign, store_file: Path | None) -> str:
     """Return the command that shows all changes from one nightly, if there is one, to another."""
-    words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o DIR"
+    words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o FOLDER"
     return f"hil results {words}{in_store(store_file)}"
 
 
 def _line(group: ChangeGroup) -> str:
     more = f"and {group.others}" if group.others else ""
-    return " ".join(filter(None, (group.example.kind.value, group.what, group.rows[0].where, more)))
+    return " ".join(filter(None, (group.line, group.rows[0].where, more)))
 
 
 def _entry(group: ChangeGroup) -> Iterator[str]:
     """Yield the lines of a group: its tests and targets, and values where they differ from the first one's."""
     first, *rows = group.rows
-    yield "  " + " ".join(filter(None, (group.example.kind.value, group.what, first.where)))
+    yield "  " + " ".join(filter(None, (group.line, first.where)))
     for row in rows:
         other = values(row.change) if group.what and values(row.change) != values(first.change) else ""
         yield "    and " + " ".join(filter(None, (other, row.where)))

@@ -258,13 +258,13 @@ def _simulator(launcher: Launcher, targets: Mapping[str, Target]) -> str:
     try:
         launcher.require()
     except HarnessError as error:
-        users = [_instead(target.name, targets) for target in targets.values() if target.launcher == launcher]
+        users = [_fallback_text(target.name, targets) for target in targets.values() if target.launcher == launcher]
         raise ToolchainError("; ".join(["not found", *users]), hint=f"{error.hint} to run on it") from error
     with TemporaryFolder() as folder:
         return f"{launcher.check(folder)} ({shutil.which(launcher.program)})"
 
 
-def _instead(name: str, targets: Mapping[str, Target]) -> str:
+def _fallback_text(name: str, targets: Mapping[str, Target]) -> str:
     try:
         return f"{name} → falls back to {resolve(name, targets).target.name}"
     except ToolchainError:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cortex_m_hil.cli.answers import hint_for_commands
+from cortex_m_hil.cli.command_output import hint_for_commands
 from cortex_m_hil.errors import VerdictError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, answering
-from cortex_m_hil.cli.error_answers import answer_each
+from cortex_m_hil.cli.command_output import Answer, answering
+from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import time_limits
 from cortex_m_hil.host.files import check_folder
@@ -31,6 +31,7 @@ Targets = Annotated[
     Path | None,
     typer.Option(
         "--targets-file",
+        metavar="FILE",
         help="Targets beside those shipped with hil [default: ./targets.yaml, if any]",
         show_default=False,
     ),
@@ -44,8 +45,8 @@ SeveralTargets = Annotated[
     list[str],
     typer.Option("--target", "-t", metavar="NAME", help="Target names, globs, comma lists or 'all'; repeatable"),
 ]
-Runtime = Annotated[str, typer.Option("--runtime", help=ONE)]
-Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
+Runtime = Annotated[str, typer.Option("--runtime", metavar="RUNTIME", help=ONE)]
+Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", help="A .pte or .bpte file", show_default=False)]
 Inputs = Annotated[
     list[Path] | None,
     typer.Option(
@@ -72,7 +73,10 @@ class IoChoice(str, Enum):
     INT8 = "int8"
 
 
-Io = Annotated[IoChoice, typer.Option("--io", help="Dtype of the inputs and outputs of a module that hil lowers")]
+Io = Annotated[
+    IoChoice,
+    typer.Option("--io", metavar="float|int8", help="Dtype of the inputs and outputs of a module that hil lowers"),
+]
 # Only declared here: `answers` writes the answers, and `app` looks for --json before typer.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line")]
 NoLint = Annotated[bool, typer.Option("--no-lint", help="Skip lint")]
@@ -130,7 +134,10 @@ DAY, YEAR = 86400.0, 365 * 86400.0  # in seconds
 Multiplier = Annotated[
     float,
     typer.Option(
-        "--timeout-multiplier", callback=within(*time_limits.MULTIPLIERS), help="Multiply every time limit by this"
+        "--timeout-multiplier",
+        metavar="FACTOR",
+        callback=within(*time_limits.MULTIPLIERS),
+        help="Multiply every time limit by this",
     ),
 ]
 
@@ -229,8 +236,8 @@ class ModelOptions(ProgramOptions):
         from cortex_m_hil.program.bpte_file import SUFFIXES
 
         if self.io is IoChoice.INT8 and model.endswith(SUFFIXES):
-            what = f"--io {self.io.value}: {model} is lowered"
-            raise ConfigError(what, hint="a .pte takes what it takes: --quantize-inputs for floats")
+            what = f"--io {self.io.value}: {model} is lowered already"
+            raise ConfigError(what, hint="leave --io out; --quantize-inputs quantises floats for int8 inputs")
         return self.io.value
 
 

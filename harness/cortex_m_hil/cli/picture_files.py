@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -11,8 +11,9 @@ import typer
 
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.profile import Profile
+from cortex_m_hil.diagnose.profile_changes import ProfileChanges
 from cortex_m_hil.diagnose.profile_pictures.page import html
-from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData
+from cortex_m_hil.diagnose.profile_pictures.picture_data import Comparison, PictureData
 from cortex_m_hil.diagnose.profile_pictures.svg_pictures import Picture, drawn
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
@@ -82,6 +83,11 @@ class PictureFiles:
         found = localize(dut, program) if has_error else None
         elf = None if dut.elf.foreign else measure_elf(dut.elf.path)
         self.shown.append(PictureData(profile, program, dut.target.board.memory, found, elf))
+
+    def compare(self, name: str, changes: ProfileChanges) -> None:
+        """Show in the page what moved from the profile `name` to the one that was looked at last."""
+        if self.shown:
+            self.shown[-1] = replace(self.shown[-1], compared=Comparison(name, changes))
 
     def write(self) -> None:
         """Write the files; none where nothing could be profiled."""

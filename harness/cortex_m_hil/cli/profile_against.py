@@ -20,7 +20,7 @@ from cortex_m_hil.cli.profile_in_nightly import is_nightly, profile_in_nightly
 from cortex_m_hil.cli.program_files import programs_of
 from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.diagnose.profile import Profile
-from cortex_m_hil.diagnose.profiling import profile
+from cortex_m_hil.diagnose.profile_measurement import profile
 from cortex_m_hil.errors import ConfigError, IdentityError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files, time_limits

@@ -50,7 +50,9 @@ class FileOptions:
                 option = f"--{one.name.replace('_', '-')}"
                 raise ConfigError(f"{option} is for one program on one target", hint="-t m4-qemu, and one MODEL")
         if self.debug_buffer is not None and self.etdump is None:
-            raise ConfigError("--debug-buffer is of an ETDump", hint="--etdump FILE too")
+            raise ConfigError(
+                "--debug-buffer without --etdump", hint="--etdump FILE as well: the buffer is a part of it"
+            )
 
     def require_module(self, program: Program) -> None:
         """Raise ConfigError where an ETRecord is asked of a program that hil did not lower."""

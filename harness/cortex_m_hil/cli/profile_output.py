@@ -13,7 +13,8 @@ from rich.text import Text
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow
 from cortex_m_hil.diagnose.profile_changes import ProfileChanges, RowChange
-from cortex_m_hil.errors.text import counted, percent
+from cortex_m_hil.diagnose.profile_pictures.picture_data import share_text
+from cortex_m_hil.errors.text import change_in_percent, counted
 from cortex_m_hil.program.partition import PartitionKind
 
 _BAR: Final = 12  # characters of the longest bar
@@ -40,7 +41,7 @@ PROFILE_FIELDS: Final[Mapping[str, str]] = {
     "banks": "bytes of the memory plan by bank",
     "rows": (
         "a list of index, operator, kind, node, module, source (file:line), kernel, calls, ticks, low, high, share, "
-        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes by bank), "
+        "macs, ticks_per_mac, bytes_read, bytes_written, alive (bytes of the memory plan in use, by bank), "
         "ticks_of_zeros, depends_on_inputs, events (with --counters: counts of the PMU's events by name; null: more "
         "than 32 bits hold)"
     ),
@@ -100,7 +101,7 @@ def _cells(profile: Profile, row: ProfileRow, most: float) -> dict[str, str | Te
         "operator": f"{row.operator} ×{row.calls}" if row.calls != 1 else row.operator,
         profile.clock.value: f"{row.ticks}",
         "spread": f"{row.high - row.low}",
-        "share": percent(row.share),
+        "share": share_text(row.share),
         "": Text("█" * round(_BAR * row.share / most) if most else "", style=style),
         "MACs": "not known" if row.macs is None else f"{row.macs}",
         "per MAC": "-" if per_mac is None else f"{per_mac:.2f}",
@@ -128,7 +129,7 @@ def _sums(profile: Profile) -> Iterator[str]:
     yield f"whole run  {total} {unit}{spread}: {rows} in {counted(len(profile.rows), 'row')}, {profile.outside} outside"
     kinds = {kind.value: sum(row.share for row in profile.rows if row.kind is kind) for kind in PartitionKind}
     kinds["outside"] = profile.outside / total if total else 0.0
-    yield f"by kind    {', '.join(f'{kind} {percent(share)}' for kind, share in kinds.items() if share)}"
+    yield f"by kind    {', '.join(f'{kind} {share_text(share)}' for kind, share in kinds.items() if share)}"
     if profile.depends_on_inputs is not None:
         moved = [f"{row.index}" for row in profile.rows if row.depends_on_inputs]
         names = f"rows {', '.join(moved)}" if len(moved) <= _NAMED else f"{len(moved)} of {len(profile.rows)} rows"
@@ -177,7 +178,7 @@ def text_of_changes(changes: ProfileChanges) -> str:
     before, after, unit = changes.before, changes.after, changes.after.clock.value
     lines = [
         f"against    {before.program} · {before.ran.label}",
-        f"whole run  {before.ticks} → {after.ticks} {unit}: {_signed(changes.ticks)}{_percent(changes.ratio)}",
+        f"whole run  {before.ticks} → {after.ticks} {unit}: {_by(before.ticks, after.ticks)}",
     ]
     lines += [f"plan       {_growth(changes.banks)} bytes"] if changes.banks else []
     if not changes.same_inputs:
@@ -185,7 +186,7 @@ def text_of_changes(changes: ProfileChanges) -> str:
     if changes.moved:
         lines += ["", _table_of_changes(changes)]
     still = len(changes.rows) - len(changes.moved)
-    return "\n".join([*lines, f"{counted(still, 'instruction')} the same; {_signed(changes.outside)} {unit} outside"])
+    return "\n".join([*lines, f"{counted(still, 'operator')} the same; {_signed(changes.outside)} {unit} outside"])
 
 
 def _table_of_changes(changes: ProfileChanges) -> str:
@@ -198,7 +199,8 @@ def _cells_of_change(one: RowChange) -> tuple[str | Text, ...]:
     operator = one.row.operator
     if before and after and before.operator != after.operator:
         operator = f"{before.operator} → {after.operator}"
-    part = "within the spread" if one.ticks and one.is_within_spread else _percent(one.ratio).strip(" ()")
+    part = change_in_percent(before.ticks, after.ticks) if before and after and one.ticks else ""
+    part = "within the spread" if one.ticks and one.is_within_spread else part
     style = "red" if one.ticks > 0 else "green"
     return (
         one.row.place, operator, f"{before.ticks}" if before else "-", f"{after.ticks}" if after else "-",
@@ -210,11 +212,9 @@ def _signed(number: int) -> str:
     return f"{number:+}" if number else "0"
 
 
-def _percent(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    value = 100 * ratio
-    return f" ({value:+.1f} %)" if abs(value) >= 0.1 or not value else f" ({value:+.1g} %)"
+def _by(before: int, after: int) -> str:
+    percent = change_in_percent(before, after) if before != after else ""
+    return f"{_signed(after - before)}{f' ({percent})' if percent else ''}"
 
 
 def _growth(sizes: Mapping[str, int]) -> str:
@@ -250,7 +250,7 @@ def side_by_side(profiles: Sequence[Profile]) -> Iterator[str]:
         same = [one for one in profiles if one.clock is clock]
         if len(same) < 2:
             continue
-        sums = [_by_place(one) for one in same]
+        sums = [_ticks_by_place(one) for one in same]
         places = dict.fromkeys(place for one in sums for place in one)
         rows = [(place, *(f"{one.get(place, 0)}" for one in sums)) for place in places]
         rows.append(("whole run", *(f"{one.ticks}" for one in same)))
@@ -258,7 +258,7 @@ def side_by_side(profiles: Sequence[Profile]) -> Iterator[str]:
         yield table([f"{clock.value} by module", *names], rows, names)
 
 
-def _by_place(profile: Profile) -> dict[str, int]:
+def _ticks_by_place(profile: Profile) -> dict[str, int]:
     found: dict[str, int] = {}
     for row in profile.rows:
         place = row.module or f"{row.index} {row.operator}"

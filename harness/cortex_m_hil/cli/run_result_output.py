@@ -1,4 +1,4 @@
-"""Text and JSON fields of a run's result and its target. What only runs need is imported where it is used."""
+"""Text and JSON fields of a run's result and its target. Modules that only runs need are imported late."""
 
 from __future__ import annotations
 

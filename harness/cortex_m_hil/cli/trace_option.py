@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.errors import InfraError
-from cortex_m_hil.host.spans import Recorder, recorded_by, span
+from cortex_m_hil.host.spans import Recorder, recorded_by, span, start_of_process
 from cortex_m_hil.host.trace_file import add_spans, check_trace_file
 
 
@@ -25,7 +25,7 @@ def _record(context: typer.Context, file: Path | None) -> Path | None:
 
 @contextmanager
 def _recorded(file: Path, process: str) -> Iterator[None]:
-    own = Recorder()
+    own = Recorder([start_of_process()])
     try:
         with recorded_by(own), span("session", process):
             yield

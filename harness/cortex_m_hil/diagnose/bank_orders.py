@@ -16,7 +16,7 @@ from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, Target
 
 _MOST: Final = 4  # banks at most: 24 orders, each with a runner of its own
-_TELLS_APART: Final = (Clock.CORE,)
+_CLOCKS_WITH_MEMORY: Final = (Clock.CORE,)
 """Clocks that show the speed of memory: those of a real core."""
 
 
@@ -45,9 +45,9 @@ class BankOrders:
     ran: Ran
 
     @property
-    def tells_apart(self) -> bool:
+    def ticks_show_memory_speed(self) -> bool:
         """Tell whether the target's clock shows the speed of memory; a simulator's clock does not."""
-        return self.ran.clock in _TELLS_APART
+        return self.ran.clock in _CLOCKS_WITH_MEMORY
 
 
 def bank_orders(resolved: Resolved, lower: Callable[[Target], Program]) -> BankOrders:
@@ -65,8 +65,8 @@ def bank_orders(resolved: Resolved, lower: Callable[[Target], Program]) -> BankO
     """
     memory = resolved.target.board.memory
     if not 2 <= len(memory.banks) <= _MOST:
-        problem = f"{counted(len(memory.banks), 'bank')}: an order is chosen among 2 to {_MOST}"
-        raise ConfigError(problem, target=resolved.name, hint="banks: in memory: of the target")
+        problem = f"{counted(len(memory.banks), 'bank')}, orders can be compared of 2 to {_MOST}"
+        raise ConfigError(problem, target=resolved.name, hint="banks: in memory: of the target (hil docs memory)")
     found: list[tuple[BankOrder, RunResult | OutOfTargetMemory]] = []
     for banks in permutations(memory.banks):
         names = tuple(bank.region for bank in banks)
@@ -95,7 +95,7 @@ def _judged(orders: list[BankOrder], results: list[RunResult | OutOfTargetMemory
         raise next(one for one in results if isinstance(one, OutOfTargetMemory))
     if any(one.outputs != ran[0].outputs for one in ran):
         raise Mismatch("outputs depend on the order of the banks", hint="hil run --redzones: who writes elsewhere?")
-    by_cost = ran[0].ran.clock in _TELLS_APART
+    by_cost = ran[0].ran.clock in _CLOCKS_WITH_MEMORY
     return BankOrders(tuple(sorted(orders, key=lambda one: _rank(one, by_cost))), ran[0].ran)
 
 

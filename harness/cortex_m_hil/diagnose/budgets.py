@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from cortex_m_hil.diagnose.profiling import operator_costs
+from cortex_m_hil.diagnose.profile_measurement import operator_costs
 from cortex_m_hil.errors import BudgetExceeded, ConfigError, HarnessError
 from cortex_m_hil.errors.text import percent, shown
 from cortex_m_hil.flow.dut import Dut
@@ -30,8 +30,8 @@ _SHOWN: Final = 4  # operators, or parts of a file, that a message lists at most
 _HINT: Final = "where the growth is meant, raise the limit"
 _MORE: Final = {
     "instructions": "result.operators has what each operator takes",
-    "flash": "hil inspect size FILE lists all its bytes (pytest --keep-programs DIR writes the file)",
-    "ram": "hil inspect partition FILE tells what floats take of it (pytest --keep-programs DIR writes the file)",
+    "flash": "hil inspect size FILE lists all its bytes (pytest --keep-programs FOLDER writes the file)",
+    "ram": "hil inspect partition FILE tells what floats take of it (pytest --keep-programs FOLDER writes the file)",
 }
 
 

@@ -81,8 +81,8 @@ def compare_runtimes(
     last = -1
     for mine, theirs in both:
         if mine is None or theirs is None or mine.index != theirs.index:
-            where = ["to the end" if one is None else f"with instruction {one.index}" for one in (mine, theirs)]
-            raise ProtocolError(f"after instruction {last} one runtime goes on {where[0]}, the other {where[1]}")
+            where = ["to the end" if one is None else f"with operator {one.index}" for one in (mine, theirs)]
+            raise ProtocolError(f"after operator {last} one runtime goes on {where[0]}, the other {where[1]}")
         last = mine.index
         for value in mine.written:
             yield _difference(mine.session, theirs.session, program, last, value)

@@ -7,7 +7,7 @@ are those of its runtime (runtime/executor/method.cpp, codegen/gen.py, devtools/
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +31,27 @@ _CALLS: Final = {
 # Kernels that ExecuTorch registers by hand (kernels/prim_ops), so that they trace nothing.
 _UNTRACED: Final = ("executorch_prim::", "aten::sym_", "aten::_local_scalar_dense")
 _SCALAR_TYPES: Final = {dtype: number for number, dtype in DTYPES.items()}
-_TENSOR, _TENSOR_LIST = 5, 6  # of ValueType
+# The fields of each table that is written, in the schema's order: a field's number is its place.
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ETDump": ("version", "run_data"),
+    "RunData": ("name", "bundled_input_index", "allocators", "events"),
+    "Event": ("profile_event", "allocation_event", "debug_event"),
+    "ProfileEvent": (
+        "name", "chain_index", "instruction_id", "delegate_debug_id_int", "delegate_debug_id_str",
+        "delegate_debug_metadata", "start_time", "end_time",
+    ),
+    "DebugEvent": (
+        "chain_index", "instruction_id", "debug_entry", "delegate_debug_id_int", "delegate_debug_id_str", "name",
+    ),
+    "Value": (
+        "val", "tensor", "tensor_list", "int_value", "float_value", "double_value", "bool_value", "output",
+    ),
+    "Tensor": ("scalar_type", "sizes", "strides", "offset"),
+    "TensorList": ("tensors",),
+    "Bool": ("bool_val",),
+}  # fmt: skip
+_TENSOR, _TENSOR_LIST = 5, 6  # of the schema's enum ValueType
+_VERSION: Final = 0  # of the schema
 _NO_CHAIN: Final = -1
 
 
@@ -107,7 +127,7 @@ def etdump(program: Program, runs: Sequence[TracedRun]) -> tuple[bytes, bytes]:
 
 
 class _Writer:
-    """Writes the tables of an ETDump; numbers of fields are those of the schema."""
+    """Writes the tables of an ETDump."""
 
     def __init__(self, program: Program) -> None:
         self.buffer = bytearray()
@@ -115,7 +135,7 @@ class _Writer:
         self._builder = flatbuffers.Builder(1024)
 
     def finish(self, runs: Sequence[int]) -> bytes:
-        root = self._table({0: (0, "Uint32"), 1: self._vector(runs)}, 2)
+        root = self._table("ETDump", version=(_VERSION, "Uint32"), run_data=self._vector(runs))
         self._builder.FinishSizePrefixed(root, b"ED00")
         return bytes(self._builder.Output())
 
@@ -128,7 +148,7 @@ class _Writer:
         events += [self._debug(_NO_CHAIN, 0, tensor, is_output=True) for tensor in run.outputs]
         events.append(self._profile("Method::execute", _NO_CHAIN, 0, 0, run.ticks))
         name = self._builder.CreateSharedString("Execute")
-        return self._table({0: name, 3: self._vector(events)}, 4)
+        return self._table("RunData", name=name, events=self._vector(events))
 
     def _call(self, call: TracedCall, begin: int) -> Iterator[int]:
         """Yield the events of an instruction in the order in which ExecuTorch's runtime writes them."""
@@ -143,24 +163,28 @@ class _Writer:
 
     def _profile(self, name: str, chain: int, index: int, begin: int, end: int) -> int:
         text = self._builder.CreateSharedString(name)
-        times = {6: (begin, "Uint64"), 7: (end, "Uint64")}
-        event = self._table({0: text, 1: (chain, "Int32"), 2: (index, "Int32"), **times}, 8)
-        return self._table({0: event}, 3)
+        event = self._table(
+            "ProfileEvent", name=text, chain_index=(chain, "Int32"), instruction_id=(index, "Int32"),
+            start_time=(begin, "Uint64"), end_time=(end, "Uint64"),
+        )  # fmt: skip
+        return self._table("Event", profile_event=event)
 
     def _debug(self, chain: int, index: int, tensor: HostTensor, *, is_output: bool = False) -> int:
-        value: dict[int, Any] = {0: (_TENSOR, "Int8"), 1: self._tensor(tensor)}
+        value: dict[str, Any] = {"val": (_TENSOR, "Int8"), "tensor": self._tensor(tensor)}
         if is_output:
-            value[7] = self._table({0: (True, "Bool")}, 1)
+            value["output"] = self._table("Bool", bool_val=(True, "Bool"))
         return self._debug_event(chain, index, value)
 
     def _debug_list(self, index: int, tensors: Sequence[HostTensor]) -> int:
-        found = self._table({0: self._vector([self._tensor(one) for one in tensors])}, 1)
-        return self._debug_event(0, index, {0: (_TENSOR_LIST, "Int8"), 2: found})
+        found = self._table("TensorList", tensors=self._vector([self._tensor(one) for one in tensors]))
+        return self._debug_event(0, index, {"val": (_TENSOR_LIST, "Int8"), "tensor_list": found})
 
-    def _debug_event(self, chain: int, index: int, value: dict[int, Any]) -> int:
-        entry = self._table(value, 8)
-        where = {0: (chain % (1 << 64), "Uint64"), 1: (index, "Int32")}
-        return self._table({2: self._table({**where, 2: entry}, 6)}, 3)
+    def _debug_event(self, chain: int, index: int, value: dict[str, Any]) -> int:
+        entry = self._table("Value", **value)
+        event = self._table(
+            "DebugEvent", chain_index=(chain % (1 << 64), "Uint64"), instruction_id=(index, "Int32"), debug_entry=entry
+        )
+        return self._table("Event", debug_event=event)
 
     def _tensor(self, tensor: HostTensor) -> int:
         shape = tensor.spec.shape
@@ -170,8 +194,9 @@ class _Writer:
         self.buffer += data
         dtype = _SCALAR_TYPES[tensor.spec.dtype]
         return self._table(
-            {0: (dtype, "Int8"), 1: self._longs(shape), 2: self._longs(strides), 3: (offset, "Int64")}, 4
-        )
+            "Tensor", scalar_type=(dtype, "Int8"), sizes=self._longs(shape), strides=self._longs(strides),
+            offset=(offset, "Int64"),
+        )  # fmt: skip
 
     def _longs(self, numbers: Sequence[int]) -> int:
         self._builder.StartVector(8, len(numbers), 8)
@@ -185,17 +210,23 @@ class _Writer:
             self._builder.PrependUOffsetTRelative(table)
         return int(self._builder.EndVector())
 
-    def _table(self, fields: dict[int, Any], many: int) -> int:
-        """Write a table; a field is a number with its type, or the place of what it refers to."""
-        self._builder.StartObject(many)
-        for field, value in fields.items():
+    def _table(self, table: str, **fields: Any) -> int:
+        """Write a table of the schema, and return its place.
+
+        Args:
+            table: the table's name.
+            fields: of each field a number with its type, or the place of what it refers to.
+        """
+        names = _FIELDS[table]
+        self._builder.StartObject(len(names))
+        for name, value in fields.items():
             if isinstance(value, tuple):
                 number, kind = value
                 prepend: Callable[[int], None] = getattr(self._builder, f"Prepend{kind}")
                 prepend(number)
             else:
                 self._builder.PrependUOffsetTRelative(value)
-            self._builder.Slot(field)
+            self._builder.Slot(names.index(name))
         return int(self._builder.EndObject())
 
 

@@ -130,7 +130,7 @@ def counters_of(dut: flow.Dut) -> int:
         return found.counters
     if found.counters:
         what = f"the PMU of {target.name} stands still: its core counts no executed instruction"
-        hint = "the chip's signals or lock bits for (secure) non-invasive debug have to admit it"
+        hint = "the PMU needs non-invasive debug, which the chip's signals or lock bits enable"
         raise ConfigError(what, target=dut.resolved.name, hint=hint)
     why = f"the firmware knows those of {_KNOWN}, and this is a {target.cpu}"
     if target.cpu in _WITH_PMU:

@@ -117,7 +117,7 @@ class _Reader:
             raise self._error(f"{shown(min(self._members))} is no member of a bundle, or {DESCRIPTION} lacks it")
         return Bundle(description, task, references, outputs, intermediates, elf, printable_lines(log))
 
-    def _error(self, what: str, hint: str = "pytest --hil-bundles DIR writes it anew") -> ConfigError:
+    def _error(self, what: str, hint: str = "pytest --hil-bundles FOLDER writes it anew") -> ConfigError:
         return ConfigError(f"{self._path}: {what}", hint=hint)
 
     def _understood(self, member: str, make: Callable[[], _Part]) -> _Part:
@@ -213,7 +213,7 @@ class _Reader:
         places = program.file.dataflow.written[number]
         specs = [program.file.values[place].spec for place in places]
         if dialect and [one.spec for one in dialect] != specs:
-            raise self._error(f"{folder}: it is not of the types and shapes that instruction {number} writes")
+            raise self._error(f"{folder}: it is not of the types and shapes that operator {number} writes")
         if any(one is not None and (not dialect or one.shape != dialect[0].spec.shape) for one in floats.values()):
             raise self._error(f"{folder}: arrays of other shapes than the value's")
         return Intermediate(**{**_fields_of(said), "dialect": dialect, **floats})

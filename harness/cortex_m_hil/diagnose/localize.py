@@ -136,7 +136,7 @@ class Row:
         """
         where = f" ({self.node})" if self.node else ""
         line = f", {self.source}" if self.source else ""
-        return f"{self.operator}{where}, instruction {self.instruction}{line}"
+        return f"{self.operator}{where}, operator {self.instruction}{line}"
 
     @property
     def is_kernel_wrong(self) -> bool:
@@ -363,7 +363,7 @@ class _Stepper:
         for done in steps(self._dut, self._program, self._inputs, before=look_at_inputs):
             if done.is_kernel:
                 worst = _worst_input_db(read, len(set(self._read_only(done.index))))
-                for row in self._look(done.session, done.index, live, repair):
+                for row in self._rows_at(done.session, done.index, live, repair):
                     yield replace(row, inputs_right=right, inputs_db=worst)
         outputs = [live[memory] for memory in {self._data.memory[one] for one in self._file.outputs} & live.keys()]
         session = self._dut.session()
@@ -381,7 +381,7 @@ class _Stepper:
         own = self._data.written[position]
         return [value for value in _tensors_read(self._file, position) if value not in own]
 
-    def _look(self, session: Session, position: int, live: dict[Memory, _Live], repair: bool) -> Iterator[Row]:
+    def _rows_at(self, session: Session, position: int, live: dict[Memory, _Live], repair: bool) -> Iterator[Row]:
         places = self._data.written[position]
         expected = self._expected[position]
         needed = self._program.lifetimes.live(position)
@@ -584,7 +584,7 @@ def _of_kernel(row: Row) -> str:
             f"by up to {row.kernel_error.distance:g}{unit}"
         )
     if row.damaged:
-        whose = ", ".join("an input" if one < 0 else f"instruction {one}" for one in row.damaged)
+        whose = ", ".join("an input" if one < 0 else f"operator {one}" for one in row.damaged)
         parts.append(f"writes outside its output: over what {whose} gave")
     return f"this kernel is wrong: {row.place} {' and '.join(parts)}"
 

@@ -184,7 +184,7 @@ class Fitting:
             result = flow.run(dut, program, linted=sizes is None)
         if stack and result.stats[Region.STACK.value].size != stack:
             told = result.stats[Region.STACK.value].size
-            hint = f"delete what sizes the stack in {board.directory / 'board.ld'}: memory: says it"
+            hint = f"delete the stack's size from {board.directory / 'board.ld'}: memory: sets it"
             raise BuildError(f"the stack has {told} bytes, {stack} were asked for", target=dut.target.name, hint=hint)
         return result
 
@@ -214,11 +214,11 @@ class _Search:
     def fit(self) -> Fit:
         whole = self._run(None)
         self._expected = whole.outputs
-        sizes = self._at_the_marks(whole)
+        sizes = self._reported_sizes(whole)
         self._require(sizes, "with pools of the reported peak sizes")
         for region in ("method", "temp", "stack"):
             if region in sizes:
-                sizes[region] = self._smallest(sizes, region, self._mark(whole, region))
+                sizes[region] = self._smallest(sizes, region, self._least_size(whole, region))
         result = self._require(sizes, "with the least sizes that were found")
         needs = tuple(self._need(sizes, region, result) for region in sizes)
         made_by = compiler(self._resolved.target).banner
@@ -226,13 +226,13 @@ class _Search:
             self._program.name, needs, result.stats["temp"].used, 1 + len(self._known), result.ran, made_by
         )  # fmt: skip
 
-    def _at_the_marks(self, whole: RunResult) -> dict[str, int]:
+    def _reported_sizes(self, whole: RunResult) -> dict[str, int]:
         """Return sizes that are enough: the reported peaks, and the unchanged stack.
 
         Stack words that were reserved but not written are not in the peak. And ExecuTorch does not use a memory for
         temporary allocations unless it is several times as large as an operator's load needs.
         """
-        sizes = {region: self._mark(whole, region) for region in ("program", *self._banks, "method")}
+        sizes = {region: self._least_size(whole, region) for region in ("program", *self._banks, "method")}
         if self._has_temp:
             sizes["temp"] = _up(whole.stats["temp"].size, "temp")
         else:
@@ -241,8 +241,8 @@ class _Search:
         return {**sizes, "stack": stack} if stack else sizes
 
     @staticmethod
-    def _mark(whole: RunResult, region: str) -> int:
-        """Return the least size that the region can have, by the reported peak."""
+    def _least_size(whole: RunResult, region: str) -> int:
+        """Return the least size of a region, by its reported peak: the peak, rounded up to a step."""
         return _up(_used(whole, region), region)
 
     def _smallest(self, sizes: Sizes, region: str, low: int) -> int:
@@ -294,12 +294,12 @@ class _Search:
         key = tuple(sizes.items())
         if key not in self._known:
             try:
-                self._known[key] = self._same(self._run(sizes))
+                self._known[key] = self._require_same_outputs(self._run(sizes))
             except (OutOfTargetMemory, TargetFault) as error:
                 self._known[key] = error
         return self._known[key]
 
-    def _same(self, result: RunResult) -> RunResult:
+    def _require_same_outputs(self, result: RunResult) -> RunResult:
         for number, (one, other) in enumerate(zip(result.outputs, self._expected, strict=True)):
             if one != other:
                 what = f"output {number} of {self._program.name} depends on how much memory there is"

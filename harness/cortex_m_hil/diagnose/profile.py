@@ -111,7 +111,7 @@ class ProfileRow:
     @property
     def place(self) -> str:
         """Return the module's path, else the graph node, else `instruction 3`."""
-        return self.module or self.node or f"instruction {self.index}"
+        return self.module or self.node or f"operator {self.index}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Profile:
         low, high: the least and the most ticks of these runs.
         runs: the number of whole runs, and of runs by single steps.
         outside: the ticks of a whole run that no row has. Counted instructions leave none: each row has the runtime's
-            work for its call. Measured cycles may leave any number, also below 0: single steps find other caches.
+            work for its call. Measured cycles may leave any number, also below 0, as caches differ in single steps.
         ticks_of_zeros: the ticks of a run with zeros for inputs; None where it was not tried, or failed. It is tried
             where ticks are counted exactly.
         banks: bytes of the memory plan in each bank, by the name of its region.

@@ -346,4 +346,4 @@ def _node(program: Program, instruction: int) -> str:
     if instruction < 0:
         return "an operator that a second run did not find"
     known = program.nodes[instruction]
-    return known or f"instruction {instruction} ({program.file.instructions[instruction].operator})"
+    return known or f"operator {instruction} ({program.file.instructions[instruction].operator})"

@@ -60,7 +60,7 @@ class Shrunk:
     """The result of shrinking.
 
     Attributes:
-        part: the smallest part (a `lowering.submodules.Part`) that was found to fail.
+        part: the smallest part (a `lowering.submodules.ModulePart`) that was found to fail.
         symptom: how the smallest part fails.
         passing: the largest part that passed; None without one.
         tried: how many parts were run.

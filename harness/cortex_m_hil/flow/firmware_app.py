@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -40,9 +40,9 @@ from cortex_m_hil.runner.links.protocol import (
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.connection import Budget
 
-KEPT: Final = 4096  # frames of an output that the host keeps until they are read, the newest
-PAUSE: Final = 0.001  # seconds between two looks at a channel
-ANSWER: Final = 1.0  # seconds after a call's timeout, from which on a firmware without an answer hangs
+KEPT_FRAMES: Final = 4096  # frames of an output that the host keeps until they are read, the newest
+PAUSE: Final = 0.001  # seconds between two tries
+ANSWER_GRACE: Final = 1.0  # seconds after a call's timeout; a firmware that has not answered by then hangs
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class _Output:
     frames: deque[ChannelFrame] = field(default_factory=deque)
 
     def keep(self, frame: ChannelFrame) -> None:
-        """Keep a frame for the test; of more than KEPT the oldest is lost."""
+        """Keep a frame for the test; of more than KEPT_FRAMES the oldest is lost."""
         self.frames.append(frame)
-        if len(self.frames) > KEPT:
+        if len(self.frames) > KEPT_FRAMES:
             dropped = self.frames.popleft()
             self.lost += 1
             self.frames[0] = replace(self.frames[0], lost=self.frames[0].lost + dropped.lost + 1)
@@ -135,8 +135,8 @@ class App:
     @property
     def channels(self) -> Mapping[str, int]:
         """Return the bytes of a frame of each channel that the firmware has passed so far, by name."""
-        with self._answered():
-            self._look_around(self._session, ANSWER)
+        with self._user_call():
+            self._learn_channels(self._session, ANSWER_GRACE)
         return {name: channel.nbytes for name, channel in self._known.items()}
 
     @property
@@ -164,10 +164,12 @@ class App:
             ConfigError, ChannelError, TargetHang, TargetFault, InfraError: as of `send`.
         """
         __tracebackhide__ = True
-        with self._answered(timeout):
+        with self._user_call(timeout):
             budget = self._budget(timeout)
             names = [channels] if isinstance(channels, str) else channels
-            self._attach([self._find(one, Direction.INPUT, budget, timeout) for one in names], budget, timeout)
+            self._attach(
+                [self._wait_for_channel(one, Direction.INPUT, budget, timeout) for one in names], budget, timeout
+            )
 
     @checked_call("app.send")
     def send(self, channel: str, array: Any, *, timeout: float = time_limits.CHANNEL) -> None:
@@ -187,7 +189,7 @@ class App:
             InfraError: target or link fail, or the target was reset.
         """
         __tracebackhide__ = True
-        with self._answered(timeout):
+        with self._user_call(timeout):
             self._send(channel, array, timeout)
 
     @checked_call("app.read")
@@ -211,7 +213,7 @@ class App:
             InfraError: target or link fail, or the target was reset.
         """
         __tracebackhide__ = True
-        with self._answered(timeout):
+        with self._user_call(timeout):
             return self._read(channel, dtype, shape, timeout)
 
     @checked_call("app.record")
@@ -231,7 +233,7 @@ class App:
             ConfigError, ChannelError, TargetHang, TargetFault, InfraError: as of `send`. What is missing is no error.
         """
         __tracebackhide__ = True
-        with self._answered(timeout):
+        with self._user_call(timeout):
             return self._record(channel, frames, outputs, timeout)
 
     @checked_call("app.compare")
@@ -258,42 +260,49 @@ class App:
         if not stages:
             raise ConfigError("app.compare: no stages", hint='{"features": array, …}')
         expected = {name: as_array(value) for name, value in stages.items()}
-        with self._answered(timeout):
+        with self._user_call(timeout):
             tolerances = _tolerances(atol, expected)
             found = {name: self._read(name, array.dtype, array.shape, timeout) for name, array in expected.items()}
-            _judge(found, expected, tolerances)
+            _require_expected_stages(found, expected, tolerances)
 
     def close(self) -> None:
         """Let the firmware run on by itself."""
         session = self._boot
         if session is not None and not session.broken and self.dut.live_session is session:
-            with self._answered():
+            with self._user_call():
                 for name in (*self._inputs, *self._outputs):
-                    session.use_channel(self._known[name], Action.DETACH, ANSWER)
+                    session.use_channel(self._known[name], Action.DETACH, ANSWER_GRACE)
 
     # --- inputs -----------------------------------------------------------------------------------
 
     def _send(self, name: str, array: Any, timeout: float) -> int:
-        session, budget = self._session, self._budget(timeout)
-        channel = self._find(name, Direction.INPUT, budget, timeout)
+        budget = self._budget(timeout)
+        channel = self._wait_for_channel(name, Direction.INPUT, budget, timeout)
         data = _bytes_for(channel, array)
         if name not in self._inputs:
             self._attach([channel], budget, timeout)
-        while True:
-            last = budget.expired
-            if session.await_work(budget):
-                self._fetch_all(timeout, self._use(channel, Action.LOOK, timeout))
-            number, state = session.give_frame(channel, data, timeout + ANSWER)
+        for is_last in _tries(budget):
+            if self._session.await_work(budget):
+                self._fetch_pending(timeout, self._use_channel(channel, Action.LOOK, timeout))
+            number, state = self._give(channel, data, timeout)
             if state.done:
                 self._first_sent = self._first_sent or number
                 return number
-            self._fetch_all(timeout, state)
-            if last:
-                raise ChannelError(
-                    f"{channel.name} is flooded: the firmware has not taken the frame before this one in {timeout:g} s",
-                    hint="a longer timeout, or fewer frames: it comes to HIL_INPUT more slowly than they are sent",
-                )
-            time.sleep(0 if state.pending else PAUSE)
+            if is_last:
+                break
+        raise ChannelError(
+            f"{channel.name} is flooded: the firmware has not taken the frame before this one in {timeout:g} s",
+            hint="a longer timeout, or fewer frames: it comes to HIL_INPUT more slowly than they are sent",
+        )
+
+    def _give(self, channel: Channel, data: bytes, timeout: float) -> tuple[int, ChannelState]:
+        """Offer a frame; where unfetched outputs keep the firmware from taking it, fetch them and offer it again."""
+        session = self._session
+        number, state = session.give_frame(channel, data, timeout + ANSWER_GRACE)
+        if state.pending and not state.done:
+            self._fetch_pending(timeout, state)
+            number, state = session.give_frame(channel, data, timeout + ANSWER_GRACE)
+        return number, state
 
     def _attach(self, channels: Sequence[Channel], budget: Budget, timeout: float) -> None:
         """Take inputs over: wait until the firmware waits at one of them, with nothing under way.
@@ -301,20 +310,18 @@ class App:
         What it publishes until then was made of the sensors' data.
         """
         for channel in channels:
-            self._use(channel, Action.ATTACH, timeout)
-        while True:
-            last = budget.expired
-            states = [self._use(channel, Action.LOOK, timeout) for channel in channels]
-            self._fetch_all(timeout, states[-1])
+            self._use_channel(channel, Action.ATTACH, timeout)
+        for is_last in _tries(budget):
+            states = [self._use_channel(channel, Action.LOOK, timeout) for channel in channels]
+            self._fetch_pending(timeout, states[-1])
             if any(state.waiting for state in states):
                 break
-            if last:
+            if is_last:
                 points = " or ".join(f"HIL_INPUT({channel.name})" for channel in channels)
                 hint = "a longer timeout; what does it wait for between its channels?"
                 raise ChannelError(f"the firmware does not come to {points} in {timeout:g} s", hint=hint)
-            time.sleep(PAUSE)
         self._inputs.update(channel.name for channel in channels)
-        self._drain(self._outputs.values(), timeout)
+        self._fetch_until_empty(self._outputs.values(), timeout)
         if not self._first_sent:
             for output in self._outputs.values():
                 output.lost = output.gap = 0
@@ -324,40 +331,46 @@ class App:
 
     def _read(self, name: str, dtype: Any, shape: Sequence[int], timeout: float) -> Array:
         budget = self._budget(timeout)
-        channel = self._find(name, Direction.OUTPUT, budget, timeout)
-        form = _form(channel, dtype, shape)
+        channel = self._wait_for_channel(name, Direction.OUTPUT, budget, timeout)
+        form = _frame_type(channel, dtype, shape)
         output = self._outputs[name]
-        while not output.frames:
-            last = budget.expired
+        for is_last in _tries(budget):
             self._session.await_work(budget)
-            if self._fetch(output, timeout).fetched is not None:
-                continue
+            self._fetch_until_kept(output, timeout)
+            if output.frames:
+                break
             if output.gap and self._first_sent:
                 gap, output.gap = output.gap, 0
-                raise _lost(channel, gap)
-            if last:
-                raise self._nothing(output, timeout)
-            time.sleep(PAUSE)
+                raise _frames_lost(channel, gap)
+            if is_last:
+                raise self._no_frame(output, timeout)
         frame = output.frames.popleft()
         if frame.lost and self._first_sent:
-            raise _lost(channel, frame.lost)
+            raise _frames_lost(channel, frame.lost)
         return form.array(frame)
 
-    def _nothing(self, output: _Output, timeout: float) -> ChannelError:
+    def _fetch_until_kept(self, output: _Output, timeout: float) -> None:
+        """Fetch frames of an output until one is for the test, or there is none."""
+        while not output.frames and self._fetch(output, timeout).fetched is not None:
+            pass
+
+    def _no_frame(self, output: _Output, timeout: float) -> ChannelError:
         """Return the error for an output that did not come."""
         name = output.channel.name
-        waits = [one for one in sorted(self._inputs) if self._use(self._known[one], Action.LOOK, timeout).waiting]
+        waits = [
+            one for one in sorted(self._inputs) if self._use_channel(self._known[one], Action.LOOK, timeout).waiting
+        ]
         where = f"; the firmware waits at HIL_INPUT({waits[0]})" if waits else ""
         hint = "send the next frame first" if waits else "a longer timeout; does the firmware come to this point?"
         return ChannelError(f"{name}: no frame in {timeout:g} s{where}", hint=hint)
 
-    def _fetch_all(self, timeout: float, state: ChannelState) -> None:
+    def _fetch_pending(self, timeout: float, state: ChannelState) -> None:
         """Fetch what the firmware has published, by the last known state, of all outputs: it keeps few frames."""
         for output in self._outputs.values():
             while state.pending and (state := self._fetch(output, timeout)).fetched is not None:
                 pass
 
-    def _drain(self, outputs: Iterable[_Output], timeout: float) -> None:
+    def _fetch_until_empty(self, outputs: Iterable[_Output], timeout: float) -> None:
         """Fetch from outputs until there is nothing more, which tells what was lost as well."""
         for output in outputs:
             while self._fetch(output, timeout).fetched is not None:
@@ -365,9 +378,9 @@ class App:
 
     def _fetch(self, output: _Output, timeout: float) -> ChannelState:
         """Fetch the next frame of an output; `fetched` is None if there is none."""
-        state = self._session.fetch_frame(output.channel, timeout + ANSWER)
+        state = self._session.fetch_frame(output.channel, timeout + ANSWER_GRACE)
         stamp = state.fetched
-        lost = _after(state.total + 1 if stamp is None else stamp.number, output.next)
+        lost = _frames_between(state.total + 1 if stamp is None else stamp.number, output.next)
         output.lost += lost
         output.gap += lost
         if stamp is None:
@@ -383,9 +396,9 @@ class App:
 
     def _record(self, name: str, frames: Sequence[Any], outputs: Mapping[str, Any], timeout: float) -> Recording:
         began, session, budget = time.monotonic(), self._session, self._budget(timeout)
-        channel = self._find(name, Direction.INPUT, budget, timeout)
+        channel = self._wait_for_channel(name, Direction.INPUT, budget, timeout)
         forms = {
-            one: _form(self._find(one, Direction.OUTPUT, budget, timeout), dtype, (-1,))
+            one: _frame_type(self._wait_for_channel(one, Direction.OUTPUT, budget, timeout), dtype, (-1,))
             for one, dtype in outputs.items()
         }
         if name not in self._inputs:
@@ -399,10 +412,10 @@ class App:
         # Each output answers the last frame in the end, also where it lost others.
         while any(numbers[-1:] != [*found[one]][-1:] for one in outputs) and not budget.expired:
             session.await_work(budget)
-            self._drain([self._outputs[one] for one in outputs], timeout)
+            self._fetch_until_empty([self._outputs[one] for one in outputs], timeout)
             self._collect(found)
             time.sleep(PAUSE)
-        self._drain(self._outputs.values(), timeout)
+        self._fetch_until_empty(self._outputs.values(), timeout)
         self._collect(found)
         arrays = {
             one: tuple(forms[one].array(frame) if (frame := got.get(number)) else None for number in numbers)
@@ -441,30 +454,29 @@ class App:
     def _budget(self, timeout: float) -> Budget:
         return self._session.budget(timeout)
 
-    def _use(self, channel: Channel, action: Action, timeout: float) -> ChannelState:
-        return self._session.use_channel(channel, action, timeout + ANSWER)
+    def _use_channel(self, channel: Channel, action: Action, timeout: float) -> ChannelState:
+        return self._session.use_channel(channel, action, timeout + ANSWER_GRACE)
 
-    def _find(self, name: str, direction: Direction, budget: Budget, timeout: float) -> Channel:
+    def _wait_for_channel(self, name: str, direction: Direction, budget: Budget, timeout: float) -> Channel:
         """Return a channel by its name; wait until the firmware has passed it."""
-        while name not in self._known:
-            last = budget.expired
-            self._look_around(self._session, timeout + ANSWER)
+        for is_last in _tries(budget):
+            if name not in self._known:
+                self._learn_channels(self._session, timeout + ANSWER_GRACE)
             if name in self._known:
                 break
-            if last:
+            if is_last:
                 said = ", ".join(self._known) or "none"
                 hint = (
                     did_you_mean(name, self._known) if self._known else "HIL_INPUT, HIL_OUTPUT: hil docs own-firmware"
                 )
                 raise ConfigError(f"no channel {shown(name)} in {timeout:g} s; the firmware has {said}", hint=hint)
-            time.sleep(PAUSE)
         channel = self._known[name]
         if channel.direction is not direction:
             use = "app.read gives its frames" if direction is Direction.INPUT else "app.send takes its frames"
             raise ConfigError(f"the channel {name} is an {channel.direction.name.lower()} of the firmware", hint=use)
         return channel
 
-    def _look_around(self, session: Session, seconds: float) -> None:
+    def _learn_channels(self, session: Session, seconds: float) -> None:
         """Ask for the channels, and listen to each output."""
         if session.identity.without >> Request.CHANNEL & 1:
             what = f"the firmware {session.identity.firmware} was built without channels"
@@ -478,7 +490,7 @@ class App:
                 state = session.use_channel(channel, Action.ATTACH, seconds)
                 self._outputs[channel.name] = _Output(channel, state.total + 1)
 
-    def _answered(self, timeout: float = time_limits.CHANNEL) -> UsersCall:
+    def _user_call(self, timeout: float = time_limits.CHANNEL) -> UsersCall:
         """Check what every call needs, and return what explains its errors."""
         __tracebackhide__ = True
         name = self.dut.target.name
@@ -497,13 +509,20 @@ class App:
         return error
 
 
-def _after(number: int, other: int) -> int:
+def _tries(budget: Budget) -> Iterator[bool]:
+    """Yield for each try whether it is the last: the budget was spent before it. PAUSE lies between two."""
+    while True:
+        yield budget.expired
+        time.sleep(PAUSE)
+
+
+def _frames_between(number: int, other: int) -> int:
     """Return how many frames of 32-bit numbers lie between two, 0 if `number` is not behind `other`."""
     distance = (number - other) & 0xFFFFFFFF
     return distance if distance < 1 << 31 else 0
 
 
-def _lost(channel: Channel, count: int) -> ChannelError:
+def _frames_lost(channel: Channel, count: int) -> ChannelError:
     return ChannelError(
         f"{channel.name}: {counted(count, 'frame')} lost in the firmware, which had no room for more",
         hint="HIL_CHANNEL_DEPTH of the firmware's build is how many it keeps",
@@ -531,7 +550,7 @@ def _require_element(channel: Channel, dtype: np.dtype[Any]) -> None:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _FrameType:
     """The type as which a frame's bytes are read."""
 
     dtype: np.dtype[Any]
@@ -541,7 +560,7 @@ class _Form:
         return np.frombuffer(frame.data, self.dtype).reshape(self.shape).copy()
 
 
-def _form(channel: Channel, dtype: Any, shape: Sequence[int]) -> _Form:
+def _frame_type(channel: Channel, dtype: Any, shape: Sequence[int]) -> _FrameType:
     """Return what a frame of a channel is read as. Raises ConfigError where its bytes do not fit."""
     try:
         wanted = np.dtype(dtype).newbyteorder("<")
@@ -558,7 +577,7 @@ def _form(channel: Channel, dtype: Any, shape: Sequence[int]) -> _Form:
             f"{channel.name}: a frame of it has {counted(channel.nbytes, 'byte')}, which are no {form}",
             hint=f"HIL_OUTPUT({channel.name}, …, {channel.nbytes}) is what the firmware has",
         ) from None
-    return _Form(wanted, shaped.shape)
+    return _FrameType(wanted, shaped.shape)
 
 
 def _tolerances(atol: float | Mapping[str, float], stages: Mapping[str, Array]) -> Mapping[str, float]:
@@ -570,13 +589,15 @@ def _tolerances(atol: float | Mapping[str, float], stages: Mapping[str, Array]) 
         try:
             in_range(value, 0.0, sys.float_info.max)
         except ValueError as error:
-            raise ConfigError(f"atol: {error}", hint="what an element may be off") from None
+            raise ConfigError(f"atol: {error}", hint="atol=0.5: what an element may differ by") from None
     return {name: given.get(name, 0.0) for name in stages}
 
 
-def _judge(found: Mapping[str, Array], expected: Mapping[str, Array], atol: Mapping[str, float]) -> None:
+def _require_expected_stages(
+    found: Mapping[str, Array], expected: Mapping[str, Array], atol: Mapping[str, float]
+) -> None:
     """Raise Mismatch for the first stage that departs from what is expected."""
-    said = {name: _departure(found[name], expected[name], atol[name]) for name in expected}
+    said = {name: _difference(found[name], expected[name], atol[name]) for name in expected}
     departed = [name for name, text in said.items() if text]
     if not departed:
         return
@@ -592,7 +613,7 @@ def _judge(found: Mapping[str, Array], expected: Mapping[str, Array], atol: Mapp
     raise error
 
 
-def _departure(found: Array, expected: Array, atol: float) -> str:
+def _difference(found: Array, expected: Array, atol: float) -> str:
     """Return how an array departs from the one that is expected, "" if it does not."""
     exact = expected.dtype.kind in "biu" and not atol
     same = found == expected if exact else np.isclose(found, expected, rtol=0, atol=atol, equal_nan=True)

@@ -223,7 +223,7 @@ class _Simulated(Started):
         process, console, seconds = self._process, self.console, self._order.seconds
         process.end_input()
         if not _listen(process, console, process.budget(seconds)):
-            raise _timeout(self._order, console, _used(process, seconds))
+            raise _timeout(self._order, console, _timeout_text(process, seconds))
         _require_operators(console)
         if process.refused or not console.done:
             self.status = process.wait(seconds)
@@ -265,7 +265,7 @@ def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Co
         raise problem
 
 
-def _used(process: RunningProcess, seconds: float) -> str:
+def _timeout_text(process: RunningProcess, seconds: float) -> str:
     used = process.cpu_seconds()
     asleep = "" if used >= seconds else f", {seconds * time_limits.WALL_PER_CPU_SECOND:g} s by the clock"
     return f"has not ended after {used:.1f} s of the simulator's CPU time{asleep}"
@@ -327,7 +327,8 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
     launcher = resolved.target.launcher
     assert isinstance(launcher, HardwareLauncher)
     if launcher.flash is None:
-        raise ConfigError("the target names no tool for flash", hint="flash: in targets.yaml (hil docs boards)")
+        hint = "flash: a preset or a command, in the target's launcher (hil docs boards)"
+        raise ConfigError("the target names no tool for flash", hint=hint)
     if order.arguments or order.folder:
         raise ConfigError("a board has neither a command line nor a folder", hint="leave arguments and --folder out")
     leased = LeasedBoard(resolved.target, Elf(order.elf, "", resolved.target.config), f"hil launch {order.elf.name}")

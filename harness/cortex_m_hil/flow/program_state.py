@@ -44,11 +44,11 @@ def fill_around(session: Session, file: PteFile | None, poison: int) -> None:
         return
     for value in file.unplanned:
         session.fill(MemoryRegion.VALUE, value, poison)
-    for extent in _around(file):
+    for extent in _extents_outside_states(file):
         session.fill_planned(poison, extent.begin, extent.end)
 
 
-def _around(file: PteFile) -> Iterator[Extent]:
+def _extents_outside_states(file: PteFile) -> Iterator[Extent]:
     reached = 0
     planned = [one for value in file.states if (one := file.values[value].planned) is not None]
     for begin, nbytes in sorted((file.planned_bases[one.memory_id] + one.offset, one.nbytes) for one in planned):

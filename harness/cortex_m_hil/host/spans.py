@@ -5,6 +5,7 @@ Times are of the machine's monotonic clock, which all its processes share.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -12,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 
-Kind = Literal["session", "collection", "test", "lowering", "build", "wait", "flash", "boot", "run"]
+Kind = Literal["session", "start", "collection", "test", "lowering", "build", "wait", "flash", "boot", "run"]
 """The kinds of work that a span's time was spent on."""
 
 
@@ -54,6 +56,19 @@ class Recorder:
             self.spans.append(Span(kind, name, begin, took, threading.get_native_id()))
 
 
+def start_of_process() -> Span:
+    """Return the span from the start of this process until now: Python and its imports."""
+    now = time.monotonic_ns()
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        started = int(fields[_START_TIME]) * 10**9 // os.sysconf("SC_CLK_TCK")
+        age = max(0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) - started)
+    except (OSError, ValueError, IndexError, AttributeError):  # not on Linux
+        age = 0
+    return Span("start", "start of this process, with its imports", now - age, age, threading.get_native_id())
+
+
+_START_TIME: Final = 19  # the field's place behind the name of the process, by proc(5): ticks since the machine started
 _RECORDER: Final[ContextVar[Recorder | None]] = ContextVar("_RECORDER", default=None)
 
 

@@ -23,7 +23,8 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.spans import Span, own_times
 
 MEANINGS: Final[Mapping[str, str]] = {
-    "session": "starting and ending workers, workers without a test",
+    "start": "starting hil, pytest and its workers, with their imports",
+    "session": "workers without a test",
     "collection": "collecting tests",
     "test": "tests themselves: none of the others",
     "lowering": "lowering modules",

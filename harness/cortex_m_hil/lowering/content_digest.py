@@ -2,7 +2,7 @@
 
 Printed graphs are no key: contiguous and channels-last inputs print alike, and so do shared and separate parameters.
 Only values of known types are digested: tensors, graphs, plain containers, and objects of classes of the installed
-compiler, whose files `cache.compiler_digest` watches. Anything else raises NoContent.
+compiler, whose files `cache_keys.compiler_digest` watches. Anything else raises NoContent.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def _difference(wanted: list[Any], given: list[Any]) -> str:
     for one, other in zip(wanted, given, strict=True):
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
             if not is_equal(one, other):
-                return f"what it gives differs{_by(one, other)}"
+                return f"what it gives differs{_difference_text(one, other)}"
         elif _said(one) != _said(other):
             return f"it gives {other} in place of {one}"
     return ""
@@ -269,7 +269,7 @@ def _said(value: Any) -> object:
     return (type(value), repr(value) if isinstance(value, (int, float, str)) else "")
 
 
-def _by(one: Any, other: Any) -> str:
+def _difference_text(one: Any, other: Any) -> str:
     if one.shape != other.shape or one.is_complex():
         return ""
     return f" by up to {(one.double() - other.double()).abs().nan_to_num().max().item():.3g}"

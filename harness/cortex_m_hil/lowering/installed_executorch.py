@@ -59,7 +59,7 @@ def quiet() -> Iterator[None]:
 
     Errors that torch both logs and raises are not logged either.
     """
-    with mute(logging.ERROR), _at(logging.CRITICAL, _RAISED_TOO), warnings.catch_warnings():
+    with mute(logging.ERROR), _at_log_level(logging.CRITICAL, _RAISED_TOO), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -84,12 +84,12 @@ def isolated() -> Iterator[None]:
 @contextmanager
 def mute(below: int) -> Iterator[None]:
     """Suppress log lines of torch, torchao and executorch below a level, within the block only."""
-    with _at(below, _NOISY_LOGGERS):
+    with _at_log_level(below, _NOISY_LOGGERS):
         yield
 
 
 @contextmanager
-def _at(level: int, names: Sequence[str]) -> Iterator[None]:
+def _at_log_level(level: int, names: Sequence[str]) -> Iterator[None]:
     before = [(logger, logger.level) for logger in map(logging.getLogger, names)]
     for logger, _ in before:
         logger.setLevel(level)

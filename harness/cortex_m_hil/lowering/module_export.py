@@ -421,7 +421,7 @@ def _require_tensors(title: str, outputs: Any) -> None:
     if empty := [torch.utils._pytree.keystr(path) for path, leaf in with_paths if leaf is None]:
         raise ConfigError(
             f"{title}: forward returns None at {' and '.join(empty)}, and the outputs of a program are tensors",
-            hint="leave it out: a module around this one, whose forward returns its tensors alone",
+            hint="wrap the module in one whose forward returns only the tensors",
         )
 
 

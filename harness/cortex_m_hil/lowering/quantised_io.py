@@ -68,9 +68,13 @@ def _user_outputs(program: Any) -> list[int]:
 
 
 def _number_constants(edge: Any, numbers: Mapping[int, int]) -> None:
-    """Rename the constants about outputs to have the numbers of the program's outputs.
+    """Rename the constants with the outputs' scales and zero points: their names get the module's output numbers.
 
-    ExecuTorch's pass numbers outputs as in the graph, where states count too. `numbers` is in ascending order.
+    ExecuTorch's pass names them by the position among the graph's results, which begin with the states.
+
+    Args:
+        edge: the program, whose constants are renamed.
+        numbers: the module's output number by that position, in ascending order.
     """
     held = edge._config_methods or {}
     for place, number in numbers.items():

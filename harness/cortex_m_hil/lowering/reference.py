@@ -41,7 +41,7 @@ def to_host(value: Any) -> HostTensor:
         return HostTensor.from_scalar(value)
     if value is None:
         what = "an input is None; tensors and numbers are supported"
-        raise ConfigError(what, hint="leave it out: a module around this one, whose forward passes None on")
+        raise ConfigError(what, hint="wrap the module in one without that input, whose forward passes None")
     if not isinstance(value, torch.Tensor):
         raise ConfigError(f"an input is a {type(value).__name__}; tensors and numbers are supported", hint=_AS_TENSOR)
     tensor = plain_tensor(value).cpu()
@@ -76,7 +76,7 @@ def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ..
     """
     if len(values) != len(file.input_specs()):
         return tuple(values)
-    values = [_as_taken(file, number, one) for number, one in enumerate(values)]
+    values = [_quantised_for_input(file, number, one) for number, one in enumerate(values)]
     specs = [file.values[index].spec_of(value.spec.shape) for index, value in zip(file.inputs, values, strict=True)]
     return tuple(
         HostTensor(spec, value.data) if spec is not None and value.spec.same_memory(spec) else value
@@ -84,7 +84,7 @@ def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ..
     )
 
 
-def _as_taken(file: PteFile, number: int, given: HostTensor) -> HostTensor:
+def _quantised_for_input(file: PteFile, number: int, given: HostTensor) -> HostTensor:
     by = input_quantization(file, number) if given.spec.dtype == "float32" else None
     if by is None:
         return given
@@ -136,7 +136,7 @@ class _KernelArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, torch._ops.HigherOrderOperator):  # torch.cond and the like, which call graphs
-            return func(*(self._inside(one) if callable(one) else one for one in args), **kwargs)
+            return func(*(self._run_within_self(one) if callable(one) else one for one in args), **kwargs)
         _require_numbers(func, args)
         if (exact := exact_form(func)) is not None:
             return in_its_layout(func, args, kwargs, exact(*args, **kwargs))
@@ -146,7 +146,7 @@ class _KernelArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
         pooled = func(args[0].contiguous(), *args[1:], **kwargs)
         return tuple(one.contiguous(memory_format=was) for one in pooled)  # later operators read the layout
 
-    def _inside(self, graph: Callable[..., Any]) -> Callable[..., Any]:
+    def _run_within_self(self, graph: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
             with self:
                 return graph(*args)
@@ -292,13 +292,13 @@ class RememberedReferences:
         values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
         dtypes = [str(value.spec.dtype) for value in inputs]
         key = None if self.key is None else unchecked_key(self.key, dtypes, values)
-        entry = disk.get_or_make("references", key, lambda: self._made(inputs), lambda: not self.problem())
+        entry = disk.get_or_make("references", key, lambda: self._computed(inputs), lambda: not self.problem())
         found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
         more = tuple(_outputs(entry, f"disturbed {number}") or () for number in range(entry["disturbed"]))
         leaves = _leaves(as_floats(inputs, self.quantised_inputs) if floats is None else floats, self.structure)
         return References(**found, disturbed=more, eager=_run(self.eager, leaves, self.structure))
 
-    def _made(self, inputs: tuple[HostTensor, ...]) -> Entry:
+    def _computed(self, inputs: tuple[HostTensor, ...]) -> Entry:
         models = self.models()
         if self.key is None:
             return _entry(models(inputs))

@@ -34,7 +34,7 @@ class _Call:
         args = self.instruction.args
         if not -len(args) <= number < len(args):
             raise ProgramRejected(
-                f"instruction {self.instruction.index} has {len(args)} arguments, its schema more",
+                f"operator {self.instruction.index} has {len(args)} arguments, its schema more",
                 operator=self.instruction.operator,
             )
         return args[number]
@@ -43,7 +43,7 @@ class _Call:
         spec = self.file.values[self.arg(number)].spec
         if spec is None or len(spec.shape) != rank:
             raise ProgramRejected(
-                f"instruction {self.instruction.index}: argument {number} is {spec}, not a tensor of rank {rank}",
+                f"operator {self.instruction.index}: argument {number} is {spec}, not a tensor of rank {rank}",
                 operator=self.instruction.operator,
             )
         return spec.shape
@@ -68,7 +68,7 @@ Sizes = Callable[[Any, Any, _Call], list[int]]
 def _convolution(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     weight = call.shape(1, 4)  # OHWI
     return [cmsis_nn.convolve_wrapper_buffer_size(
-        backend, cmsis_nn.DataType.A8W8, filter_nhwc=list(weight), **_geometry(call, 3, 4, 5), **_range(call, 6, 10)
+        backend, cmsis_nn.DataType.A8W8, filter_nhwc=list(weight), **_geometry(call, dilation=5), **_range(call, 6, 10)
     )]  # fmt: skip
 
 
@@ -82,13 +82,13 @@ def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     weight = call.shape(1, 4)  # IHWO
     return [cmsis_nn.depthwise_conv_wrapper_buffer_size(
         backend, cmsis_nn.DataType.A8W8, filter_nhwc=list(weight), ch_mult=call.number(6),
-        **_geometry(call, 3, 4, 5), **_range(call, 7, 11),
+        **_geometry(call, dilation=5), **_range(call, 7, 11),
     )]  # fmt: skip
 
 
 def _transposed(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     """Return the sizes of two buffers: for the transposed convolution, and for the convolution that may replace it."""
-    geometry = _geometry(call, 3, 4, 6) | _range(call, 7, 11)
+    geometry = _geometry(call, dilation=6) | _range(call, 7, 11)
     geometry |= {"filter_nhwc": list(call.shape(1, 4)), "padding_offsets_hw": call.pair(5)}
     without_output = {name: value for name, value in geometry.items() if name != "output_nhwc"}
     return [
@@ -109,12 +109,12 @@ def _average_pool(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     return [cmsis_nn.avgpool_buffer_size(backend, cmsis_nn.DataType.A8W8, dim_dst_width=width, ch_src=channels)]
 
 
-def _geometry(call: _Call, stride: int, padding: int, dilation: int) -> dict[str, list[int]]:
+def _geometry(call: _Call, *, dilation: int) -> dict[str, list[int]]:
     return {
         "input_nhwc": call.nhwc(0),
         "output_nhwc": call.nhwc(-1),
-        "stride_hw": call.pair(stride),
-        "padding_hw": call.pair(padding),
+        "stride_hw": call.pair(3),
+        "padding_hw": call.pair(4),
         "dilation_hw": call.pair(dilation),
     }
 
@@ -178,7 +178,7 @@ def _ask(sizes: Sizes, cmsis_nn: Any, isa: Isa, call: _Call) -> list[int]:
         return sizes(cmsis_nn, getattr(cmsis_nn.Backend, isa.value), call)
     except (TypeError, ValueError, OverflowError) as error:
         raise ProgramRejected(
-            f"instruction {call.instruction.index} has arguments that CMSIS-NN cannot take",
+            f"operator {call.instruction.index} has arguments that CMSIS-NN cannot take",
             operator=call.instruction.operator,
         ) from error
 

@@ -170,9 +170,9 @@ class _Takeover:
         yield manager, "__init__", construct_for_target
         yield edge, "to_executorch", to_executorch_with_dialect
         yield serialize, "run_artifact", run_artifact
-        yield from self._of_the_tester()
+        yield from self._patches_of_tester()
 
-    def _of_the_tester(self) -> Iterator[tuple[Any, str, Any]]:
+    def _patches_of_tester(self) -> Iterator[tuple[Any, str, Any]]:
         tester = feature("executorch.backends.test.harness", "Tester")
         run_stage, compare = tester._run_stage, tester.run_method_and_compare_outputs
         calculate = tester._calculate_reference_output

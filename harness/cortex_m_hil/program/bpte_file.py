@@ -155,12 +155,12 @@ def _misfits(files: Mapping[str, PteFile], case: BundledCase) -> Iterator[str]:
         yield f"is for method {case.method!r}, and the program has {listed([*files])}"
         return
     file = files[case.method]
-    yield from _unlike("input", file.input_specs(), case.inputs)
+    yield from _mismatches("input", file.input_specs(), case.inputs)
     if case.expected:
-        yield from _unlike("output", file.output_specs(), case.expected)
+        yield from _mismatches("output", file.output_specs(), case.expected)
 
 
-def _unlike(role: str, specs: Sequence[TensorSpec], given: Sequence[HostTensor]) -> Iterator[str]:
+def _mismatches(role: str, specs: Sequence[TensorSpec], given: Sequence[HostTensor]) -> Iterator[str]:
     if len(specs) != len(given):
         yield f"has {counted(len(given), role)}, the program {len(specs)}"
         return

@@ -55,8 +55,8 @@ class Peak:
 
     Attributes:
         instruction: the instruction that runs at this moment; -1: before the first one.
-        last: the last of the instructions from there on while which as many are live.
-        held: the values that are live at first, with their bytes, the largest first.
+        last: the last instruction of the peak: from `instruction` to it, the same number of bytes is live.
+        held: the values that are live at `instruction`, with their bytes, the largest first.
     """
 
     instruction: int

@@ -247,4 +247,4 @@ def _written_by(file: PteFile, value: int, before: int, named: Named) -> str:
 
 
 def _at(instruction: int, named: Named) -> str:
-    return ", ".join(filter(None, (f"instruction {instruction}", named(instruction))))
+    return ", ".join(filter(None, (f"operator {instruction}", named(instruction))))

@@ -168,7 +168,7 @@ class Island(StepGroup):
         """
         modules = dict.fromkeys(one.module or one.node for one in self.computing if one.node)
         lines = dict.fromkeys(one.source for one in self.computing if one.source)
-        numbers = [f"instruction {one.instruction}" for one in self.computing]
+        numbers = [f"operator {one.instruction}" for one in self.computing]
         return ", ".join([*(_few(list(modules)) or _few(numbers)), *_few(list(lines))])
 
     @property
@@ -194,7 +194,7 @@ class UnacceleratedSteps(StepGroup):
     def __str__(self) -> str:
         """Return a line such as `block.conv, model.py:12: aten::convolution.out ×2, 1536 MACs (why)`."""
         first, count = self.steps[0], len(self.steps)
-        module = first.module or ("" if first.source else first.node or f"instruction {first.instruction}")
+        module = first.module or ("" if first.source else first.node or f"operator {first.instruction}")
         where = ", ".join(filter(None, (module, first.source)))
         times = f" ×{count}" if count > 1 else ""
         macs = ", MACs not known" if self.macs is None else f", {self.macs} MACs" if self.macs else ""
@@ -245,7 +245,7 @@ class Partition(StepGroup):
             float_reasons: why the quantiser left each instruction in float.
             ticks: CPU instructions, or cycles of a board, that each instruction took.
         """
-        known = [_at_each(values, len(file.instructions)) for values in (nodes, sources, float_reasons, ticks)]
+        known = [_one_for_each(values, len(file.instructions)) for values in (nodes, sources, float_reasons, ticks)]
         steps = [_step(file, one, *told) for one, *told in zip(file.instructions, *known, strict=True)]
         members = _connected(file, [one.kind for one in steps])
         islands = [Island(tuple(steps[at] for at in island)) for island in members]
@@ -315,7 +315,7 @@ class Partition(StepGroup):
         return tuple(dict.fromkeys(one.operator for one in self.steps if one.macs is None))
 
 
-def _at_each(values: Sequence[Any], count: int) -> Sequence[Any]:
+def _one_for_each(values: Sequence[Any], count: int) -> Sequence[Any]:
     return values if len(values) == count else [None] * count
 
 

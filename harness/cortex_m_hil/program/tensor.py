@@ -30,7 +30,7 @@ class TensorSpec:
     """The type and layout of one input, output or value. Raises ConfigError where the parts contradict each other.
 
     Scalars (``kind`` INT, BOOL, DOUBLE) have shape ``()`` and travel as 8 bytes, i64 or f64 (docs/protocol.md,
-    "Spaces").
+    "Memory regions").
 
     Attributes:
         dtype: a numpy name.

@@ -1,4 +1,4 @@
-"""`--hil-bundles DIR`: writes a file with everything about each test that failed by a verdict, for `hil replay`."""
+"""`--hil-bundles FOLDER`: writes a file with everything about each test that failed by a verdict, for `hil replay`."""
 
 from __future__ import annotations
 

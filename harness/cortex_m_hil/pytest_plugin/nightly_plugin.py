@@ -29,7 +29,7 @@ from cortex_m_hil.campaigns.report.nightly_results import BEGUN, COLLECTED, RUNN
 from cortex_m_hil.checks.comparison.quanta import histograms
 from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.profile import Profile, pack
-from cortex_m_hil.diagnose.profiling import COSTS, profile_of_run
+from cortex_m_hil.diagnose.profile_measurement import COSTS, profile_of_run
 from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.errors.text import folders_replaced, printable_lines
 from cortex_m_hil.program.memory_shortage import peak_by_bank
@@ -42,6 +42,7 @@ from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.pytest_plugin.summary import from_here
 from cortex_m_hil.runner.elf_size import measure_elf
 from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.targets.target import Clock
 
 LOG_LIMIT: Final = 16 << 10  # characters of a log that are kept
 TELLING: Final = 8  # characters; shorter values of environment variables are not replaced in texts
@@ -152,7 +153,7 @@ def pytest_runtest_makereport(
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     """Add a program's figures by part to the test's report, and once for each runner the use of its bytes."""
     profile = _profile(ended)
-    found = {**_sections(ended), **_banks(ended), **_deviations(ended), **_ticks_by_operator(profile)}
+    found = {**_sections(ended), **_banks(ended), **_deviations(ended), **_ticks_by_part(profile)}
     records.record(item, {prop.PARTS: json.dumps(found), prop.PROFILE: pack(profile) if profile else None})
     fitting.record(item, ended)
     measured, elf = item.config.stash[_MEASURED], ended.dut.elf
@@ -191,13 +192,16 @@ def _profile(ended: Attempt) -> Profile | None:
     return profile_of_run(ended.dut, task.program, task.inputs, "those of the test", ended.ran, ended.ticks)
 
 
-def _ticks_by_operator(profile: Profile | None) -> Mapping[str, Mapping[str, int]]:
+def _ticks_by_part(profile: Profile | None) -> Mapping[str, Mapping[str, int]]:
+    """Return the ticks by operator, and exact ones also by layer."""
     if profile is None:
         return {}
-    found: Counter[str] = Counter()
+    operators, layers = Counter[str](), Counter[str]()
     for row in (row for row in profile.rows if row.calls):
-        found[row.operator] += row.ticks
-    return {profile.clock.value: found}
+        operators[row.operator] += row.ticks
+        layers[f"{row.operator} in {row.place}"] += row.ticks
+    found = {profile.clock.value: operators}
+    return {**found, prop.LAYERS: layers} if profile.clock is Clock.INSTRUCTIONS else found
 
 
 def _of_runner(path: Path) -> dict[str, dict[str, int]]:

@@ -25,14 +25,14 @@ from cortex_m_hil.targets.runtimes import AUTO, SEVERAL, select_runtimes
 _FLAG: Final = {"action": "store_true", "default": False}
 # The options by their `--hil-` names. `decisive` options may change a verdict, so a rerun needs them too.
 _DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--hil-runtime": {"metavar": "NAME", "help": f"runtime of programs: {SEVERAL} (default: auto)"},
+    "--hil-runtime": {"metavar": "RUNTIME", "help": f"runtime of programs: {SEVERAL} (default: auto)"},
     "--hil-require-fvp": {**_FLAG, "help": "fail if an FVP is not installed, instead of using QEMU"},
     "--hil-dut-scope": {
         "default": "session", "choices": ("function", "session"),
         "help": "how long a simulator lives (default: session)",
     },
     "--hil-timeout-multiplier": {
-        "default": 1.0, "type": ranged_number(float, *time_limits.MULTIPLIERS), "metavar": "X",
+        "default": 1.0, "type": ranged_number(float, *time_limits.MULTIPLIERS), "metavar": "FACTOR",
         "help": "multiply every program's time limit by this",
     },
     "--hil-seed": {
@@ -54,7 +54,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     **_DECISIVE,
     "--hil-localize": {**_FLAG, "help": "for wrong outputs, name the first operator that departs from the references"},
     "--hil-bundles": {
-        "type": Path, "metavar": "DIR", "help": "write a bundle of each failure into DIR, for hil replay",
+        "type": Path, "metavar": "FOLDER", "help": "write a bundle of each failure into FOLDER, for hil replay",
     },
     "--hil-coverage": {
         "type": Path, "metavar": "FILE", "help": "write the line coverage of the kernels into FILE",
@@ -66,7 +66,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
         "type": Path, "metavar": "FILE", "help": "list of tests that are known to fail, with reasons and end dates",
     },
     "--hil-keep-programs": {
-        "type": Path, "metavar": "DIR", "help": "write every program that is run into DIR, with its inputs",
+        "type": Path, "metavar": "FOLDER", "help": "write every program that is run into FOLDER, with its inputs",
     },
 }  # fmt: skip
 _CHOSEN: Final = "hil_chosen"  # stored among the options, which xdist passes to its workers

@@ -87,7 +87,7 @@ def _first_difference(item: pytest.Item, other: Dut, ended: Attempt) -> str:
     first = next((one for one in found if one is not None), None)
     if first is None:
         return "other outputs, and no operator differs on equal inputs"
-    return f"other values from instruction {first.instruction} on, {first.operator}: {first}"
+    return f"other values from operator {first.instruction} on, {first.operator}: {first}"
 
 
 DIFFERENCES: Final[pytest.StashKey[RuntimeDifferences]] = pytest.StashKey()

@@ -41,7 +41,7 @@ _ANSWERED = pytest.StashKey[bool]()  # set on a test that was shrunk, or cannot 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("hil")
-    group.addoption("--hil-shrink-into", type=Path, metavar="DIR", help="for hil shrink")
+    group.addoption("--hil-shrink-into", type=Path, metavar="FOLDER", help="for hil shrink")
     group.addoption("--hil-shrink-format", default=HIL, help="for hil shrink")
     group.addoption("--hil-shrink-budget", type=float, help="for hil shrink")
 
@@ -74,7 +74,9 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     task, config = failure.task, item.config
     if task.program.origin is None or task.tolerance is None:
         what = "its program was not lowered from a module, or is compared with nothing"
-        raise ConfigError(what, hint="hil shrink cuts what hil.check, or lower and verify, were given")
+        raise ConfigError(
+            what, hint="hil shrink cuts modules that a test gives to hil.check, or to hil.lower and hil.verify"
+        )
     if isinstance(failure.error, KnownBugAbsent):
         raise ConfigError(failure.error.message, hint=failure.error.hint)
     origin = task.program.origin()

@@ -14,7 +14,7 @@ import pytest
 
 from cortex_m_hil.errors import InfraError
 from cortex_m_hil.errors.text import counted, printable
-from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span
+from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, start_of_process
 from cortex_m_hil.host.trace_file import add_spans, check_trace_file, lines_of_times, told_of
 
 _WORKER_OUTPUT: Final = "hil_trace"
@@ -43,7 +43,7 @@ class _Trace:
     def __init__(self, config: pytest.Config, file: Path) -> None:
         self._file = file
         self._is_worker = hasattr(config, "workerinput")
-        self._own = Recorder()
+        self._own = Recorder([start_of_process()])
         self._workers: dict[str, list[Span]] = {}
         self._lost: set[str] = set()  # workers that have not sent their spans yet
         self._told = ""
@@ -104,18 +104,28 @@ class _Trace:
             ]
             return
         try:
-            earlier = add_spans(self._file, {"pytest": self._own.spans, **dict(sorted(self._workers.items()))})
+            earlier = add_spans(self._file, {"pytest": self._own.spans, **self._whole_workers()})
             self._told = told_of(self._file, earlier)
         except InfraError as error:
             self._told = error.message
 
+    def _whole_workers(self) -> dict[str, list[Span]]:
+        """Return the spans of each worker, with spans for the time of the run before its start and after its end."""
+        begin, end = _extent(self._own.spans)
+        found = {}
+        for name, spans in sorted(self._workers.items()):
+            first, last = _extent(spans)
+            thread = spans[0].thread
+            before = Span("start", "not started yet: pytest starts", begin, max(0, first - begin), thread)
+            after = Span("session", "has ended, the run has not", last, max(0, end - last), thread)
+            found[name] = [before, *spans, after]
+        return found
+
     def _times(self) -> Counter[str]:
         """Return the nanoseconds of each kind of span: of all workers, each from the begin to the end of the run."""
-        whole = _session(self._own.spans)
         found: Counter[str] = Counter()
-        for spans in self._workers.values() or [self._own.spans]:
+        for spans in self._whole_workers().values() or [self._own.spans]:
             found += own_times(spans)
-            found["session"] += whole - _session(spans)  # before the worker's own session, and after it
         return found
 
     def _longest(self) -> list[tuple[str, Span]]:
@@ -141,5 +151,6 @@ def _text(span: Span) -> str:
     return f"{span.kind} {span.name}" if span.kind == "wait" else f"{span.kind}: {span.name}"
 
 
-def _session(spans: Sequence[Span]) -> int:
-    return sum(one.duration for one in spans if one.kind == "session")
+def _extent(spans: Sequence[Span]) -> tuple[int, int]:
+    """Return when the first of some spans begins, and when the last one ends."""
+    return min(one.begin for one in spans), max(one.begin + one.duration for one in spans)

@@ -19,7 +19,7 @@ from cortex_m_hil.host import file_trees, files, subprocesses, time_limits, tool
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.host.spans import span
-from cortex_m_hil.runner import executorch_install, region_overflow
+from cortex_m_hil.runner import linked_executorch, region_overflow
 from cortex_m_hil.runner.compiler import check_counting, compiler
 from cortex_m_hil.runner.memory_files import memory_files, write_memory_files
 from cortex_m_hil.runner.own_firmware import needs_runner, own_firmware
@@ -137,7 +137,7 @@ class _Recipe:
             check_counting(target)
         definitions, places, installed = _definitions(target, runtime) | dict(options), {}, ""
         if runtime == "executorch":
-            found = executorch_install.find_prefix(target, cache_directory(), counts)
+            found = linked_executorch.find_prefix(target, cache_directory(), counts)
             definitions["HIL_EXECUTORCH_VERSION"] = found.version
             definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(found.libraries)
             places, installed = {"HIL_EXECUTORCH_PREFIX": str(found.directory)}, found.digest

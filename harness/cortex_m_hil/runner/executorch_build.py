@@ -25,7 +25,7 @@ from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import subprocesses, time_limits, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
-from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner import linked_executorch
 from cortex_m_hil.runner.executorch_checkout import pinned_cmsis_nn
 from cortex_m_hil.targets import executorch_prefix as prefixes
 from cortex_m_hil.targets.connection import NOTES
@@ -106,7 +106,7 @@ def install_prefix(
     """
     _check(request)
     if link is not None and not link.is_symlink() and link.exists():
-        raise ConfigError(f"{link} is there, and is no link", hint="--link names what is to be made")
+        raise ConfigError(f"{link} exists, and is no symlink", hint="--link PATH that does not exist: it is made")
     home = cache_directory() / "executorch"
     directory = home / f"{request.cpu}-{_key(request)}"
     try:
@@ -151,7 +151,7 @@ def _key(request: BuildRequest) -> str:
     for path in _counting() if request.coverage else ():
         digest.update(path.read_bytes() + b"\0")
     for folder in filter(None, (request.source, request.cmsis_nn)):
-        for path in sorted(executorch_install.source_files(folder, Path())):
+        for path in sorted(linked_executorch.source_files(folder, Path())):
             digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -269,8 +269,8 @@ def _version(request: BuildRequest) -> str:
 
     The version of CMSIS-NN is included only if its checkout was named, and has a version.
     """
-    versions = [executorch_install.version_of(request.source)]
-    if request.cmsis_nn is not None and (version := executorch_install.version_of(request.cmsis_nn)):
+    versions = [linked_executorch.version_of(request.source)]
+    if request.cmsis_nn is not None and (version := linked_executorch.version_of(request.cmsis_nn)):
         versions.append(f"CMSIS-NN {version}")
     return ", ".join(versions)
 
@@ -297,8 +297,8 @@ def _commands(request: BuildRequest, work: Path) -> tuple[list[str], list[str], 
 def _failure(request: BuildRequest, log: Path, status: int) -> BuildError:
     """Return the error of a failed stage: the submodules that the checkout lacks, else the first error in the log."""
     text = log.read_text(errors="replace")
-    missing = executorch_install.Missing.from_log(request.source, text)
-    first = executorch_install.first_error(text) or f"status {status}"
+    missing = linked_executorch.Missing.from_log(request.source, text)
+    first = linked_executorch.first_error(text) or f"status {status}"
     steps = [missing.command]
     needs_kernels = request.cmsis_nn is None and not any("CMSIS" in option for option in request.options)
     if request.cmsis_nn is None and ("cmsis" in f"{first}{text[-4000:]}".lower() or (missing.words and needs_kernels)):

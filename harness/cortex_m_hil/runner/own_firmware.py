@@ -11,7 +11,7 @@ from cortex_m_hil.host import files, subprocesses, time_limits
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.host.spans import span
-from cortex_m_hil.runner.executorch_install import first_error
+from cortex_m_hil.runner.linked_executorch import first_error
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import OwnFirmware, Target
 
@@ -61,9 +61,9 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
 def needs_runner(target: Target, what: str) -> ConfigError:
     """Return the error for a feature, named by `what`, that needs a runner, on a target with own firmware."""
     return ConfigError(
-        f"firmware of your own is not {what}: only runners are",
+        f"firmware of your own cannot be {what}, only runners can",
         target=target.name,
-        hint="a target without firmware: in targets.yaml",
+        hint="name a target without firmware: (in targets.yaml)",
     )
 
 

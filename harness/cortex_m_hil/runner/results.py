@@ -50,13 +50,10 @@ class Identity:
         """Return the bytes of all banks."""
         return sum(self.banks)
 
-    def clock(self, said: Clock) -> Clock:
-        """Return the clock that the runner's ticks follow, given the launcher's clock `said`.
-
-        INSTRUCTIONS is returned only if the runner reports it too, else MODEL.
-        """
-        counts = self.tick_source == INSTRUCTIONS
-        return Clock.MODEL if said is Clock.INSTRUCTIONS and not counts else said
+    @property
+    def counts(self) -> bool:
+        """Tell whether the runner found each CPU instruction to take the same time, so that ticks are their number."""
+        return self.tick_source == INSTRUCTIONS
 
 
 @dataclass(frozen=True)

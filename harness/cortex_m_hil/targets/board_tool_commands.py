@@ -91,7 +91,9 @@ class Procedure:
         if missing and isinstance(piece, tuple):
             return []
         if missing:
-            raise ConfigError(f"{self.origin}: no value for {{{missing[0]}}}", hint=f"{missing[0]}: … beside the tool")
+            raise ConfigError(
+                f"{self.origin}: no value for {{{missing[0]}}}", hint=f"add {missing[0]}: … below the tool's key"
+            )
         several = next((name for name in names if isinstance(variables[name], tuple)), None)
         expanded = []
         for value in variables[several] if several else [""]:

@@ -170,10 +170,12 @@ def _check_executorch(raw: _RawExecutorch | None, base: Path, origin: str) -> Ex
         return None
     stray = set(re.findall(r"{[^}]*}", raw.prefix)) - {"{cpu}"}
     if stray:
-        raise ConfigError(f"{origin}: prefix: {stray.pop()} has no meaning", hint="{cpu} stands for the target's CPU")
+        raise ConfigError(
+            f"{origin}: prefix: {stray.pop()} has no meaning", hint="only {cpu} has one: the target's CPU"
+        )
     if raw.build and raw.source is None:
         raise ConfigError(
-            f"{origin}: build without source", hint="the prefix is built when it is older than the source"
+            f"{origin}: build: needs source:", hint="source: FOLDER; the prefix is built when it is older than that"
         )
     base = base.absolute()
     source = base / Path(raw.source).expanduser() if raw.source is not None else None

@@ -104,7 +104,7 @@ class MemoryKeysReader:
         """Return the memory. Raises ConfigError where a key is wrong, or where keys contradict each other."""
         merged: Any = {}
         for source in reversed(self.sources):
-            merged = _merged(merged, _at(yaml_files.plain(source.tree), source.keys))
+            merged = _merged(merged, _value_at(yaml_files.plain(source.tree), source.keys))
         keys = self._validated(merged)
         memory = Memory(
             tuple(Region(name, one.address, one.size, one.holds) for name, one in keys.regions.items()),
@@ -239,7 +239,7 @@ def _placed(keys: _PlacedKeys) -> Placed:
     return Placed(keys.region, keys.size)
 
 
-def _at(value: Any, keys: tuple[str, ...]) -> Any:
+def _value_at(value: Any, keys: tuple[str, ...]) -> Any:
     for key in keys:
         value = value[key]
     return value

@@ -110,12 +110,8 @@ class Launcher(ABC):
         """Tell whether a real core executes the instructions, and no simulator."""
         return False
 
-    @property
-    def clock(self) -> Clock:
-        """Return the clock that ticks follow.
-
-        INSTRUCTIONS holds only for runners that report it too, for others it means MODEL.
-        """
+    def clock(self, counts: bool) -> Clock:
+        """Return the clock that ticks follow; `counts`: the runner says that they are instructions."""
         return Clock.CORE if self.is_hardware else Clock.HOST
 
     @property
@@ -177,7 +173,9 @@ class Launcher(ABC):
         Raises:
             ConfigError: this launcher runs only runners.
         """
-        raise ConfigError(f"{self.describe()} runs no programs but runners", hint="hil launch on a QEMU target")
+        raise ConfigError(
+            f"{self.describe()} cannot run programs other than runners", hint="hil launch on a QEMU target"
+        )
 
     def memory(self) -> Sequence[range]:
         """Return the address ranges of memory, ascending; empty where they are known only while it runs."""

@@ -121,7 +121,7 @@ def test_what_is_wrong_in_targets_yaml_is_said_with_its_place(kind: str, raw: An
 
 
 def test_a_tool_that_is_not_configured_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match=r"names no tool for reset.*\n.*reset: in targets.yaml"):
+    with pytest.raises(ConfigError, match=r"names no tool for reset.*\n.*reset: a preset or a command"):
         CommandTools(target="b").reset()
 
 

@@ -148,7 +148,7 @@ def test_an_operator_that_the_wheels_release_has_alone_is_no_verdict(
     monkeypatch.setenv(VARIABLE, str(make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"], without=lacking)))
     found = lint(given, target(Isa.DSP), operators=None, runtime="executorch")
     assert rules(found) == [Rule.RELEASE] and rules(lint(given, target(Isa.DSP), operators=None)) == []
-    told = rf"instruction 1.*: this ExecuTorch has no {lacking}, which executorch \S+ lowers to"
+    told = rf"operator 1.*: this ExecuTorch has no {lacking}, which executorch \S+ lowers to"
     with pytest.raises(errors.ToolchainError, match=told) as caught:
         raise_findings(found, "x")
     assert caught.value.operator == lacking
@@ -173,7 +173,7 @@ def test_delegates_are_named() -> None:
         replace(given, file=replace(given.file, delegates=("EthosUBackend",))), target(Isa.DSP), operators=None
     )
     assert [one.rule for one in found if not one.is_note] == [Rule.DELEGATE]
-    assert "EthosUBackend (no instruction)" in found[0].message
+    assert "EthosUBackend (no call)" in found[0].message
     with pytest.raises(errors.UnsupportedOperator, match="EthosUBackend"):
         raise_findings(found, "x")
 
@@ -200,7 +200,7 @@ def test_the_partition_of_a_program_with_delegates_is_told() -> None:
     assert theirs and len(theirs) < len(kinds)
     found = lint(given, target(Isa.DSP), operators=("aten::cos.out",))
     assert rules(found) == [Rule.DELEGATE, Rule.FALLBACK_NOTE, Rule.FALLBACK_NOTE, Rule.OPERATOR]
-    listed = f"instruction{'s' if len(theirs) > 1 else ''} {', '.join(map(str, theirs))} of {len(kinds)}"
+    listed = f"operator{'s' if len(theirs) > 1 else ''} {', '.join(map(str, theirs))} of {len(kinds)}"
     assert f"delegate BackendWithCompilerDemo ({listed})" in found[0].message
     left = {
         name: [number for number, one in enumerate(kinds) if one[1] == name]
@@ -237,7 +237,7 @@ def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it()
     (found,) = lint(given, lacking, operators=OPERATORS)
     told = [text for label, text in found.details if label in ("peak", "held")]
     peak, held = told[0], [int(re.findall(r"^(\d+) bytes: ", one)[0]) for one in told[1:]]
-    at = re.findall(rf"^instruction (\d+), (\S+): {planned} bytes are held, 100 % of the plan$", peak)
+    at = re.findall(rf"^operator (\d+), (\S+): {planned} bytes are held, 100 % of the plan$", peak)
     assert [name for _, name in at] == [given.file.instructions[int(at[0][0])].operator]
     assert held == sorted(held, reverse=True) and planned - 16 * len(held) < sum(held) <= planned
     assert f"planned {planned} of {planned - 16} bytes, program {size} of {size} bytes" in dict(found.details)["needs"]

@@ -221,7 +221,7 @@ def test_anomalies_are_scored_by_clip(evaluate: Evaluate, folder: Path) -> None:
     assert one["auc"]["eager"] == pytest.approx(roc_auc_score(labels, np.square(rebuilt - clips).mean(axis=(1, 2))))
 
     wrong = evaluate("tasks:machine", "--data", "machine.npz", "-t", "native", "--min-top1", 1)
-    assert wrong.status == CANNOT_TELL and "--min-top1: the model gives its input back" in wrong.err
+    assert wrong.status == CANNOT_TELL and "--min-top1: the model is an autoencoder" in wrong.err
     of_one = evaluate("tasks:machine", "--data", "machine.npz", "-t", "native", "--min-auc", 0.5, "--limit", 1)
     assert of_one.status == CANNOT_TELL and "no AUC" in of_one.out
 
@@ -346,8 +346,8 @@ def test_invalid_arguments_of_evaluate_are_refused_with_their_reason(evaluate: E
     for data, said in (("nothing.npz", "there is no such folder or file"), ("signs.py", "no folder, and no .npz")):
         assert f"--data {data}: {said}" in evaluate("signs:sign", "--data", data, "-t", "native").err
     assert "'ten,1'" in evaluate(*signs, "--negative", "ten,1").err
-    assert "the model knows 2 classes" in evaluate(*signs, "--negative", 2).err
-    assert "--min-auc: the model names classes" in evaluate(*signs, "--min-auc", 0.5).err
+    assert "the model has 2 classes" in evaluate(*signs, "--negative", 2).err
+    assert "--min-auc: the model is a classifier" in evaluate(*signs, "--min-auc", 0.5).err
     assert "a number from 0 to 1" in evaluate(*signs, "--min-top1", "nan").err
     assert (
         "it is not said which are not"
@@ -355,14 +355,14 @@ def test_invalid_arguments_of_evaluate_are_refused_with_their_reason(evaluate: E
     )
     np.savez("three.npz", inputs=np.zeros((3, 4)), labels=[0, 1, 2])
     assert (
-        "signs:sign knows 2 classes, three.npz has class 2"
+        "signs:sign has 2 classes, three.npz has class 2"
         in evaluate("signs:sign", "--data", "three.npz", "-t", "native").err
     )
     Path("five").mkdir()
     Path("five/a.bin").write_bytes(np.zeros(4, "<f4").tobytes())
     Path("five/y_labels.csv").write_text("a.bin,5,1\na.bin,5,0\n")
     five = evaluate("signs:sign", "--data", "five", "--raw", "float32", "-t", "native").err
-    assert "signs:sign knows 2 classes, five has class 4" in five
+    assert "signs:sign has 2 classes, five has class 4" in five
     assert "layout" in evaluate(*signs, "--layout", "nchw").err
     np.savez("windows.npz", inputs=np.zeros((3, 2, 4)), labels=[0, 1, 1])
     assert "has 2 windows" in evaluate("signs:sign", "--data", "windows.npz", "-t", "native").err

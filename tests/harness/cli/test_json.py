@@ -21,7 +21,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.runtimes import RUNTIMES
 
-# What these print is not ours: pytest's output, and that of a program with a command line of its own.
+# What these print is not ours: the output of pytest, or of a command that runs beside a board.
 OTHERS = {"dev upstream", "board virtual"}
 
 

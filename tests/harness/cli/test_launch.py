@@ -153,7 +153,7 @@ def test_its_arguments_and_its_folder(hil: Hil, build: Build, tmp_path: Path) ->
 def test_a_launched_elf_that_opens_a_host_file_is_forbidden_access(hil: Hil, build: Build) -> None:
     work = 'void work(void) { int name[3] = {(int)"/etc/passwd", 0, 11}; call(1, name); }'
     done = hil("launch", build(work), "-t", "m3-qemu")
-    expect(done, NO, "ForbiddenAccess: ", "openat /etc/passwd", "→ --folder DIR is what it may read and write")
+    expect(done, NO, "ForbiddenAccess: ", "openat /etc/passwd", "→ --folder FOLDER is what it may read and write")
     assert "board" not in done.err  # it is nobody's runner
 
 
@@ -294,7 +294,7 @@ def test_an_elf_is_flashed_and_launched_on_a_board(
         # The program runs as soon as it is flashed: some of what it says before the reset may be there too.
         assert done.status == OK and done.out.endswith("flash\n") and ("from flash\n" * 2).endswith(done.out), done
         expect(hil("launch", elf, "-t", "bare"), CANNOT_TELL,
-               "ConfigError: the target names no tool for flash [target bare]", "→ flash: in targets.yaml")  # fmt: skip
+               "ConfigError: the target names no tool for flash [target bare]", "→ flash: a preset")  # fmt: skip
         expect(hil("launch", elf, "-t", "b", "--", "x"), CANNOT_TELL, "a board has neither a command line nor")
         late = hil("launch", elf, "-t", "b", "--timeout", 2)
         assert "ProgramTimeout: program.elf has not ended after 2 s; its console is vboard:" in late.err

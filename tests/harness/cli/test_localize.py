@@ -18,6 +18,7 @@ from cortex_m_hil.diagnose.failure_bundle_file import write_bundle
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from failure_bundles import TEST, failure
+from file_texts import HIL_AND_ITS_IMPORTS
 from planting import BUGS, network
 from reruns import WITH_TEARDOWN
 
@@ -137,20 +138,12 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         return replace(found, intermediates=program.intermediates(program.inputs)).bundle(TEST)
 
 
-LOCALIZE = """
-import sys
-from cortex_m_hil.cli.__main__ import main
-try: main(["localize", *sys.argv[1:]])
-finally: print("imported", *(name for name in sys.modules if name.partition(".")[0] in ("torch", "executorch")))
-"""
-
-
 @pytest.mark.slow
 def test_a_bundle_is_localised(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
     """By its own runner, which has the bug, and by one that is right. Neither torch nor executorch is imported."""
     write_bundle(planted, tmp_path / "it.hil.zip")
     done = subprocess.run(
-        [sys.executable, "-c", LOCALIZE, "it.hil.zip", "-t", "m4-qemu", "--json"],
+        [sys.executable, "-c", HIL_AND_ITS_IMPORTS, "localize", "it.hil.zip", "-t", "m4-qemu", "--json"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=FIRST_BUILD, check=False,
     )  # fmt: skip
     out, _, imported = done.stdout.partition("imported")
@@ -174,4 +167,4 @@ def test_localize_refuses_a_bundle_without_intermediates(hil: Hil, planted: Bund
     said = planted.description.model_copy(update={"intermediates": ()})
     write_bundle(replace(planted, description=said, intermediates=()), tmp_path / "it.hil.zip")
     done = hil("localize", "it.hil.zip", "-t", "m4-qemu")
-    expect(done, CANNOT_TELL, "ConfigError: it.hil.zip does not hold", "--hil-bundles DIR --hil-localize")
+    expect(done, CANNOT_TELL, "ConfigError: it.hil.zip has no reference values", "--hil-bundles FOLDER --hil-localize")

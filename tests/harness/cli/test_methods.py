@@ -68,7 +68,7 @@ def test_a_method_is_linted_partitioned_fitted_and_evaluated(hil: Hil, pte: Path
     one = answer(hil("lint", pte, "--method", "decode", "-t", "m4-qemu", "--json").out)
     assert one["fits"] and one["method"] == "decode"
     told = hil("lint", pte, "--method", "decode", "-t", "native").out
-    assert f"{pte}, method decode fits native: 4 operators in 4 instructions" in told
+    assert f"{pte}, method decode fits native: 4 operators in 4 calls" in told
     counts = {
         name: answer(hil("inspect", "partition", pte, "--method", name, "--json").out)["count"]
         for name in ("encode", "decode", "reset")

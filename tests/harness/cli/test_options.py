@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cortex_m_hil.cli.answers import CALL
 from cortex_m_hil.cli.app import App
+from cortex_m_hil.cli.command_output import CALL
 
 NUMBER = Annotated[int, typer.Option("--number")]
 

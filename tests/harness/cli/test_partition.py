@@ -36,7 +36,7 @@ def test_a_program_on_cortex_m_kernels(hil: Hil, files: Files) -> None:
 
 def test_float_islands_are_named(hil: Hil) -> None:
     shown = hil("inspect", "partition", REST).out
-    assert "float island 1 (instruction 16; 0 % of the MACs): aten::add.out\n" in shown
+    assert "float island 1 (operator 16; 0 % of the MACs): aten::add.out\n" in shown
     assert re.search(
         r"^12 in float: 432 bytes are planned, about \d+ in int8$", hil("inspect", "partition", FLOATS).out, re.M
     )

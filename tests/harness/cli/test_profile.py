@@ -17,25 +17,8 @@ from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.runtimes import RUNTIMES
 from etdumps import read_etdump
+from file_texts import TWO_LAYERS
 from installed import installed_executorch
-
-MODULE = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = torch.nn.Linear(8, 4), torch.nn.Linear(4, {width})
-
-    def forward(self, x):
-        return self.second(self.first(x))
-
-def make():
-    return Net(), (torch.rand(1, 8),)
-
-def wrong():
-    return torch.nn.Linear(8, 4)
-"""
 
 
 def test_the_rows_add_up_to_the_run(hil: Hil, files: Files) -> None:
@@ -58,7 +41,7 @@ def test_the_rows_add_up_to_the_run(hil: Hil, files: Files) -> None:
 
 
 def test_files_for_other_tools_have_the_same_figures(hil: Hil, tmp_path: Path) -> None:
-    (tmp_path / "two_layers.py").write_text(MODULE.format(width=2))
+    (tmp_path / "two_layers.py").write_text(TWO_LAYERS.format(width=2))
     dump, explorer = tmp_path / "a.etdp", tmp_path / "explorer"
     files = ["--etdump", dump, "--debug-buffer", tmp_path / "a.buffer", "--etrecord", tmp_path / "a.etrecord"]
     words = ["profile", "two_layers:make", "-t", "m4-qemu", *files, "--model-explorer", explorer]
@@ -95,7 +78,7 @@ def test_a_saved_profile_and_a_program_are_compared(hil: Hil, files: Files, tmp_
     same = answer(hil(*where, "--against", saved, "--json").out)["against"]
     assert (same["ticks"], same["same_inputs"], {row["ticks"] for row in same["rows"]}) == (0, True, {0})
     moved = hil(*where, "-i", files.input, "--against", files.pte).out
-    assert "3 instructions the same" in moved and "other inputs" not in moved
+    assert "3 operators the same" in moved and "other inputs" not in moved
     moved = hil(*where, "-i", files.input, "--against", saved).out
     assert "other inputs" in moved and re.search(r"quantize_per_tensor.out +\d+ +\d+ +[+-]\d+ ", moved)
     line = json.loads(saved.read_text())
@@ -112,7 +95,7 @@ def test_a_commit_is_profiled_in_a_worktree_of_its_own(hil: Hil, tmp_path: Path)
     git = ("git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y", "-c", "commit.gpgsign=false")
     subprocess.run([*git, "init", "--quiet"], check=True)
     for width in (16, 32):
-        (tmp_path / "of_commits.py").write_text(MODULE.format(width=width))
+        (tmp_path / "of_commits.py").write_text(TWO_LAYERS.format(width=width))
         subprocess.run([*git, "add", "of_commits.py"], check=True)
         subprocess.run([*git, "commit", "--quiet", "-m", f"{width}"], check=True)
     told = hil("profile", "of_commits:make", "-t", "m4-qemu", "--against", "HEAD~1", "--json")
@@ -158,6 +141,8 @@ def test_the_page_of_a_network_says_where_its_error_begins(hil: Hil) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_an_error(hil: Hil, tmp_path: Path, arguments: list[str], message: str) -> None:
-    (tmp_path / "of_user.py").write_text(MODULE.format(width=4))
+    (tmp_path / "of_user.py").write_text(
+        f"{TWO_LAYERS.format(width=4)}\ndef wrong():\n    return torch.nn.Linear(8, 4)\n"
+    )
     done = hil("profile", *arguments)
     assert done.status == CANNOT_TELL and message in done.err

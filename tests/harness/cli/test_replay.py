@@ -22,6 +22,7 @@ from cortex_m_hil.program.program import References
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from failure_bundles import TEST, failure, mismatch
+from file_texts import HIL_AND_ITS_IMPORTS
 from planting import BUGS, network
 
 
@@ -137,14 +138,6 @@ def test_a_strangers_runner_runs_emulated_and_confined_only(
         assert found.dut.elf is on_this_machine and list(tmp_path.iterdir()) == []
 
 
-REPLAY = """
-import sys
-from cortex_m_hil.cli.__main__ import main
-try: main(["replay", *sys.argv[1:]])
-finally: print("imported", *(name for name in sys.modules if name.partition(".")[0] in ("torch", "executorch")))
-"""
-
-
 @pytest.mark.slow
 def test_a_bug_of_a_kernel_is_replayed_by_the_runner_that_has_it(hil: Hil, tmp_path: Path) -> None:
     """Bit for bit, in a process that imports neither torch nor executorch; and not where the kernel is right."""
@@ -156,7 +149,7 @@ def test_a_bug_of_a_kernel_is_replayed_by_the_runner_that_has_it(hil: Hil, tmp_p
     assert bundle.description.verdict.type == "Mismatch" and bundle.description.program.scratch
     write_bundle(bundle, tmp_path / "it.hil.zip")
     done = subprocess.run(
-        [sys.executable, "-c", REPLAY, "it.hil.zip"],
+        [sys.executable, "-c", HIL_AND_ITS_IMPORTS, "replay", "it.hil.zip"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=FIRST_BUILD, check=False,
     )  # fmt: skip
     assert done.returncode == NO, done.stdout + done.stderr

@@ -49,7 +49,7 @@ def test_a_name_finds_a_nightly_and_moves_with_it(hil: Hil, store: Path) -> None
     assert hil("results", "name", "last~1", "v1.4", "--store", store).status == OK
     assert numbers(hil, store) == [(1, ""), (2, ""), (3, "v1.4"), (4, "")]
     done = hil("results", "compare", "v1.4", "--store", store)
-    assert done.status == OK and "slower instructions 100 → 101" in done.out
+    assert done.status == OK and "slower (more instructions) 100 → 101" in done.out
     for taken in ("12", "last", "last~1"):
         wrong = hil("results", "name", "1", taken, "--store", store)
         assert wrong.status == CANNOT_TELL and f"'{taken}' cannot name a nightly" in wrong.err
@@ -76,7 +76,7 @@ def test_a_store_is_made_again_from_files_of_which_one_is_missing(hil: Hil, stor
     assert hil("results", "import", *files, "--store", again).out == "read: 0, known already: 3\n"
     shown = [hil("results", "show", "--json", "--store", one).out for one in (store, again)]
     assert shown[0] == shown[1] != ""
-    assert "slower instructions 100 → 101" in hil("results", "compare", "--store", again).out
+    assert "slower (more instructions) 100 → 101" in hil("results", "compare", "--store", again).out
     files[0].write_bytes(b"no gzip")
     wrong = hil("results", "import", *files, "--store", tmp_path / "third.sqlite")
     assert wrong.status == CANNOT_TELL and "1.jsonl.gz is not compressed by gzip" in wrong.err

@@ -13,7 +13,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.event_counters import _WITH_PMU, GROUPS, counters_of, events_of
 from cortex_m_hil.diagnose.profile import Profile
-from cortex_m_hil.diagnose.profiling import profile
+from cortex_m_hil.diagnose.profile_measurement import profile
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
@@ -82,7 +82,8 @@ def test_the_firmware_reads_the_registers(tmp_path: Path) -> None:
 class Cycles(NativeLauncher):
     """The host as if it were a core with cycles, and with the model of a PMU that a build of tests has."""
 
-    clock = Clock.CORE
+    def clock(self, counts: bool) -> Clock:
+        return Clock.CORE
 
 
 def test_each_event_is_counted_at_each_instruction_in_as_many_runs_as_there_is_room_for() -> None:

@@ -144,7 +144,7 @@ def test_a_node_that_a_pass_got_wrong_is_told_from_a_kernel(native: Dut) -> None
     found = localize(native, changed(program(Isa.SCALAR), lambda n, one: replace(one, graph_quanta=9 if n == 3 else 0)))
     assert not found.at_fault
     (conclusion,) = [one for one in found.conclusions if one.startswith("a pass built the wrong graph")]
-    assert "instruction 3" in conclusion and "9 quanta" in conclusion
+    assert "operator 3" in conclusion and "9 quanta" in conclusion
     assert [(cause, row.instruction) for cause, row in found.causes] == [(Cause.GRAPH, 3)]
 
 
@@ -157,7 +157,7 @@ def test_a_layout_of_another_class_is_told_from_a_kernel(native: Dut) -> None:
     assert found.causes == ((Cause.LAYOUT, found.wrong_layout[0]),)
     (conclusion,) = found.conclusions
     assert conclusion.startswith("a pass built the wrong graph for this class: cortex_m::quantized_linear.out")
-    assert "instruction 1" in conclusion and "MVE layout on a SCALAR target" in conclusion
+    assert "operator 1" in conclusion and "MVE layout on a SCALAR target" in conclusion
     assert "WRONG LAYOUT" in "\n".join(found.lines()) and "AT FAULT" not in "\n".join(found.lines())
     assert [(one["at_fault"], one["wrong_layout"]) for one in found.fields()["rows"]] == [
         (False, None), (False, "MVE layout on a SCALAR target"), (False, None),

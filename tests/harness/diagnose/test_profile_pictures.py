@@ -14,7 +14,7 @@ from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
 from cortex_m_hil.diagnose.profile_pictures.module_tree import opened_to, tree
 from cortex_m_hil.diagnose.profile_pictures.page import html
 from cortex_m_hil.diagnose.profile_pictures.page_answers import answers
-from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData, share_text
+from cortex_m_hil.diagnose.profile_pictures.picture_data import Comparison, PictureData, share_text
 from cortex_m_hil.diagnose.profile_pictures.svg_pictures import Picture, drawn
 from cortex_m_hil.targets.target import Clock
 from generated_nights import HOSTILE
@@ -115,6 +115,26 @@ def test_the_first_questions_are_answered() -> None:
     assert board.question == "Which layer takes the most cycles of the core?" and "time" not in board.source
 
 
+def test_an_error_that_shrinks_is_explained_at_its_operator() -> None:
+    """Row 4 departs, and of all behind it none; the SQNR of what row 5 writes is not known, and better behind it."""
+    one = pictured(seed("images", MODULES), wrong=4)
+    [pair, *_] = (edge for edge in one.edges if edge[0] == 4)
+    assert one.localization is not None
+    rows = [
+        replace(row, departure=row.departure if row.instruction == 4 else None,
+                sqnr_db=None if row.instruction == pair[1] else 20.0 if row.instruction <= 4 else 55.0, inputs_db=None)
+        for row in one.localization.rows
+    ]  # fmt: skip
+    graph = Graph(replace(one, localization=replace(one.localization, rows=tuple(rows))))
+    facts = [{label: text for label, text, _ in line["facts"]} for line in graph.fields()]
+    after = facts[graph.line_of[pair[1]]]
+    assert after["before it"].startswith("12 quanta: fewer behind it, as ") and "SQNR against float" not in after
+    behind = next(end for begin, end in graph.one.edges if begin == pair[1])
+    told = facts[graph.line_of[behind]]
+    assert told["SQNR against float"].startswith("55.0 dB; before it 20.0 dB: higher behind it, as ")
+    assert "before it" not in told
+
+
 def test_a_share_is_written_in_one_way_and_none_reads_as_nothing() -> None:
     assert [share_text(share) for share in (0, 0.0004, 0.1387, 1)] == ["0.0 %", "< 0.1 %", "13.9 %", "100.0 %"]
 
@@ -186,6 +206,34 @@ def test_the_page_is_read_by_mouse_and_by_keyboard(show: Show) -> None:
     assert page.run("document.querySelector('.along').ariaValueNow") == str(last.index)
     page.run("document.querySelector('.modes input[value=\"2\"]').click()")
     assert page.run("document.querySelectorAll('.edges .fault').length") == 1
+
+
+def compared(one: PictureData) -> PictureData:
+    """The profile with another: row 4 had a quarter of its ticks, row 2 twice as many, and an operator has gone."""
+    rows = list(one.rows)
+    for index, by in ((4, 0.25), (2, 2)):
+        ticks = int(rows[index].ticks * by)
+        rows[index] = replace(rows[index], ticks=ticks, low=ticks, high=ticks, alive={})
+    rows.append(replace(rows[0], index=len(rows), module="left", operator="cortex_m::gone.out", ticks=5))
+    total = sum(row.ticks for row in rows) + one.profile.outside
+    before = replace(one.profile, rows=tuple(rows), ticks=total, low=total, high=total)
+    return replace(one, compared=Comparison("HEAD~1", one.profile.against(before)))
+
+
+def test_what_moved_is_told_by_operator_and_leads_to_the_graph(show: Show) -> None:
+    one = compared(pictured(seed("images", MODULES)))
+    page = show(one)
+    table = page.run("[...document.querySelectorAll('.differences tbody tr')].map(row => row.innerText)")
+    assert len(table) == 3 and "gone" in table[2]
+    moved = sorted((2, 4), key=lambda k: -one.rows[k].ticks * (3 if k == 4 else 4))
+    for text, index in zip(table, moved, strict=False):
+        assert one.rows[index].place in text and ("+300" if index == 4 else "-50 %") in text
+        assert f"dtcm +{one.rows[index].planned_bytes:,}".replace(",", "\u202f") in text
+    card = page.run("document.querySelector('.answers article').innerText")
+    assert card.startswith("What moved against HEAD~1?") and "CPU instructions" in card
+    page.run("document.querySelector('.differences [data-line]').click()")
+    assert f"{moved[0]}: {one.rows[moved[0]].operator}" in page.run(FACTS)
+    assert page.run("document.querySelectorAll('.differences rect.worse').length") == 1
 
 
 @pytest.mark.slow

@@ -336,7 +336,7 @@ def test_a_file_from_elsewhere_is_watched_where_its_own_plan_leaves_room(open_du
     """The same bytes without what the host knows of them: no names of nodes, but the same verdict."""
     program = Program.from_bytes(stray(-1).pte, "foreign.pte")
     dut = open_dut("native", **OPTIONS)
-    with pytest.raises(RedzoneViolation, match=r"instruction 1 \(hil_test::stray\.out\) wrote outside its inter"):
+    with pytest.raises(RedzoneViolation, match=r"operator 1 \(hil_test::stray\.out\) wrote outside its inter"):
         flow.run(dut, program, ones((5,)), guards=RedZones)
     assert RedZones(program).describe().endswith("only what the program's own memory plan leaves free")
 

@@ -78,7 +78,7 @@ def test_what_executorch_fails_on_is_a_failure_unless_it_is_accepted(native: hil
             told["known bug"].startswith(f"{cause}: {known.name}") and known.where.replace("`", "") in told["upstream"]
         )
     else:
-        assert error.message.startswith("instruction ") and f"ExecuTorch has no {cause}" in error.message
+        assert error.message.startswith("operator ") and f"ExecuTorch has no {cause}" in error.message
     native.check(wrong, inputs, known=[cause], **options)
     native.check(mended, inputs, **options)
     with pytest.raises(errors.KnownBugAbsent, match="is accepted, and does not occur in this program"):
@@ -178,7 +178,7 @@ def test_the_commands_have_the_verdict_and_an_option(
     pte = tmp_path / "mirrored.pte"
     pte.write_bytes(mirrored_program.pte)
     done = call(capsys, "run", pte, "-t", "native")
-    expect(done, NO, "WouldFailOnExecuTorch: instruction 0", "--known 36 accepts it")
+    expect(done, NO, "WouldFailOnExecuTorch: operator 0", "--known 36 accepts it")
     done = call(capsys, "lint", pte, "-t", "native", "--json")
     told = answer(done.out)
     assert done.status == NO

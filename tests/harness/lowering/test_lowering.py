@@ -467,7 +467,7 @@ def test_none_among_the_outputs_of_forward_is_a_config_error(result: Any, where:
     with pytest.raises(ConfigError) as caught:
         lower(Gives(result), (torch.ones(2),), isa=Isa.DSP)
     assert caught.value.message == f"Gives: forward returns None at {where}, and the outputs of a program are tensors"
-    assert "returns its tensors alone" in caught.value.hint
+    assert "returns only the tensors" in caught.value.hint
 
 
 def test_inputs_that_no_program_takes() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.maintainers.mutation.mutation_campaign import Mutation, MutationPlan, MutationWorkers
-from cortex_m_hil.maintainers.mutation.mutation_report import MutationReport, one_of_each
+from cortex_m_hil.maintainers.mutation.mutation_report import MutationReport, one_run_per_mutant
 from cortex_m_hil.maintainers.mutation.mutation_worker import MutantOutcome
 from cortex_m_hil.maintainers.mutation.source_mutants import mutants_of
 
@@ -50,7 +50,7 @@ def test_of_several_targets_the_one_that_judged_it_counts() -> None:
         run(SECOND, "m4-qemu", MutantOutcome.INFRA),
         run(SECOND, "m55-qemu", MutantOutcome.UNCHANGED),
     ]
-    first, second = one_of_each(runs)
+    first, second = one_run_per_mutant(runs)
     assert (first.verdict, first.figures["target"]) == ("survived", "m4-qemu")
     assert second.verdict == "infra"  # nobody knows whether it would be noticed
 

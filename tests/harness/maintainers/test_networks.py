@@ -436,14 +436,14 @@ def test_one_refusal_by_the_passes_for_several_classes_is_counted_once() -> None
 
 def test_one_refusal_of_several_tensors_is_counted_once_wherever_it_is_cut() -> None:
     """The first is what is told; other words than tensors tell refusals apart."""
-    problem, operator = "LintError: instruction 2, minimum_default: dim orders differ", "(cortex_m::minimum.out)"
+    problem, operator = "LintError: operator 2, minimum_default: dim orders differ", "(cortex_m::minimum.out)"
     tensors = (
         "self is int8[3, 2, 3, 3] dim order [0, 2, 3, 1], out is int8[3, 2, 3, 3]",
         "self is int8[1, 5, 7, 12] dim order [0, 2, 3, 1], other is int8[1, 5, 7, …",
         "self is int8[9, 9, 9, 9], other is …",
     )
     runs = [_run("refused", f"{problem}: {one} {operator}", number) for number, one in enumerate(tensors)]
-    runs.append(_run("refused", f"LintError: instruction 2, minimum_default: {tensors[0]}, no kernel {operator}", 3))
+    runs.append(_run("refused", f"LintError: operator 2, minimum_default: {tensors[0]}, no kernel {operator}", 3))
     told = campaign_answer(PLAN, runs, 0, {}).fields["refusals"]
     assert list(told.values()) == [3, 1]
     assert next(iter(told)) == f"{problem}: {tensors[0]} {operator}"
@@ -485,8 +485,8 @@ def test_a_reason_is_cut_between_words() -> None:
     ("arguments", "said"),
     (
         (["--models", "-t", "native", "x.pte"], "--models generates its programs, and takes none"),
-        (["-t", "native", "--seconds", "5"], "--seconds: of mutated programs there are no campaigns"),
-        (["-t", "native", "--reset", "-n", "2"], "--jobs and --reset: of mutated programs there are no campaigns"),
+        (["-t", "native", "--seconds", "5"], "--seconds without --models"),
+        (["-t", "native", "--reset", "-n", "2"], "--jobs and --reset without --models"),
         (["--models", "-t", "nativ"], "did you mean 'native'"),
         (["--models", "-t", "native", "--runtime", "builtin,fast"], "unknown runtime 'fast'"),
         (["--models", "-t", "vboard-f405"], "vboard-f405 is a board"),

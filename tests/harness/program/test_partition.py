@@ -158,7 +158,7 @@ def test_what_is_lowered_anew_and_what_is_found_say_the_same() -> None:
 def test_a_file_alone_has_islands_without_names() -> None:
     whole = Program.from_bytes(mixed().pte).partition
     assert [one.steps[0].kind for one in whole.islands] == [PartitionKind.FLOAT, PartitionKind.FLOAT]
-    assert whole.islands[0].place == f"instruction {whole.islands[0].steps[0].instruction}"
+    assert whole.islands[0].place == f"operator {whole.islands[0].steps[0].instruction}"
     assert whole.cortex_m_macs == mixed().partition.cortex_m_macs and whole.islands[0].why == ()
 
 

@@ -679,7 +679,7 @@ def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(p
         [
             ">*hil.check(*",
             "E*Mismatch: output 0: collapse: *m0plus-fvp → m0-qemu*",
-            "E*lint: *instruction 1, *: MVE layout on a SCALAR target*; lint was off (lint=False)",
+            "E*lint: *operator 1, *: MVE layout on a SCALAR target*; lint was off (lint=False)",
             "*details*",
             "output 0: collapse*",
         ]

@@ -61,7 +61,7 @@ def test_each_test_runs_on_each_runtime_and_what_differs_is_named(
             "runtimes differ in 3 tests:",
             "  test_it.py::test_quantised[[]1[]] [[]native]: builtin pass, executorch xfail UnsupportedOperator (*",
             "  test_it.py::test_taken_by_one [[]native]: builtin pass, executorch FAIL UnsupportedOperator (*",
-            "  test_it.py::test_tanh [[]native]: builtin pass, executorch pass; other values from instruction 0 on, "
+            "  test_it.py::test_tanh [[]native]: builtin pass, executorch pass; other values from operator 0 on, "
             "aten::tanh.out (*): * of 64 float32, by up to *e-0*",
             "native · builtin (*)  *3 passed  *",
             "native · executorch (*)  *1 passed, 1 failed, 1 xfailed  *",

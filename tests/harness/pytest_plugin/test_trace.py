@@ -49,6 +49,15 @@ def within(inner: dict[str, Any], outer: dict[str, Any]) -> bool:
     return bool(outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"])
 
 
+def covered(events: list[dict[str, Any]]) -> float:
+    """Return the microseconds that lie in any of the spans of a process."""
+    end = total = 0.0
+    for one in sorted(events, key=lambda one: one["ts"]):
+        until = max(end, one["ts"] + one["dur"])
+        total, end = total + until - max(end, one["ts"]), until
+    return total
+
+
 def test_the_spans_of_workers_are_in_one_file(pytester: pytest.Pytester) -> None:
     done, found = run(pytester, "-n2", "-k", "not lost")
     done.assert_outcomes(passed=4, failed=1)
@@ -63,6 +72,10 @@ def test_the_spans_of_workers_are_in_one_file(pytester: pytest.Pytester) -> None
         ]
     )
     events = [one for name in ("gw0", "gw1") for one in found[name]]
+    [whole] = [one for one in found["pytest"] if one["name"] == "session"]
+    for name in ("gw0", "gw1"):  # without a gap before the worker's start, between its spans, or after its end
+        assert covered(found[name]) >= 0.99 * (whole["ts"] + whole["dur"])
+        assert sum(one["cat"] == "start" for one in found[name]) == 2
     tests = [one for one in events if one["name"].startswith("test_it.py::")]
     assert len(tests) == 5 and {one["cat"] for one in tests} == {"test"}
     stages = [one for one in events if one["cat"] == "lowering"]

@@ -15,7 +15,7 @@ import pytest
 from command_line import answers, running, spawn
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.runner import executorch_checkout, executorch_install
+from cortex_m_hil.runner import executorch_checkout, linked_executorch
 from cortex_m_hil.runner.executorch_build import BuildRequest, install_prefix, selected_prefixes
 from cortex_m_hil.targets import executorch_prefix
 from cortex_m_hil.targets.load import load_targets
@@ -112,13 +112,13 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed for cortex-m0") as caught:
-        executorch_install.find_prefix(M0, tmp_path / "cache")
+        linked_executorch.find_prefix(M0, tmp_path / "cache")
     assert "hil executorch install --cpu cortex-m0plus" in caught.value.hint
     told: list[str] = []
     first = install_prefix(BuildRequest(checkout, "cortex-m0plus"), told.append)
     assert first.built and [*dict.fromkeys(what.split()[0] for what in told)] == ["configures", "builds", "installs"]
     assert first.version == f"1.6.0 {git(checkout, 'rev-parse', '--short=12', 'HEAD').strip()}"
-    found = executorch_install.find_prefix(M0, tmp_path / "cache")  # whose code an M0+ library is
+    found = linked_executorch.find_prefix(M0, tmp_path / "cache")  # whose code an M0+ library is
     assert found.directory.resolve() == first.directory and found.version.startswith(f"{first.version}, libraries ")
     assert not install_prefix(BuildRequest(checkout, "cortex-m0plus")).built
     assert [one.directory for one in selected_prefixes()] == [first.directory]
@@ -135,9 +135,9 @@ def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     assert link.resolve() == other.directory != used.directory
     assert [one.directory for one in selected_prefixes()] == [used.directory]
     monkeypatch.setenv(executorch_prefix.VARIABLE, str(link))
-    assert executorch_install.find_prefix(M0, tmp_path / "cache").directory.resolve() == other.directory
+    assert linked_executorch.find_prefix(M0, tmp_path / "cache").directory.resolve() == other.directory
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is there, and is no link"):
+    with pytest.raises(ConfigError, match="exists, and is no symlink"):
         install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=tmp_path / "file")
 
 
@@ -164,13 +164,13 @@ def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, t
     cache = tmp_path / "cache"
     plain = install_prefix(BuildRequest(checkout, "cortex-m0plus"))
     with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed") as caught:
-        executorch_install.find_prefix(M0, cache, counts=True)
+        linked_executorch.find_prefix(M0, cache, counts=True)
     assert "hil executorch install --cpu cortex-m0plus --coverage" in caught.value.hint
     counting = install_prefix(BuildRequest(checkout, "cortex-m0plus", coverage=True))
     assert counting.directory != plain.directory
     assert {path.name for path in (counting.directory / "notes").iterdir()} == {"nn.cpp.gcno", "op.cpp.gcno"}
-    assert executorch_install.find_prefix(M0, cache).directory.resolve() == plain.directory
-    assert executorch_install.find_prefix(M0, cache, counts=True).directory.resolve() == counting.directory
+    assert linked_executorch.find_prefix(M0, cache).directory.resolve() == plain.directory
+    assert linked_executorch.find_prefix(M0, cache, counts=True).directory.resolve() == counting.directory
     assert [(one.directory, one.coverage) for one in selected_prefixes()] == [
         (plain.directory, False),
         (counting.directory, True),
@@ -184,7 +184,7 @@ def test_a_prefix_of_the_other_kind_that_is_named_is_refused(
     named = install_prefix(BuildRequest(checkout, "cortex-m0plus", coverage=not counts))
     monkeypatch.setenv(executorch_prefix.VARIABLE, str(named.directory))
     with pytest.raises(ConfigError, match=r"its kernels count (no )?coverage") as caught:
-        executorch_install.find_prefix(M0, tmp_path / "cache", counts)
+        linked_executorch.find_prefix(M0, tmp_path / "cache", counts)
     assert ("--cpu cortex-m0plus --coverage;" in caught.value.hint) == counts
 
 

@@ -568,7 +568,7 @@ FOUND_HERE: Final = (
     KnownBug(
         *numbered(8),
         "%zu is not formatted by Debian's newlib, and %s after it takes a number for an address",
-        shown_by=("tests/harness/runner/test_executorch_install.py"
+        shown_by=("tests/harness/runner/test_linked_executorch.py"
                   "::test_log_lines_are_formatted_as_the_hosts_library_would",),
     ),
     KnownBug(
@@ -824,7 +824,7 @@ FOUND_HERE: Final = (
             ),
         ),
         (
-            "tests/harness/runner/test_executorch_install.py"
+            "tests/harness/runner/test_linked_executorch.py"
             "::test_a_softmax_of_channels_last_images_writes_outside_of_them",
         ),
     ),

@@ -45,7 +45,7 @@ class _Flash:
 
 
 class F405:
-    """The machine `f405`: QEMU's netduinoplus2, an STM32F405."""
+    """The machine `f405`: QEMU's netduinoplus2, an STM32F405, whose time is the number of its instructions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class F405:
         path = toolchain.find("qemu-system-arm").path
         quiet = [*qemu.QUIET, "-serial", "null", "-serial", "stdio"]
         image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
-        command = [str(path), "-M", "netduinoplus2", *quiet, *qemu.SANDBOX, "-device", image]
+        command = [str(path), "-M", "netduinoplus2", *qemu.ICOUNT, *quiet, *qemu.SANDBOX, "-device", image]
         return program_sandbox(path, self._folder).command(command)
 
 

@@ -28,13 +28,13 @@ from typing import NoReturn
 import filelock
 import psutil
 
+from cortex_m_hil.boards.virtual import BAUD
 from cortex_m_hil.boards.virtual.machines import MACHINES
-from cortex_m_hil.boards.virtual.wire import BAUD, Faults, Wire
+from cortex_m_hil.boards.virtual.serial_line import Faults, Wire
 from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
-from cortex_m_hil.host.numbers import ranged_number
 from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.runner.launchers import native
 from cortex_m_hil.runner.launchers.process import Process
@@ -381,51 +381,22 @@ def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
     return SerialLauncher(f"vboard:{name}", baud, flash, reset, ports=(Port(f"vboard:{name}"),))
 
 
-# --- the program ---------------------------------------------------------------------------------------------
-
-_ACTIONS = """\
-without an action   run the board until interrupted
-flash ELF           write an ELF to the board, and start it
-reset               reset the board
-power on|off|cycle  switch the board's power
-fault [NAME=NUMBER…]  inject faults; faults not named are switched off:
-                    corrupt, drop, duplicate: the share of bytes that this happens to
-                    delay: bytes are late by N seconds
-                    vanish: the port is gone for N seconds
-                    hang=1: the core hangs until a reset
-                    reset_after: the board resets after N bytes from the host
-                    power_loss: the next N flashes lose power
-run COMMAND…        run the board while the command runs
-"""
+# --- actions ------------------------------------------------------------------------------------------------
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run `hil board virtual`; return the exit status: the command's for `run`, else 0. Infra errors are raised."""
-    parser = argparse.ArgumentParser(
-        "hil board virtual", description="Run a simulator behind a serial port, vboard:NAME in targets.yaml.",
-        epilog=_ACTIONS, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("machine", metavar="BOARD", help=f"Kind of the board: {', '.join(MACHINES)}")
-    parser.add_argument("--name", help="Name of the board, if there are several of a kind (default: BOARD)")
-    parser.add_argument(
-        "--baud",
-        type=ranged_number(int, 300, 12_000_000),
-        default=BAUD,
-        help="Baud rate of the board's UART (default: %(default)s)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="Seed of the injected faults (default: %(default)s)")
-    parser.add_argument("action", nargs=argparse.REMAINDER, help="An action of the list below")
-    chosen = parser.parse_args(arguments)
-    name = chosen.name or chosen.machine
-    match chosen.action:
-        case ["-h" | "--help"]:
-            parser.print_help()
+def act(machine: str, action: Sequence[str], name: str, baud: int, seed: int) -> int:
+    """Run a virtual board, or carry out an action on the running one, as `hil board virtual --help` lists them.
+
+    Returns:
+        The exit status: the command's for `run`, else 0.
+    """
+    match action:
         case []:
-            board = VirtualBoard(chosen.machine, name, chosen.baud, chosen.seed)
+            board = VirtualBoard(machine, name, baud, seed)
             print(f"port      {board.directory / 'port'}\nbaud      {board.baud}", flush=True)
             board.serve()
         case ["run", *command] if command:
-            with running(chosen.machine, name, chosen.baud, chosen.seed):
+            with running(machine, name, baud, seed):
                 return subprocesses.foreground(command)
         case ["flash", elf]:
             send_command(name, "flash", elf=os.path.abspath(elf))
@@ -440,8 +411,20 @@ def main(arguments: Sequence[str]) -> int:
             faults = Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
             send_command(name, "fault", faults=dataclasses.asdict(faults))
         case words:
-            raise ConfigError(f"cannot {' '.join(words)!r}", hint="hil board virtual --help")
+            raise ConfigError(f"no action {' '.join(words)!r} of a virtual board", hint="hil board virtual --help")
     return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `act` for a process that this module or a target of it starts: sooner than by `hil`, which imports more."""
+    parser = argparse.ArgumentParser("vboard")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--baud", type=int, default=BAUD)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("machine")
+    parser.add_argument("action", nargs=argparse.REMAINDER)
+    chosen = parser.parse_args(arguments)
+    return act(chosen.machine, chosen.action, chosen.name, chosen.baud, chosen.seed)
 
 
 if __name__ == "__main__":

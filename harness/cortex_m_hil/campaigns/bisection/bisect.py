@@ -122,7 +122,7 @@ class BisectionOutcome(str, Enum):
     UNDER_WAY = "under way"
     FOUND = "found"
     NO_CHANGE = "no change"  # the outcomes of the ends do not differ, against the user's statement
-    NOT_AS_SAID = "not as said"  # every run of an end contradicts the user's outcome for it
+    STATED_OUTCOME_WRONG = "stated outcome wrong"  # every run of an end contradicts the user's outcome for it
     CONTRADICTION = "contradiction"  # no single culprit explains the runs, though the user calls the test deterministic
     UNTESTABLE = "untestable"  # an end cannot be run
 
@@ -225,7 +225,11 @@ class CommitLine:
         found = beliefs.posterior(self._prior(runs), self._rates, seen.new_like, seen.old_like)
         if found is None:
             return BisectionState(
-                BisectionOutcome.NOT_AS_SAID if seen.wrong else BisectionOutcome.CONTRADICTION, None, (), 0.0, ()
+                BisectionOutcome.STATED_OUTCOME_WRONG if seen.wrong else BisectionOutcome.CONTRADICTION,
+                None,
+                (),
+                0.0,
+                (),
             )
         culprits = self._group(found, seen)
         probability = float(found.culprit[culprits].sum())
@@ -257,7 +261,11 @@ class CommitLine:
         if seen.wrong:
             end = min(seen.wrong, key=lambda one: int(seen.runs[one]))
             tries = 1 if self.plan.deterministic else END_TRIES if len(seen.wrong) == 1 else SWAPPED_TRIES
-            return (BisectionOutcome.UNDER_WAY, end) if seen.runs[end] < tries else (BisectionOutcome.NOT_AS_SAID, None)
+            return (
+                (BisectionOutcome.UNDER_WAY, end)
+                if seen.runs[end] < tries
+                else (BisectionOutcome.STATED_OUTCOME_WRONG, None)
+            )
         doubt = (1.0 - self.plan.confidence) * (1.0 if self.plan.deterministic else MARGIN)
         if found.outside >= 1.0 - doubt:
             return BisectionOutcome.NO_CHANGE, None
@@ -303,13 +311,19 @@ class _Seen:
             else:
                 self.stuck[at] = True
         self.runs = self.new_like + self.old_like
-        as_said = {0: self.old_like, line.last: self.new_like}
-        self.wrong = [end for end in line.unasserted_ends if self.runs[end] and not as_said[end][end]]
+        as_stated = {0: self.old_like, line.last: self.new_like}
+        self.wrong = [end for end in line.unasserted_ends if self.runs[end] and not as_stated[end][end]]
         self.untestable = (self.stuck | (infra >= INFRA_TRIES)) & (self.runs == 0)
 
 
 class Bisection(Planner):
-    """A bisection that carries out the runs of a line, in a `folder` that no other process uses; use it in `with`."""
+    """A planner of the runs of a bisection; within `with` it has a worktree of the repository.
+
+    Args:
+        line: the commits between the ends, and the plan of the search.
+        folder: where the worktree is made; no other process uses it.
+        told: is called with the name of each step of a run, build or test, when it begins.
+    """
 
     infra = (RunVerdict.INFRA.value, RunVerdict.ELSEWHERE.value)
 

@@ -75,7 +75,7 @@ def evidence(line: CommitLine, runs: Sequence[Run]) -> list[Evidence]:
 
 def affected_tests(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> list[AffectedTest]:
     """Return an `AffectedTest` for each test and target in the runs' records; none while there is no culprit."""
-    if not state.candidates or state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID):
+    if not state.candidates or state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.STATED_OUTCOME_WRONG):
         return []
     before = _cases(line, runs, state.candidates[0] - 1, new=False)
     after = _cases(line, runs, state.candidates[-1], new=True)
@@ -154,7 +154,7 @@ def progress_text(line: CommitLine, runs: Sequence[Run], number: int) -> str:
         return "no single change explains this"
     if after.outcome is BisectionOutcome.NO_CHANGE:
         return alike(line)
-    if contrary := ends_not_as_said(line, runs[:number]):
+    if contrary := wrongly_stated_ends(line, runs[:number]):
         return contrary if after.next is None else f"so far {contrary}"
     if line.plan.deterministic:
         return after.commits_left
@@ -170,15 +170,15 @@ def alike(line: CommitLine) -> str:
     return "both ends behave alike" if len(line.unasserted_ends) == 2 else "all commits that were run behave alike"
 
 
-def ends_not_as_said(line: CommitLine, runs: Sequence[Run]) -> str:
+def wrongly_stated_ends(line: CommitLine, runs: Sequence[Run]) -> str:
     """Return a text on ends whose runs all contradict the outcome that the user stated; "" for none."""
     plan, counts = line.plan, {one.position: one for one in evidence(line, runs)}
     found = []
     for end in line.unasserted_ends:
         is_new = end == line.last
         one = counts.get(end)
-        as_said, others = (0, 0) if one is None else (one.new, one.old) if is_new else (one.old, one.new)
-        if others and not as_said:
+        as_stated, others = (0, 0) if one is None else (one.new, one.old) if is_new else (one.old, one.new)
+        if others and not as_stated:
             verb = "passes" if is_new is not plan.find_fix else "fails"
             term = plan.term_new if is_new else plan.term_old
             found.append(f"the {term} end {line.commits[end].short} {verb} ({counted(others, 'run')})")

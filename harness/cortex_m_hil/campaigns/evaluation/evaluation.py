@@ -92,12 +92,12 @@ class EvaluatedModel:
         self._file: Program | None = None
         if name.endswith(SUFFIXES):
             if layout:
-                raise ConfigError(f"--layout {layout}: {name} is lowered", hint="a .pte has the layout it has")
+                raise ConfigError(f"--layout {layout}: {name} is lowered already", hint="leave --layout out")
             self._file = read_program(files.read(Path(name), files.PROGRAM_LIMIT), name, method)
             inputs = [Taken.of_input(self._file.file, number) for number in range(len(self._file.file.inputs))]
         else:
             if method:
-                raise ConfigError(f"--method {method}: {name} is lowered to one method", hint="a .pte may have several")
+                raise ConfigError(f"--method {method}: {name} is lowered to one method", hint="leave --method out")
             chosen: Any = layout or DEFAULT.layout
             self._exported = export(*load_named_module(name), chosen)
             inputs = _taken(self._exported.inputs)
@@ -158,15 +158,15 @@ def task_of(program: Program, data: DataSet) -> ModelTask:
     windows = max(len(sample.windows) for sample in data.samples)
     if _gives_its_input_back(program.file):
         if max(data.labels) > 1:
-            what = f"{data.name} has {max(data.labels) + 1} classes, and {program.name} gives its input back"
-            raise ConfigError(what, hint="for anomalies there are two: 0 is normal, 1 is not")
+            what = f"{data.name} has {max(data.labels) + 1} classes, and {program.name} is an autoencoder"
+            raise ConfigError(what, hint="for an autoencoder there are two classes: 0 is normal, 1 is an anomaly")
         return ModelTask.ANOMALY
     if windows > 1:
-        what = f"a sample of {data.name} has {windows} windows, and {program.name} does not give its input back"
+        what = f"a sample of {data.name} has {windows} windows, and {program.name} is no autoencoder"
         raise ConfigError(what, hint="windows are for autoencoders, whose output has the shape of the input")
     highest = max(*data.labels, data.classes - 1)
     if first.numel < 2 or highest >= first.numel:
-        what = f"{program.name} knows {first.numel} classes, {data.name} has class {highest}"
+        what = f"{program.name} has {first.numel} classes, {data.name} has class {highest}"
         raise ConfigError(what, hint="the first output has an element for each class")
     return ModelTask.CLASSES
 

@@ -57,15 +57,19 @@ class Thresholds:
             least = benchmark.min_auc if benchmark is not None and self.min_auc is None else self.min_auc
             return replace(self, min_auc=least)
         if self.min_auc is not None:
-            raise ConfigError("--min-auc: the model names classes", hint="--min-top1 is the threshold for such a model")
+            raise ConfigError(
+                "--min-auc: the model is a classifier", hint="--min-top1 is the threshold for such a model"
+            )
         usual = benchmark.negative if benchmark is not None else (0,) if classes == 2 else ()
         whole = replace(self, negative=self.negative or usual)
         if not whole.negative and (self.stream or (self.max_false_accepts, self.max_false_rejects) != (None, None)):
-            what = "false accepts and rejects are of classes to detect, and it is not said which are not"
-            raise ConfigError(what, hint="--negative 0 if class 0 is nothing to detect")
+            what = "false accepts and rejects are counted of events, and it is not known which classes are none"
+            raise ConfigError(what, hint="--negative 0 if class 0 is no event")
         outside = [one for one in whole.negative if one >= classes]
         if outside:
-            raise ConfigError(f"--negative {outside[0]}: the model knows {classes} classes", hint="numbered from 0")
+            raise ConfigError(
+                f"--negative {outside[0]}: the model has {classes} classes", hint="classes are numbered from 0"
+            )
         least = benchmark.min_top1 if benchmark is not None and self.min_top1 is None else self.min_top1
         return replace(whole, min_top1=least)
 
@@ -79,7 +83,7 @@ class Thresholds:
         }
         for name in (name for name, is_given in given.items() if is_given):
             raise ConfigError(
-                f"{name}: the model gives its input back", hint="--min-auc is the threshold for such a model"
+                f"{name}: the model is an autoencoder", hint="--min-auc is the threshold for such a model"
             )
 
 
@@ -176,9 +180,9 @@ class EvaluationReport:
 
         For scores, samples whose outputs are equal in quanta are counted; None where nothing is quantised.
         """
-        return {source: self._same(source) for source in REFERENCES if source in self.results.answers}
+        return {source: self._same_answers(source) for source in REFERENCES if source in self.results.answers}
 
-    def _same(self, source: str) -> int | None:
+    def _same_answers(self, source: str) -> int | None:
         if self.task is ModelTask.CLASSES:
             pairs = zip(self.results.answers[TARGET], self.results.answers[source], strict=True)
             return sum(bool(one == other) for one, other in pairs)

@@ -159,10 +159,10 @@ def nightly_plan(campaign: StoredCampaign) -> NightlyPlan:
     try:
         return NightlyPlan.from_fields(campaign.plan)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _senseless(f"the plan of nightly {campaign.ordinal}", error) from error
+        raise _damaged_record_error(f"the plan of nightly {campaign.ordinal}", error) from error
 
 
-def _senseless(what: str, error: Exception) -> ConfigError:
+def _damaged_record_error(what: str, error: Exception) -> ConfigError:
     return ConfigError(
         f"{what} makes no sense: {error!r}", hint="hil results prune removes it; another file: --store FILE"
     )
@@ -296,13 +296,13 @@ class Nightly(Planner):
             finally:
                 child.end()
         if status is None:
-            raise _silent(part, log)
+            raise _silence_error(part, log)
         return status, collected
 
     def _listen(self, part: NightlyPart, pipe: int, log: Path) -> int:
         """Record the results from the pipe until it is closed; return how many tests were collected."""
         collected = begun = done = 0
-        for line in _lines(pipe, self._budget, lambda: _silent(part, log)):
+        for line in _lines(pipe, self._budget, lambda: _silence_error(part, log)):
             fields = json.loads(line or "{}")
             collected = int(fields.get(COLLECTED, collected))
             begun += BEGUN in fields
@@ -343,7 +343,7 @@ def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iter
             raise BudgetSpent
 
 
-def _silent(part: NightlyPart, log: Path) -> ToolchainError:
+def _silence_error(part: NightlyPart, log: Path) -> ToolchainError:
     what = f"no test of {part.suite} on {part.runtime} ended within {time_limits.NIGHTLY_SILENCE:g} s"
     hint = "a test that hangs in Python? hil nightly goes on with what is left; pytest -n 0 -v shows which it is"
     return ToolchainError(what, log=log.read_text(errors="replace"), hint=hint)
@@ -430,7 +430,7 @@ def night_of(campaign: StoredCampaign, runs: Sequence[Run]) -> Night:
         results = by_key(Result.of_fields(run.figures) for run in runs if is_result(run))
         coverage = coverage_of(run for run in runs if is_coverage(run))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _senseless(f"a result of nightly {campaign.ordinal}", error) from error
+        raise _damaged_record_error(f"a result of nightly {campaign.ordinal}", error) from error
     return Night(
         name=str(campaign.ordinal),
         commit=plan.commit,

@@ -305,7 +305,9 @@ def merge(parts: Sequence[ExportedNightly]) -> ExportedNightly:
         ConfigError: code, tools or settings differ, or a part is given twice.
     """
     if len({json.dumps({**one.plan.as_fields(), **_APART}, sort_keys=True) for one in parts}) > 1:
-        raise ConfigError("these are parts of different nightlies", hint="same code, tests, runtimes and options")
+        raise ConfigError(
+            "these are parts of different nightlies", hint="merge parts of the same code, tests, runtimes and options"
+        )
     groups: dict[tuple[str, ...], list[ExportedNightly]] = {}
     for one in parts:
         groups.setdefault(one.plan.targets, []).append(one)

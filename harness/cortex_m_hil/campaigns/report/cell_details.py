@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
+from cortex_m_hil.campaigns.property_names import LAYERS
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result
 from cortex_m_hil.campaigns.report.report_contents import DAY, ReportContents, utc_text
@@ -55,16 +56,20 @@ class Cells:
         self._limit = max(LEAST, LOGS // max(said, 1))
         self._changed: dict[Key, list[str]] = {}
         for change in report.changes:
-            text = " ".join(filter(None, (change.kind.value, ChangeGroup((change,)).what)))
-            self._changed.setdefault(change.key, []).append(text)
+            self._changed.setdefault(change.key, []).append(ChangeGroup((change,)).line)
         room = max(LEAST, CHANGES // max(len(self._changed), 1))
-        self._changed = {key: _that_have_room(texts, room) for key, texts in self._changed.items()}
+        self._changed = {key: _first_within(texts, room) for key, texts in self._changed.items()}
 
     def fields(self) -> dict[str, Any]:
         cells = [self._cell(key, one) for key, one in self._report.night.results.items()]
         nights = [_night(one) for one in self._nights]
         recent = (one.began >= self._nights[-1].began - WEEK for one in self._nights)
-        return {"nights": nights, "since": list(recent).index(True), "cells": cells, "names": list(self._names)}
+        before = self._report.against.name if self._report.against is not None else ""
+        against = next((at for at, one in enumerate(self._nights) if one.name == before), -1)
+        return {
+            "nights": nights, "since": list(recent).index(True), "against": against, "cells": cells,
+            "names": list(self._names),
+        }  # fmt: skip
 
     def _cell(self, key: Key, one: Result) -> dict[str, Any]:
         """Return the fields of a cell, without empty ones.
@@ -113,6 +118,7 @@ class Cells:
         return [
             part
             for figure, of in parts.items()
+            if figure != LAYERS  # a text for each layer of each program: there is no room
             for part in (self._names(figure), [one for name, value in of.items() for one in (self._names(name), value)])
         ]
 
@@ -133,8 +139,13 @@ def _night(one: Night) -> str:
     return ", ".join(filter(None, (utc_text(one.began, DAY), f"nightly {one.name}", one.commit[:10])))
 
 
-def _that_have_room(texts: Sequence[str], room: int) -> list[str]:
-    """Return the first texts, with `room` characters at most but one text at least, and how many more there are."""
+def _first_within(texts: Sequence[str], room: int) -> list[str]:
+    """Return the first texts, at least one, and a line with the number of those that were left out.
+
+    Args:
+        texts: all texts.
+        room: the number of characters that the first texts have together at most.
+    """
     lengths = list(accumulate(map(len, texts)))
     kept = max(1, sum(length <= room for length in lengths))
     left = [f"and {counted(len(texts) - kept, 'more change')}: results.json"] if kept < len(texts) else []

@@ -83,6 +83,17 @@ class ChangeGroup:
         return " and ".join(counted(number, f"more {what}") for number, what in named if number)
 
     @property
+    def by_target(self) -> list[tuple[str, Change]]:
+        """Return the largest change on each target, with the target's name; targets with equal values are one."""
+        largest: dict[str, Change] = {}
+        for one in sorted(self.changes, key=_size, reverse=True):
+            largest.setdefault(one.key.target, one)
+        found: dict[str, list[Change]] = {}
+        for one in largest.values():
+            found.setdefault(values(one), []).append(one)
+        return [(", ".join(sorted(one.key.target for one in of)), of[0]) for of in found.values()]
+
+    @property
     def causes(self) -> str:
         """Return the operators, sections or banks of which the example's figure has more or less; "" if unknown.
 
@@ -92,16 +103,26 @@ class ChangeGroup:
         parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
         told = {part.name for part in one.parts[:PARTS_SHOWN]}
         parts += ["…"] if any(part.name not in told for change in self.changes for part in change.parts) else []
-        return "; ".join(filter(None, (", ".join(parts), f"at its peak {one.at_peak}" if one.at_peak else "")))
+        peak = f"at its peak {one.at_peak}" if one.at_peak else ""
+        layer = f"most by {one.layer.name}: {one.layer.after - one.layer.before:+d}" if one.layer else ""
+        return "; ".join(filter(None, (", ".join(parts), layer, peak)))
 
     @property
     def what(self) -> str:
         """Return the example in words: the figure, its change, and the operators that cause it; "" for outputs."""
+        return self._told(self.example.figure)
+
+    @property
+    def line(self) -> str:
+        """Return the kind and the example in words: `slower (more instructions) 10 → 11: +1, +10 % (add +1)`."""
+        return self._told(self.example.told) or self.kind.value
+
+    def _told(self, begin: str) -> str:
         one = self.example
         if one.kind is ChangeKind.OUTPUTS:  # digests are of no use to people
             return ""
         listed = f"({self.causes})" if self.causes else ""
-        told = " ".join(filter(None, (one.figure, values(one), listed)))
+        told = " ".join(filter(None, (begin, values(one), listed)))
         if one.kind is ChangeKind.TOOLS and "-" not in (one.before, one.after):
             return f"{told}: figures of the one are not compared with those of the other"
         return f"{told}, {one.limit}" if one.limit else told

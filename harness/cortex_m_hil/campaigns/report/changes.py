@@ -21,6 +21,7 @@ from cortex_m_hil.campaigns.property_names import (
     ELF_STORED_BYTES,
     FIT,
     INSTRUCTIONS,
+    LAYERS,
     OUTPUTS,
     PLANNED_BYTES,
     PLANNED_PEAK,
@@ -91,6 +92,8 @@ _KINDS: Final = {
     CORTEX_M_MACS: (ChangeKind.MORE_CORTEX_M, ChangeKind.LESS_CORTEX_M),
 }
 """For each figure the kinds of change if it is higher and if it is lower; for bytes, LARGER and SMALLER."""
+COUNTED: Final = {ChangeKind.SLOWER: "more", ChangeKind.FASTER: "fewer"}
+"""Words for kinds of change that are counted, not timed: more or fewer instructions or cycles."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class Change:
             not the last.
         program: a name shared by all tests that run the same programs (`programs`); "" where it is not known.
         at_peak: of planned bytes, the operator that runs at the peak of the bank that changed most; "" if unknown.
+        layer: of instructions, the operator with its module of which there are most more or fewer; None if unknown.
     """
 
     kind: ChangeKind
@@ -126,6 +130,14 @@ class Change:
     limit: str = ""
     program: str = ""
     at_peak: str = ""
+    layer: FigureShare | None = None
+
+    @property
+    def told(self) -> str:
+        """Return the kind and the figure: `slower (more instructions)`, `larger planned_bytes`."""
+        if self.kind in COUNTED:
+            return f"{self.kind.value} ({COUNTED[self.kind]} {self.figure})"
+        return f"{self.kind.value} {self.figure}".strip()
 
     @property
     def numbers(self) -> tuple[float, float] | None:
@@ -144,7 +156,8 @@ class Change:
     def fields(self) -> dict[str, Any]:
         """Return the change as fields for JSON."""
         told = {name: getattr(self, name) for name in ("figure", "before", "after", "limit", "at_peak")}
-        return {"kind": self.kind.value, **vars(self.key), **told, "parts": [vars(part) for part in self.parts]}
+        parts = {"parts": [vars(part) for part in self.parts], "layer": vars(self.layer) if self.layer else None}
+        return {"kind": self.kind.value, **vars(self.key), **told, **parts}
 
 
 def programs(night: Night) -> dict[Key, str]:
@@ -445,13 +458,13 @@ def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[Figu
     often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
     there = [[of for of, number in zip(night, often, strict=True) if number == max(often)] for night in found]
     before, after = (
-        [_together(night) for night in part if all(night)]
+        [_sums_of_parts(night) for night in part if all(night)]
         for part in (there[shift.begin : shift.at], there[shift.at :])
     )
     return tuple(FigureShare(name, round(was), round(now)) for name, (was, now) in moved_parts(before, after).items())
 
 
-def _together(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+def _sums_of_parts(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     found = Counter[str]()
     for one in parts:
         found.update(one)
@@ -481,7 +494,14 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
         of = [before.parts_of(figure), after.parts_of(figure)]
         parts = tuple(figure_shares(*of)) if all(of) and was == before.value(figure) else ()
         at_peak = _at_peak(after, parts[0].name) if figure == PLANNED_BYTES and parts else ""
-        yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts, at_peak=at_peak)
+        layer = _layer(before, after) if figure == INSTRUCTIONS and parts else None
+        yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts, at_peak=at_peak, layer=layer)
+
+
+def _layer(before: Result, after: Result) -> FigureShare | None:
+    """Return the layer whose instructions moved most; None where one of the results has none by layer."""
+    of = [before.parts_of(LAYERS), after.parts_of(LAYERS)]
+    return next(iter(figure_shares(*of)), None) if all(of) else None
 
 
 def _at_peak(one: Result, bank: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from typing import Final
 
 from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, TestRow, groups, in_percent
-from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, judged, programs
+from cortex_m_hil.campaigns.report.changes import COUNTED, Change, ChangeKind, judged, programs
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Key, Result
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
@@ -38,11 +38,11 @@ _FIGURE_KINDS: Final = (
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Failures of one kind that one cause explains: one error of the same programs, or of one target if infra.
+    """Failures that have one cause: the same error of the same programs; of infra errors, the same one on one target.
 
     Attributes:
         results: the failures; a flaky test may have passed this time.
-        evidence: what the store knows of it: how often a flaky test failed; "" where it knows nothing.
+        evidence: how often a flaky test failed in the nightlies of the store, as text; "" of other failures.
     """
 
     results: tuple[Result, ...]
@@ -127,7 +127,7 @@ class Tile:
     Attributes:
         label: what is counted, for figures with the nightly that they are compared with.
         count: how many results it concerns.
-        detail: how many causes there are, and how far figures moved; "" where the count says it all.
+        detail: of which tests and targets they are, how many causes there are, and how far figures moved; "" for none.
         anchor: the part of the page that has them.
         is_bad: whether somebody has to look at it.
     """
@@ -154,6 +154,8 @@ def tiles(report: ReportContents, failures: Mapping[FailureKind, Sequence[Failur
     yield _of_changes("fixed", ChangeKind.FIXED, by_kind, is_bad=False)
     yield _of_changes(f"slower{than}", ChangeKind.SLOWER, by_kind)
     yield _of_changes(f"larger{than}", ChangeKind.LARGER, by_kind)
+    yield _of_changes(f"faster{than}", ChangeKind.FASTER, by_kind, is_bad=False)
+    yield _of_changes(f"smaller{than}", ChangeKind.SMALLER, by_kind, is_bad=False)
     yield _of_failures("flaky", FailureKind.FLAKY, failures)
     yield _not_run(report, failures)
     for kind in (ChangeKind.LIMIT, ChangeKind.MISSING, ChangeKind.OUTPUTS):
@@ -163,8 +165,16 @@ def tiles(report: ReportContents, failures: Mapping[FailureKind, Sequence[Failur
 
 def _of_failures(label: str, kind: FailureKind, failures: Mapping[FailureKind, Sequence[FailureGroup]]) -> Tile:
     found = failures.get(kind, ())
-    count = sum(len(one.results) for one in found)
-    return Tile(label, count, counted(len(found), "cause") if found else "", kind.name.lower())
+    keys = [result.key for one in found for result in one.results]
+    detail = f"{_results(keys)}, {counted(len(found), 'cause')}" if keys else ""
+    return Tile(label, len(keys), detail, kind.name.lower())
+
+
+def _results(keys: Collection[Key]) -> str:
+    """Return how many results there are, and of which they are: `2 results (1 test × 2 targets)`."""
+    tests, targets = len({(key.suite, key.test) for key in keys}), len({key.target for key in keys})
+    joined = "×" if len(keys) == tests * targets else "on"
+    return f"{counted(len(keys), 'result')} ({counted(tests, 'test')} {joined} {counted(targets, 'target')})"
 
 
 def _of_changes(
@@ -174,8 +184,15 @@ def _of_changes(
     keys = {change.key for group in found for change in group.changes}
     most = max(found, key=_share, default=None)
     far = in_percent(most.furthest) if most is not None else ""
-    detail = ", ".join(filter(None, (counted(len(found), "cause") if found else "", f"up to {far}" if far else "")))
+    told = (meaning(kind, found), _results(keys), counted(len(found), "cause")) if found else ()
+    detail = ", ".join(filter(None, (*told, f"up to {far}" if far else "")))
     return Tile(label, len(keys), detail, anchor(kind), is_bad)
+
+
+def meaning(kind: ChangeKind, found: Iterable[ChangeGroup]) -> str:
+    """Return what there is more or fewer of, where that is not time itself: `more instructions`; else ""."""
+    figures = dict.fromkeys(group.example.figure for group in found)
+    return f"{COUNTED[kind]} {' or '.join(figures)}" if kind in COUNTED and figures else ""
 
 
 def _kind_of(group: ChangeGroup) -> ChangeKind:

@@ -12,6 +12,7 @@ from cortex_m_hil.campaigns.report.change_groups import difference, values
 from cortex_m_hil.campaigns.report.failure_kinds import (
     anchor,
     headline,
+    meaning,
     moved_figures,
     other_changes,
     sorted_failures,
@@ -102,6 +103,7 @@ def html(report: ReportContents) -> str:
         LISTED=LISTED,
         FIRST=FIRST,
         difference=difference,
+        meaning=meaning,
         values=values,
         anchor=anchor,
         numbers=cells.numbers,

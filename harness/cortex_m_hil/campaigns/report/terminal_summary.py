@@ -156,7 +156,7 @@ def _difference(test: str, target: str, outcomes: Sequence[TargetOutcome]) -> st
     """Return how the outcomes of a test on a target differ by runtime; "" if they do not."""
     departs = "; ".join(outcome.departs for outcome in outcomes if outcome.departs)
     if not departs and any(len(set(digests)) > 1 for digests in zip(*(one.outputs for one in outcomes), strict=False)):
-        departs = f"other outputs: --keep-programs DIR, and hil compare-runtimes DIR/*.pte -t {target}"
+        departs = f"other outputs: --keep-programs FOLDER, and hil compare-runtimes FOLDER/*.pte -t {target}"
     if not departs and len({outcome.ending for outcome in outcomes}) == 1:
         return ""
     ends = ", ".join(f"{one.runtime} {one.ending}{f' ({one.operator})' if one.operator else ''}" for one in outcomes)

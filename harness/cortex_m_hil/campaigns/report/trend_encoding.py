@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from cortex_m_hil.campaigns.property_names import INSTRUCTIONS, PLANNED_BYTES
+from cortex_m_hil.campaigns.property_names import INSTRUCTIONS, LAYERS, PLANNED_BYTES
 from cortex_m_hil.campaigns.report.changes import is_exact
 from cortex_m_hil.campaigns.report.nightly_results import WORST, Key, Night, Result, combined, comparable_values
 from cortex_m_hil.targets.target import Clock
 
 Value: TypeAlias = "int | float | None"
 _TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # cycles and model ticks, which are no exact counts
-BY_PART: Final = (INSTRUCTIONS, PLANNED_BYTES)
-"""The figures of which the course of operators and banks is shown as well."""
+BY_PART: Final = (INSTRUCTIONS, LAYERS, PLANNED_BYTES)
+"""The figures of which the course of operators, layers and banks is shown as well."""
 _DIGITS: Final = 4  # digits of measured figures that are kept
 
 
@@ -44,9 +44,10 @@ def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
 
 
 def part_trends(key: Key, nights: Sequence[Night]) -> Mapping[str, Mapping[str, list[Value]]]:
-    """Return for each exact figure that has them the encoded values of the operators or banks that changed.
+    """Return the encoded values of each part of a figure, by figure and part; only of parts whose value changed.
 
-    The value is None in a night without any part of the figure, and 0 in one that lacks this part alone.
+    A part is an operator, layer or bank. Its value is None in a night without any part of the figure, and 0 in a night
+    that has other parts of the figure only.
     """
     origin = nights[-1].results[key].origin if key in nights[-1].results else ()
     results = [night.results.get(key) for night in nights]

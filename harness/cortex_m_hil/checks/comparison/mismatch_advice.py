@@ -67,8 +67,8 @@ def _likely_cause(output: ComparedOutput) -> str:
         return ""
     folded = has_kernel_sum(output.file, made_by)
     if folded is None:
-        return f"{made_by.operator} (instruction {made_by.index}) {advice_texts.FEEDS}"
-    where = f"quantized_linear (instruction {made_by.index})"
+        return f"{made_by.operator} (operator {made_by.index}) {advice_texts.FEEDS}"
+    where = f"quantized_linear (operator {made_by.index})"
     if not folded:
         return f"{where} has bias and no kernel_sum (the DSP/SCALAR layout): a runtime that drops the bias"
     return f"{where} folds the bias into kernel_sum (the MVE layout), which a DSP or SCALAR runtime ignores"

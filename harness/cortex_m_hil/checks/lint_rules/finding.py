@@ -119,7 +119,7 @@ class LintSubject:
         """Return a finding about an instruction; its message begins with the instruction's place."""
         nodes, number = self.program.nodes, instruction.index
         node = nodes[number] if number < len(nodes) else ""
-        where = f"instruction {number}" + (f", {node}" if node else "")
+        where = f"operator {number}" + (f", {node}" if node else "")
         message = with_bug(f"{where}: {text}", bug)
         return LintFinding(rule, message, instruction.operator, number, value, cause, hint, details, bug)
 

@@ -19,7 +19,7 @@ HINTS: Final = {
     Rule.DTYPE: IN_FLOAT,
     Rule.DIM_ORDER: KNOWN_BUGS[36].hint,
     Rule.ARGUMENTS: IN_FLOAT,
-    Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",
+    Rule.OUTPUT: "wrap the module in one whose forward returns only the tensors",
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class",
     Rule.OPERATOR: missing_operators.ELSEWHERE,

@@ -30,7 +30,7 @@ def delegates(subject: LintSubject) -> Iterator[LintFinding]:
         places.setdefault((instruction.kind, instruction.operator), []).append(instruction.index)
     for delegate in dict.fromkeys(file.delegates):
         at = places.get((InstructionKind.DELEGATE, delegate), [])
-        what = f"{_at(at)} of {len(file.instructions)}" if at else "no instruction"
+        what = f"{_at(at)} of {len(file.instructions)}" if at else "no call"
         text = f"the program needs delegate {delegate} ({what}), and the runner has none: lower the module without it"
         yield LintFinding(Rule.DELEGATE, text, delegate, at[0] if at else -1)
     for (kind, name), at in places.items():
@@ -39,7 +39,7 @@ def delegates(subject: LintSubject) -> Iterator[LintFinding]:
 
 
 def _at(instructions: Sequence[int]) -> str:
-    word = "instruction" if len(instructions) == 1 else "instructions"
+    word = "operator" if len(instructions) == 1 else "operators"
     return f"{word} {', '.join(map(str, instructions))}"
 
 

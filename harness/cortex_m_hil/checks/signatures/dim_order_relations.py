@@ -112,7 +112,7 @@ def known_orders(call: OperatorCall) -> str:
 def broadcasts_contiguous(call: OperatorCall) -> str:
     """Check that the output is contiguous where shapes differ, since portable operators then write contiguously.
 
-    Another relation refuses tensors in two dim orders before.
+    Tensors of two dim orders are accepted here: another relation refuses them, and is checked first.
     """
     out = call["out"]
     if is_contiguous(out) or all(spec.shape == out.shape for spec in call.tensors.values()) or same_order(call):

@@ -149,7 +149,10 @@ def _takes_int8(known: Signature, name: str) -> bool:
 
 
 def _int8_in_executorch_alone() -> Iterator[str]:
-    """Yield the operators that take int8 in ExecuTorch but not in builtin, where only copies and choices take int8."""
+    """Yield the operators that take int8 in ExecuTorch but not in builtin.
+
+    In builtin only operators that copy or choose elements take int8.
+    """
     for operator, known in EXECUTORCH.items():
         first = known.operands[0].name
         if first != "out" and _takes_int8(known, first) and not _takes_int8(BUILTIN[operator], first):

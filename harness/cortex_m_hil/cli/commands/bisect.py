@@ -26,10 +26,10 @@ from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_env
 from cortex_m_hil.campaigns.bisection.run_verdicts import Rules, RunVerdict, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say, write_problem
 from cortex_m_hil.cli.app import Command, app, group
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, StoreFile, opened
-from cortex_m_hil.cli.error_answers import UsageError, of_usage
+from cortex_m_hil.cli.command_output import Answer, Problem, end, json_fields, say, write_problem
+from cortex_m_hil.cli.error_output import UsageError, of_usage
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.cli.progress import status
@@ -53,8 +53,8 @@ app.add_typer(bisect, name="bisect")
 _FIELDS: Final = json_fields(
     {
         "outcome": (
-            "found, no change (the ends do not differ), not as said (all runs of an end contradict what was said of "
-            "it), contradiction (no single change explains the runs), under way (the budget is spent)"
+            "found, no change (the ends do not differ), stated outcome wrong (all runs of OLD or NEW contradict the "
+            "outcome stated for it), contradiction (no single change explains the runs), under way (runs are left)"
         ),
         "culprit": "sha, subject, author, date, parents; null unless one commit is found",
         "candidates": "the most probable culprit with those that no run can tell from it, as a list",
@@ -83,7 +83,10 @@ class TestOptions:
         list[str] | None, typer.Argument(metavar="-- COMMAND", help="The command that runs the test, such as pytest …")
     ] = None
     timeout: Annotated[
-        float, typer.Option("--timeout", callback=within(0.01, YEAR), help="Seconds for one run of the test")
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", callback=within(0.01, YEAR), help="Seconds for one run of the test"
+        ),
     ] = BisectionPlan.timeout
     allow_fallback: Annotated[bool, typer.Option("--allow-fallback", help="Accept runs on a target's fallback")] = False
     raises: Annotated[
@@ -100,7 +103,7 @@ class TestOptions:
 class SearchOptions:
     """The options of a search: the source to search in, and how."""
 
-    source: Annotated[Path, typer.Option("--source", help="The repository's top folder")] = Path()
+    source: Annotated[Path, typer.Option("--source", metavar="FOLDER", help="The repository's top folder")] = Path()
     python: Annotated[
         str,
         typer.Option(
@@ -108,7 +111,7 @@ class SearchOptions:
         ),
     ] = ""
     build: Annotated[
-        str, typer.Option("--build", metavar="LINE", help="A shell command that builds each commit in its worktree")
+        str, typer.Option("--build", metavar="COMMAND", help="A shell command that builds each commit in its worktree")
     ] = ""
     incremental: Annotated[
         bool, typer.Option("--incremental", help="Keep git-ignored files (build output) between commits")
@@ -123,7 +126,10 @@ class SearchOptions:
     confidence: Annotated[
         float,
         typer.Option(
-            "--confidence", callback=within(0.5, 0.9999), help="Stop when the culprit's probability reaches this"
+            "--confidence",
+            metavar="PROBABILITY",
+            callback=within(0.5, 0.9999),
+            help="Stop when the culprit's probability reaches this",
         ),
     ] = BisectionPlan.confidence
     deterministic: Annotated[
@@ -140,10 +146,18 @@ class SearchOptions:
     ] = False
     term_old: Annotated[
         str,
-        typer.Option("--term-old", help="The word for OLD's outcome [default: good, or broken]", show_default=False),
+        typer.Option(
+            "--term-old",
+            metavar="WORD",
+            help="The word for OLD's outcome [default: good, or broken]",
+            show_default=False,
+        ),
     ] = ""
     term_new: Annotated[
-        str, typer.Option("--term-new", help="The word for NEW's outcome [default: bad, or fixed]", show_default=False)
+        str,
+        typer.Option(
+            "--term-new", metavar="WORD", help="The word for NEW's outcome [default: bad, or fixed]", show_default=False
+        ),
     ] = ""
     reuse: Annotated[
         bool,
@@ -226,9 +240,17 @@ def run(
     test: TestOptions,
     led: CampaignOptions,
     build_timeout: Annotated[
-        float, typer.Option("--build-timeout", callback=within(0.01, YEAR), help="Seconds for the build of one commit")
+        float,
+        typer.Option(
+            "--build-timeout",
+            metavar="SECONDS",
+            callback=within(0.01, YEAR),
+            help="Seconds for the build of one commit",
+        ),
     ] = BisectionPlan.build_timeout,
-    run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log to this file, run by run")] = None,
+    run_log: Annotated[
+        Path | None, typer.Option("--run-log", metavar="FILE", help="Write the log to this file, run by run")
+    ] = None,
 ) -> None:
     """Run the test on commit after commit until the culprit is known.
 
@@ -376,7 +398,9 @@ def log(store_file: StoreFile = None) -> None:
 @bisect.command("replay", epilog=_FIELDS)
 def replay(
     file: Annotated[Path, typer.Argument(metavar="LOG", help="Written by hil bisect log", show_default=False)],
-    source: Annotated[Path | None, typer.Option("--source", help="The repository, where it has moved")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--source", metavar="FOLDER", help="The repository, where it has moved")
+    ] = None,
     store_file: StoreFile = None,
 ) -> None:
     """Restore a search from the runs in a log, and print its result."""
@@ -413,7 +437,7 @@ def _answer(line: CommitLine, state: BisectionState, runs: Sequence[Run]) -> Ans
         **_ends(line),
     }
     blocks = [_headline(line, state, runs), stat, _evidence(line, seen), _changes(changed)]
-    unlike = state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.NOT_AS_SAID)
+    unlike = state.outcome in (BisectionOutcome.NO_CHANGE, BisectionOutcome.STATED_OUTCOME_WRONG)
     return Answer.from_blocks(blocks, fields, bad=unlike, unknown=not found)
 
 
@@ -426,8 +450,8 @@ def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> s
         return f"not known yet after {counted(len(seen), 'run')}: {best}; hil bisect run goes on"
     if state.outcome is BisectionOutcome.NO_CHANGE:
         return f"no commit changed it: {findings.alike(line)} ({counted(len(seen), 'run')})"
-    if state.outcome is BisectionOutcome.NOT_AS_SAID:
-        return f"{findings.ends_not_as_said(line, seen)}: {_asked(line, seen)}"
+    if state.outcome is BisectionOutcome.STATED_OUTCOME_WRONG:
+        return f"{findings.wrongly_stated_ends(line, seen)}: {_asked(line, seen)}"
     if state.outcome is BisectionOutcome.CONTRADICTION:
         return (
             "no single commit explains these runs of a test that is said to be deterministic: leave out --deterministic"
@@ -438,7 +462,7 @@ def _headline(line: CommitLine, state: BisectionState, seen: Sequence[Run]) -> s
         return f"the first {plan.term_new} commit is one of {len(commits)}, {why} ({told})\n{names}"
     one = commits[0]
     head = f"{one.sha} is the first {plan.term_new} commit ({told})"
-    return f"{head}\n{one.subject}\n{one.author}, {one.date}" + _merged(one)
+    return f"{head}\n{one.subject}\n{one.author}, {one.date}" + _merge_hint(one)
 
 
 def _asked(line: CommitLine, runs: Sequence[Run]) -> str:
@@ -458,7 +482,7 @@ def _asked(line: CommitLine, runs: Sequence[Run]) -> str:
     return f"{question} If it {rare} more rarely: hil bisect start {option}"
 
 
-def _merged(commit: Commit) -> str:
+def _merge_hint(commit: Commit) -> str:
     if len(commit.parents) < 2:
         return ""
     first, second = commit.parents[0][:10], commit.parents[1][:10]

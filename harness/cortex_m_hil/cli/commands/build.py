@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, end, json_fields, write_log
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, end, json_fields, write_log
 from cortex_m_hil.cli.options import OptionalTarget, RuntimeOptions, folder_to_write
 from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, Problem, end, json_fields, say
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, Problem, end, json_fields, say
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import MultiplierOptions, OneTarget, ProgramOptions
 from cortex_m_hil.cli.program_files import ProgramInputs, find_inputs
@@ -36,7 +36,9 @@ from cortex_m_hil.targets.runtimes import RUNTIMES
     ),
 )
 def compare_runtimes_command(
-    ptes: Annotated[list[Path], typer.Argument(metavar="PROGRAM.pte...", show_default=False)],
+    ptes: Annotated[
+        list[Path], typer.Argument(metavar="PROGRAM.pte...", help=".pte or .bpte files", show_default=False)
+    ],
     target: OneTarget,
     on: MultiplierOptions,
     given: ProgramOptions,

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, end, json_fields
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, end, json_fields
 from cortex_m_hil.cli.doc_pages import Query, Section, every_section, excerpt, near, pages, search, sections, title
 from cortex_m_hil.cli.exit_codes import NO
 from cortex_m_hil.cli.tables import table

@@ -26,9 +26,9 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.comparison.comparison_result import quanta_word
 from cortex_m_hil.checks.input_checks import InputQuantizer
 from cortex_m_hil.checks.left_in_float import left_in_float
-from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions
+from cortex_m_hil.cli.command_output import Answer, hint_for_commands, json_fields, say, write_answer
 from cortex_m_hil.cli.option_names import options_named, refused_by_lint
 from cortex_m_hil.cli.options import (
     EvaluatedOptions,
@@ -61,16 +61,19 @@ class ThresholdOptions:
     """The options for thresholds that a target has to meet."""
 
     min_top1: Annotated[
-        float | None, typer.Option("--min-top1", callback=within(0, 1), help="Required share of right answers")
+        float | None,
+        typer.Option("--min-top1", metavar="SHARE", callback=within(0, 1), help="Required share of right answers"),
     ] = None
     min_auc: Annotated[
-        float | None, typer.Option("--min-auc", callback=within(0, 1), help="Required area under the ROC curve")
+        float | None,
+        typer.Option("--min-auc", metavar="AREA", callback=within(0, 1), help="Required area under the ROC curve"),
     ] = None
     max_false_accepts: Annotated[
-        int | None, typer.Option("--max-false-accepts", min=0, help="Allowed number of detections without an event")
+        int | None,
+        typer.Option("--max-false-accepts", metavar="N", min=0, help="Allowed number of detections without an event"),
     ] = None
     max_false_rejects: Annotated[
-        int | None, typer.Option("--max-false-rejects", min=0, help="Allowed number of undetected events")
+        int | None, typer.Option("--max-false-rejects", metavar="N", min=0, help="Allowed number of undetected events")
     ] = None
     negative: Annotated[
         str, typer.Option("--negative", metavar="CLASSES", help="Labels that count as 'no event', such as 0 or 10,11")
@@ -91,7 +94,7 @@ class SampleOptions:
         ),
     ]
     limit: Annotated[
-        int, typer.Option("--limit", min=0, help="Evaluate only this many samples, evenly spread; 0: all")
+        int, typer.Option("--limit", metavar="N", min=0, help="Evaluate only this many samples, evenly spread; 0: all")
     ] = 0
     raw: Annotated[
         str,
@@ -105,12 +108,13 @@ class SampleOptions:
         float,
         typer.Option(
             "--scale",
+            metavar="NUMBER",
             callback=within(-LARGEST, LARGEST),
             help="Scale of the data's integers: input = (integer - zero point) * scale",
         ),
     ] = 1.0
     zero_point: Annotated[
-        int, typer.Option("--zero-point", min=-(1 << 31), max=(1 << 31) - 1, help="See --scale; an int32")
+        int, typer.Option("--zero-point", metavar="N", min=-(1 << 31), max=(1 << 31) - 1, help="See --scale; an int32")
     ] = 0
     quantize: QuantizeInputs = False
 
@@ -118,6 +122,16 @@ class SampleOptions:
     def meaning(self) -> Raw:
         """Return the dtype, scale and so on that give the data's numbers their meaning."""
         return Raw(self.raw, self.scale, self.zero_point, InputQuantizer(self.quantize))
+
+
+LayoutOption = Annotated[
+    str,
+    typer.Option(
+        "--layout",
+        metavar="LAYOUT",
+        help="Order of dimensions of a module's tensors: channels_last or explicit (hil docs lowering)",
+    ),
+]
 
 
 @app.command(
@@ -176,12 +190,7 @@ def evaluate(
     on: TargetOptions,
     led: CampaignOptions,
     of: EvaluatedOptions,
-    layout: Annotated[
-        str,
-        typer.Option(
-            "--layout", help="Order of dimensions of a module's tensors: channels_last or explicit (hil docs lowering)"
-        ),
-    ] = "",
+    layout: LayoutOption = "",
     no_lint: NoLint = False,
     known: Known = None,
 ) -> None:

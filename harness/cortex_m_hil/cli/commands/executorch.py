@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import app, group
-from cortex_m_hil.cli.error_answers import answer_each
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
+from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.cli.options import OptionalTarget
 from cortex_m_hil.cli.progress import Progress, going_on
 from cortex_m_hil.errors import ConfigError, PortNotFound, ToolchainError
@@ -39,16 +39,27 @@ Cpus = Annotated[
     typer.Option("--cpu", metavar="NAME", help="A CPU, such as cortex-m4; repeatable", show_default=False),
 ]
 Source = Annotated[
-    Path | None, typer.Option("--source", help="A checkout of ExecuTorch: nothing is fetched", show_default=False)
+    Path | None,
+    typer.Option("--source", metavar="FOLDER", help="A checkout of ExecuTorch: nothing is fetched", show_default=False),
 ]
 Ref = Annotated[
     str,
-    typer.Option("--ref", help="The tag, branch or commit [default: the installed executorch's]", show_default=False),
+    typer.Option(
+        "--ref",
+        metavar="REF",
+        help="The tag, branch or commit [default: the installed executorch's]",
+        show_default=False,
+    ),
 ]
 Repository = Annotated[str, typer.Option("--repository", metavar="URL", help="Where ExecuTorch is fetched from")]
 CmsisNn = Annotated[
     Path | None,
-    typer.Option("--cmsis-nn", help="A checkout of CMSIS-NN [default: what ExecuTorch pins]", show_default=False),
+    typer.Option(
+        "--cmsis-nn",
+        metavar="FOLDER",
+        help="A checkout of CMSIS-NN [default: what ExecuTorch pins]",
+        show_default=False,
+    ),
 ]
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil.cli.answers import CALL, Answer, json_fields
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.error_answers import answer_each
+from cortex_m_hil.cli.command_output import CALL, Answer, json_fields
+from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
 from cortex_m_hil.cli.run_result_output import RAN_FIELDS, TARGET_FIELDS
 from cortex_m_hil.errors import ConfigError
@@ -38,7 +38,9 @@ from cortex_m_hil.targets.resolve import Resolved
     ),
 )
 def launch(
-    elf: Annotated[Path, typer.Argument(metavar="ELF", show_default=False)],
+    elf: Annotated[
+        Path, typer.Argument(metavar="ELF", help="A program for the target's CPU and memory map", show_default=False)
+    ],
     target: OneTarget,
     on: FvpOptions,
     arguments: Annotated[
@@ -46,14 +48,20 @@ def launch(
         typer.Argument(metavar="[-- ARGUMENT...]", help="Arguments of the program", show_default=False),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", callback=within(0.01, DAY), help="Seconds of the simulator's CPU time")
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", callback=within(0.01, DAY), help="Seconds of the simulator's CPU time"
+        ),
     ] = time_limits.LAUNCH,
     until: Annotated[
         str | None,
         typer.Option("--until", metavar="REGEX", help="Text that the program prints when it has done its work"),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Folder that semihosting may read and write [default: an empty one]")
+        Path | None,
+        typer.Option(
+            "--folder", metavar="FOLDER", help="Folder that semihosting may read and write [default: an empty one]"
+        ),
     ] = None,
 ) -> None:
     """Run an ELF of your own, and show its console.

@@ -9,8 +9,8 @@ from typing import Final
 from cortex_m_hil import flow
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
 from cortex_m_hil.checks.lint_rules.hints import next_step
-from cortex_m_hil.cli.answers import Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, hint_for_commands, json_fields, log_of_errors
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import Known, MethodOption, Pte, RuntimeOptions, SeveralTargets, accepted_on_command_line
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target
@@ -138,7 +138,7 @@ def _summary(program: Program, resolved: Resolved) -> str:
         layout = f"{'MVE' if target.isa.value == 'MVE' else 'DSP/SCALAR'} layout"
     return (
         f"{file.label} fits {resolved.display_name}: {counted(len(file.operators), 'operator')} in "
-        f"{counted(len(file.instructions), 'instruction')}, "
+        f"{counted(len(file.instructions), 'call')}, "
         f"{_planned(file, target.board.memory)}, "
         f"{file.size} of {target.board.memory.program_room} program bytes, {layout}"
     )

@@ -12,8 +12,8 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
-from cortex_m_hil.cli.answers import Answer, Problem, json_fields, say, write_answer, write_log, write_problem
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, Problem, json_fields, say, write_answer, write_log, write_problem
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, MultiplierOptions, SeveralTargets
 from cortex_m_hil.cli.progress import runner_of, status
@@ -84,7 +84,7 @@ def localize_command(
     target: SeveralTargets,
     on: MultiplierOptions,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help=f"{ONE} [default: auto, or what ran the bundle]")
+        str | None, typer.Option("--runtime", metavar="RUNTIME", help=f"{ONE} [default: auto, or what ran the bundle]")
     ] = None,
 ) -> None:
     """Show which operators differ from the references. The one that introduces the error is named.
@@ -108,8 +108,8 @@ def localize_command(
 def _with_intermediates(path: Path) -> Bundle:
     bundle = read_bundle(path)
     if not bundle.intermediates:
-        what = f"{path} does not hold what the references have at each instruction"
-        raise ConfigError(what, hint="pytest --hil-bundles DIR --hil-localize writes it, where outputs are wrong")
+        what = f"{path} has no reference values for each instruction"
+        raise ConfigError(what, hint="pytest --hil-bundles FOLDER --hil-localize writes it, where outputs are wrong")
     return bundle
 
 
@@ -171,7 +171,9 @@ def _of_tests(what: str, options: Sequence[str]) -> int:
         raise ConfigError(first_error(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
     statuses = [_tell(one) for one in told]
     if not any("fields" in one for one in told) and max(statuses) == OK:
-        raise ConfigError(f"{what}: no program was compared with references", hint="hil.check, or hil.verify")
+        raise ConfigError(
+            f"{what}: no program was compared with references", hint="name tests that call hil.check or hil.verify"
+        )
     return max(statuses)
 
 

@@ -35,10 +35,10 @@ from cortex_m_hil.campaigns.report.report_contents import BUNDLES, ReportContent
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import StoredCampaign
-from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Campaign, CampaignOptions, in_store
 from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
+from cortex_m_hil.cli.command_output import Answer, end, json_fields, say
 from cortex_m_hil.cli.options import (
     OptionalTarget,
     TargetOptions,
@@ -57,6 +57,7 @@ from cortex_m_hil.flow.coverage.counting import check
 from cortex_m_hil.flow.coverage.counts import Share, total
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.spans import span
 from cortex_m_hil.host.trace_file import VIEWERS, lines_of_times, times_in
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.compiler import compiler
@@ -92,13 +93,14 @@ class Options:
     tests: Tests = None
     upstream: Upstream = False
     target: OptionalTarget = None
-    runtime: Annotated[list[str] | None, typer.Option("--runtime", help=SEVERAL)] = None
+    runtime: Annotated[list[str] | None, typer.Option("--runtime", metavar="RUNTIME", help=SEVERAL)] = None
     pytest: Annotated[
         list[str] | None,
         typer.Option("--pytest", metavar="OPTION", help="Pass an option to pytest, e.g. --pytest=--redzones"),
     ] = None
     file: Annotated[
-        Path | None, typer.Option("--plan", help="File of settings; options override it [default: ./nightly.yaml]")
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="File of settings; options override it [default: ./nightly.yaml]"),
     ] = None
     shard: Annotated[
         str, typer.Option("--shard", metavar="I/N", help="Run only part I of N, to split tests over CI jobs")
@@ -111,7 +113,7 @@ class Options:
     ] = ""
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="DIR", callback=folder_to_write,
+        typer.Option("--report", metavar="FOLDER", callback=folder_to_write,
                      help="Write index.html, results.json and junit.xml there"),
     ] = None  # fmt: skip
     bundles: Annotated[
@@ -128,7 +130,7 @@ class Options:
         typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil inspect fit does"),
     ] = False
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Number of pytest-xdist workers; 0: no pytest-xdist")
+        int, typer.Option("--jobs", "-j", metavar="N", min=0, help="Number of pytest-xdist workers; 0: no pytest-xdist")
     ] = 0
     hil_trace: TraceFile = None
     targets_file: Targets = None
@@ -166,8 +168,9 @@ def nightly(asked: Options, led: CampaignOptions) -> None:
     is no longer measured; 2 where something could not be tested, or tests are left.
     """
     settings, report = _settings(asked), asked.report
-    chosen, left_out = _targets(settings, asked.targets_file)
-    plan = _plan(settings, chosen, asked, left_out)
+    with span("start", "targets, versions of the tools"):
+        chosen, left_out = _targets(settings, asked.targets_file)
+        plan = _plan(settings, chosen, asked, left_out)
     counting, uncounted = _counting(plan, chosen) if settings.coverage else ({}, {})
     plan = replace(plan, coverage=counting)
     more = [f"--hil-bundles={_folder_of_bundles(report)}"] if asked.bundles else []
@@ -217,7 +220,8 @@ def _settings(asked: Options) -> Settings:
         found = found.model_copy(update={"tests": list(asked.tests or []), "upstream": asked.upstream})
     found = found.model_copy(update={name: value for name, value in given.items() if value})
     if any(option.startswith("--hil-coverage") for option in found.pytest):
-        raise ConfigError("--hil-coverage makes every runner count, whose figures are others", hint="--coverage")
+        what = "--pytest=--hil-coverage would change all figures: its runners count what they execute"
+        raise ConfigError(what, hint="--coverage runs the tests once more for that")
     if not found.tests and found.upstream is False:
         raise ConfigError("no test is named", hint=f"hil nightly TEST…, --upstream, or tests: in {FILE}")
     if not found.targets:
@@ -319,7 +323,7 @@ def _counting(
 
 def _folder_of_bundles(report: Path | None) -> Path:
     if report is None:
-        raise ConfigError("--bundles says what goes into a report", hint="--report DIR as well")
+        raise ConfigError("--bundles without --report", hint="--report FOLDER as well: bundles are a part of it")
     return report.absolute() / BUNDLES
 
 

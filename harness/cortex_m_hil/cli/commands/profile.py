@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.error_answers import answer_each_part
+from cortex_m_hil.cli.command_output import Answer, json_fields, say
+from cortex_m_hil.cli.error_output import answer_each_part
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TimedOptions
 from cortex_m_hil.cli.picture_files import PictureFiles, PictureOptions
 from cortex_m_hil.cli.profile_against import AgainstOptions, Order
@@ -27,7 +27,7 @@ from cortex_m_hil.cli.program_files import NETWORKS_HELP, programs_of
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
 from cortex_m_hil.diagnose.event_counters import GROUPS, events_of
 from cortex_m_hil.diagnose.profile import Profile
-from cortex_m_hil.diagnose.profiling import RUNS
+from cortex_m_hil.diagnose.profile_measurement import RUNS
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering.named_modules import NETWORKS
@@ -60,7 +60,9 @@ def profile_command(
     other: AgainstOptions,
     models: Models = None,
     counters: Counters = "",
-    runs: Annotated[int, typer.Option(min=1, help="Runs on a board, whose cycles vary; medians are shown")] = RUNS,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", min=1, help="Runs on a board, whose cycles vary; medians are shown")
+    ] = RUNS,
 ) -> None:
     """Show what each operator of a program costs.
 
@@ -90,7 +92,7 @@ def profile_command(
         resolved = choice.resolve(name)
         profile = order.profile(resolved, look, files.require_module)
         found.append(profile)
-        lines, fields = _text_and_fields(order, resolved, profile, other)
+        lines, fields = _text_and_fields(order, resolved, profile, other, drawn)
         lines += ["", *written] if written else []
         lines[1:1] = [model] if len(chosen) > 1 else []
         return Answer("\n".join([*lines, ""]), fields)
@@ -106,13 +108,14 @@ def profile_command(
 
 
 def _text_and_fields(
-    order: Order, resolved: Resolved, profile: Profile, other: AgainstOptions
+    order: Order, resolved: Resolved, profile: Profile, other: AgainstOptions, drawn: PictureFiles
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the fields of JSON about a profile, and about the one that it is compared with."""
     lines = [label_of(resolved), text_of(profile)]
     fields = {**fields_of_target(resolved), "model": order.model, **profile.as_json(), "against": None}
     if other.against:
         changes = profile.against(other.profile(replace(order, counters=()), resolved, profile))
+        drawn.compare(other.against, changes)
         lines += ["", text_of_changes(changes)]
         fields["against"] = fields_of_changes(changes)
     return lines, fields

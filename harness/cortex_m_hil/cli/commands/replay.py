@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_log
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import BundleOptions
 from cortex_m_hil.cli.progress import runner_of, status
@@ -47,7 +47,9 @@ from cortex_m_hil.targets.resolve import Resolved
     ),
 )
 def replay_command(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE.hil.zip", show_default=False)],
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE.hil.zip", help="The bundle of one failure", show_default=False)
+    ],
     on: BundleOptions,
     target: Annotated[
         list[str] | None,
@@ -59,7 +61,8 @@ def replay_command(
         ),
     ] = None,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help="builtin or executorch [default: the recorded one]")
+        str | None,
+        typer.Option("--runtime", metavar="RUNTIME", help="builtin or executorch [default: the recorded one]"),
     ] = None,
 ) -> None:
     """Run a saved failure again, and report whether it recurs.

@@ -21,10 +21,10 @@ from cortex_m_hil.campaigns.report.report_contents import utc_text
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.report.terminal_summary import COUNTED, counted_by_verdict, counts
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
-from cortex_m_hil.cli.answers import CALL, Answer, end, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
+from cortex_m_hil.cli.command_output import CALL, Answer, end, json_fields, say, write_answer
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
 from cortex_m_hil.cli.options import DAY, YEAR, folder_to_write, within
 from cortex_m_hil.cli.tables import table
@@ -38,7 +38,8 @@ SUFFIX: Final = ".jsonl.gz"
 results = group()
 app.add_typer(results, name="results")
 
-Nightly = Annotated[str, typer.Argument(metavar="[NIGHTLY]", help="last, last~1, a number, a name, or a commit")]
+_NIGHTLY: Final = "last, last~1, a number, a name, or a commit"
+Nightly = Annotated[str, typer.Argument(metavar="[NIGHTLY]", help=_NIGHTLY)]
 Markdown = Annotated[
     bool,
     typer.Option("--markdown", help="Print a summary as Markdown, for $GITHUB_STEP_SUMMARY or a comment on GitHub"),
@@ -228,7 +229,7 @@ def _summary(kept: Store, before: StoredCampaign | None, campaign: StoredCampaig
 )
 def report(
     folder: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", callback=folder_to_write, help="Folder to write to")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", callback=folder_to_write, help="Folder to write to")
     ],
     nightly: Nightly = nights.LAST,
     against: Annotated[
@@ -258,7 +259,7 @@ def report(
     ),
 )
 def name(
-    nightly: Annotated[str, typer.Argument(metavar="NIGHTLY")],
+    nightly: Annotated[str, typer.Argument(metavar="NIGHTLY", help=_NIGHTLY, show_default=False)],
     called: Annotated[str, typer.Argument(metavar="NAME", help="The name, such as a release; '' removes it")],
     store_file: StoreFile = None,
 ) -> None:
@@ -333,7 +334,9 @@ def _cell(value: object) -> object:
     ),
 )
 def import_(
-    file: Annotated[list[Path], typer.Argument(metavar=f"FILE{SUFFIX}...", show_default=False)],
+    file: Annotated[
+        list[Path], typer.Argument(metavar=f"FILE{SUFFIX}...", help="Files of hil results export", show_default=False)
+    ],
     store_file: StoreFile = None,
 ) -> None:
     """Read nightlies from files. Nightlies that the store has already stay as they are."""
@@ -355,7 +358,9 @@ def import_(
     ),
 )
 def merge(
-    file: Annotated[list[Path], typer.Argument(metavar=f"PART{SUFFIX}...", show_default=False)],
+    file: Annotated[
+        list[Path], typer.Argument(metavar=f"PART{SUFFIX}...", help="Files of hil results export", show_default=False)
+    ],
     store_file: StoreFile = None,
 ) -> None:
     """Put the shards or targets of one nightly together. Exit status 2 where parts or tests are missing."""

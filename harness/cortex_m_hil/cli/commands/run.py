@@ -15,9 +15,9 @@ from cortex_m_hil.checks.comparison.comparison_result import Comparison
 from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.expected_outputs import expecting, in_quanta
 from cortex_m_hil.checks.lint import missing_elsewhere
-from cortex_m_hil.cli.answers import Answer, json_fields, write_log
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.error_answers import answer_each, answer_each_case
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_log
+from cortex_m_hil.cli.error_output import answer_each, answer_each_case
 from cortex_m_hil.cli.option_names import options_named, refused_by_lint
 from cortex_m_hil.cli.options import (
     Known,
@@ -64,11 +64,18 @@ ExpectedOption = Annotated[
 ]
 QtolOption = Annotated[
     int | None,
-    typer.Option(help="Quanta by which a quantised output may differ from --expect [default: 0]", show_default=False),
+    typer.Option(
+        "--qtol",
+        metavar="QUANTA",
+        help="Quanta by which a quantised output may differ from --expect [default: 0]",
+        show_default=False,
+    ),
 ]
 AtolOption = Annotated[
     float | None,
     typer.Option(
+        "--atol",
+        metavar="NUMBER",
         help=f"Absolute tolerance for outputs that are not quantised (numpy.allclose) [default: {_DEFAULT.atol:g}]",
         show_default=False,
     ),
@@ -78,6 +85,8 @@ AtolOption = Annotated[
 RtolOption = Annotated[
     float | None,
     typer.Option(
+        "--rtol",
+        metavar="NUMBER",
         help=f"Relative tolerance for outputs that are not quantised (numpy.allclose) [default: {_DEFAULT.rtol:g}]",
         show_default=False,
     ),

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer, write_log
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer, write_log
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import DAY, OneTarget, TimedOptions, folder_to_write, within
 from cortex_m_hil.cli.pytest_runs import pytest_command
@@ -63,14 +63,21 @@ def shrink_command(
     on: TimedOptions,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="DIR", callback=folder_to_write, help="Folder to write the tests to"),
+        typer.Option("--out", "-o", metavar="FOLDER", callback=folder_to_write, help="Folder to write the tests to"),
     ] = Path("shrunk"),
     kind: Annotated[
         Format,
-        typer.Option("--format", help="Write tests for this package's hil.check, or for ExecuTorch's CortexMTester"),
+        typer.Option(
+            "--format",
+            metavar="pytest|executorch",
+            help="Write tests for this package's hil.check, or for ExecuTorch's CortexMTester",
+        ),
     ] = Format.PYTEST,
     budget: Annotated[
-        float, typer.Option(callback=within(1, DAY), help="Seconds of search for each failing test")
+        float,
+        typer.Option(
+            "--budget", metavar="SECONDS", callback=within(1, DAY), help="Seconds of search for each failing test"
+        ),
     ] = time_limits.SHRINKING,
 ) -> None:
     """Cut a failing module down to the part that is wrong.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cortex_m_hil.cli.answers import CALL, Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import CALL, Answer, json_fields, say, write_answer
 from cortex_m_hil.cli.options import Targets
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import HarnessError

@@ -15,6 +15,7 @@ from cortex_m_hil.diagnose.profile_pictures.picture_data import SILENT, Operator
 from cortex_m_hil.errors.text import counted, in_decibels, number_text, printable
 from cortex_m_hil.program.tensor import TensorSpec
 
+RISE: Final = 0.5  # dB of SQNR by which the values behind an operator are better, from which on that is explained
 SHOWN: Final = 48  # lines that are open at first, where the modules allow it
 Fact = tuple[str, str, str]
 """The facts about a line: label, text with unit, and source."""
@@ -213,10 +214,31 @@ class Graph:
         if line.quanta is not None:
             fault = ", AT FAULT" if line.is_at_fault else ""
             yield "from Python operators", f"{line.quanta:g} quanta{fault}", source
+        if not line.node.is_module and line.rows:
+            yield from self._where_errors_shrink(line.rows[0], line.quanta)
         if len(line.errors) == 1 and (one := line.errors[0]).graph_quanta is not None:
             normal = f" (up to {ROUNDING}: rounding)" if 0 < one.graph_quanta <= ROUNDING else ""
             yield "Python from fake-quant", f"{one.graph_quanta:g} quanta on equal inputs{normal}", "computed"
         if line.sqnr_db is not None:
-            before = line.errors[0].inputs_db if len(line.errors) == 1 else None
-            reads = f"; of what it reads {in_decibels(before)}" if before is not None else ""
-            yield "SQNR against float", f"{in_decibels(line.sqnr_db)}{reads}", source
+            before = self.one.sqnr_before.get(line.rows[0].index) if not line.node.is_module else None
+            told = f"; before it {in_decibels(before)}" if before is not None else ""
+            rises = before is not None and line.sqnr_db - before >= RISE
+            why = f": higher behind it, {_why_smaller(line.rows[0])}" if rises else ""
+            yield "SQNR against float", f"{in_decibels(line.sqnr_db)}{told}{why}", source
+
+    def _where_errors_shrink(self, row: ProfileRow, quanta: float | None) -> Iterator[Fact]:
+        """Yield why an operator's values are nearer to those of Python's operators than what it reads."""
+        read = (self.one.errors.get(begin) for begin, end in self.one.edges if end == row.index)
+        before = max((one.quanta for one in read if one is not None and one.quanta is not None), default=0.0)
+        if quanta is not None and quanta < before:
+            yield "before it", f"{before:g} quanta: fewer behind it, {_why_smaller(row)}", "measured"
+
+
+def _why_smaller(row: ProfileRow) -> str:
+    """Return why an error may be smaller behind an operator than before it."""
+    name = short(row)
+    if "max_pool" in name:
+        return "as it keeps one value of each window and drops the others with their errors"
+    if any(sums in name for sums in ("avg_pool", "mean", "sum", "conv", "linear", "bmm", "mm")):
+        return "as errors of the values that it sums partly cancel"
+    return "as it rounds, drops or outweighs some of the error"

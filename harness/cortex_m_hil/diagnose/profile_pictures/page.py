@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from cortex_m_hil.diagnose.profile_pictures.differences import Differences
 from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
 from cortex_m_hil.diagnose.profile_pictures.page_answers import Answer, answers
 from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData, share_text, tensor_text
@@ -75,6 +76,11 @@ class View:
     @cached_property
     def graph(self) -> Graph:
         return Graph(self.one)
+
+    @property
+    def differences(self) -> Differences | None:
+        """Return what moved from the other profile; None where it is compared with none."""
+        return Differences(self.graph, self.one.compared) if self.one.compared is not None else None
 
     @property
     def along(self) -> list[str]:

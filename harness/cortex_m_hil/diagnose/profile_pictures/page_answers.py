@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cortex_m_hil.diagnose.profile import ProfileRow
+from cortex_m_hil.diagnose.profile_pictures.differences import Differences
 from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
 from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData, share_text, short, tensor_text
 from cortex_m_hil.errors.text import counted, in_decibels, number_text, printable
@@ -32,8 +33,23 @@ class Answer:
 
 
 def answers(graph: Graph) -> tuple[Answer, ...]:
-    """Return the answers: the costliest layer, the peak of memory, where the error begins, what is in flash."""
-    return _costliest(graph), _peak(graph), _error(graph), _flash(graph.one)
+    """Return the answers: what moved, the costliest layer, the peak of memory, the error's begin, what is in flash."""
+    moved = [] if graph.one.compared is None else [_moved(Differences(graph, graph.one.compared))]
+    return *moved, _costliest(graph), _peak(graph), _error(graph), _flash(graph.one)
+
+
+def _moved(found: Differences) -> Answer:
+    figure = found.graph.one.profile.figures["ticks"]
+    rows = found.rows
+    details: list[Detail] = [
+        (f"{', '.join(filter(None, (row.change, row.in_percent)))} in {row.place}: {row.operator}", row.line)
+        for row in rows[:LISTED]
+    ]
+    more = [(f"{counted(len(rows) - LISTED, 'more operator')} below", None)] if len(rows) > LISTED else []
+    planned = [(f"bytes of the memory plan: {found.planned}", None)] if found.planned else []
+    question = f"What moved against {printable(found.compared.name)}?"
+    headline = f"{found.whole} {figure.unit}" if rows or found.compared.changes.ticks else "nothing"
+    return Answer(question, headline, (*details, *more, *planned), f"{figure.source.value} in both")
 
 
 def _costliest(graph: Graph) -> Answer:
@@ -91,7 +107,7 @@ def _error(graph: Graph) -> Answer:
     if found is None:
         details = (("a network or a module has references, a .pte has none", None),)
         return Answer(question, "not known: there are no references", details, "")
-    source = "measured on the target; SQNR is against the float module, and rises where a layer averages"
+    source = "measured on the target; SQNR is against the float module, and rises where errors cancel"
     if (first := found.first) is not None and first.departure is not None:
         departure = first.departure
         headline = f"{_named(graph.one, first.instruction)}: {departure.distance:g} quanta"

@@ -11,6 +11,7 @@ from typing import Final
 
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow
+from cortex_m_hil.diagnose.profile_changes import ProfileChanges
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.dataflow import Memory as Place
 from cortex_m_hil.program.lifetimes import Peak
@@ -65,6 +66,14 @@ class FlashPart:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """The changes from another profile, with the name by which the user asked for that."""
+
+    name: str
+    changes: ProfileChanges
+
+
+@dataclass(frozen=True)
 class PictureData:
     """A profile with all that its pictures show.
 
@@ -74,6 +83,7 @@ class PictureData:
         memory: the target's memory.
         localization: where the program departs from its references; None where that was not looked for.
         elf: the sizes of the runner; None where they are not known.
+        compared: what the profile is compared with; None for nothing.
     """
 
     profile: Profile
@@ -81,6 +91,7 @@ class PictureData:
     memory: Memory
     localization: Localization | None = None
     elf: ElfSize | None = None
+    compared: Comparison | None = None
 
     @property
     def rows(self) -> Sequence[ProfileRow]:
@@ -139,6 +150,17 @@ class PictureData:
                 _worst(before.sqnr_db, row.sqnr_db, min),
                 before.is_at_fault or at_fault,
             )
+        return found
+
+    @cached_property
+    def sqnr_before(self) -> Mapping[int, float]:
+        """Return for each instruction the least SQNR of what it reads; unknown values have that of what made them."""
+        found = {index: one.inputs_db for index, one in self.errors.items() if one.inputs_db is not None}
+        for begin, end in sorted(self.edges, key=lambda edge: edge[1]):
+            known = self.errors[begin].sqnr_db if begin in self.errors else None
+            ratio = known if known is not None else found.get(begin)
+            if ratio is not None and self.errors.get(end, OperatorError()).inputs_db is None:
+                found[end] = min(ratio, found.get(end, ratio))
         return found
 
     # --- flash -------------------------------------------------------------------------------------------

@@ -27,12 +27,28 @@ STYLE: Final = f"""{PICTURE_STYLE}
 .picture .noise {{ fill: #f0883e; }} .picture .weights {{ fill: #31688e; }} .picture .program {{ fill: #9a6324; }}
 .picture .kernels {{ fill: #35784a; }} }}
 """
-_THIN: Final = 3  # pixels: the line around a narrower box would hide it
-_BAR: Final = 72  # height of a plot of bars, in pixels
-_LEAST: Final = 0.03  # height of a bar of known noise, where it would not be seen
+# Measures are in pixels, text is placed by the left end of its baseline.
+_MARGIN: Final = 8  # left of a picture
+_INDENT: Final = 4  # of text in a box, and of the baseline below the middle of a line
+_THIN: Final = 3  # the line around a narrower box would hide it
+_LETTER: Final = 7  # width of a letter, with some room
+_BAR: Final = 72  # height of a plot of bars
+_BAR_TITLE: Final = 20  # height of the title above a plot of bars
+_BELOW_BARS: Final = 8
+_AXIS_GAP: Final = 6  # between the numbers of an axis and its left end
+_LEAST_NOISE: Final = 0.03  # share of _BAR: a lower bar of noise would not be seen
+_LEGEND_BOX: Final = 12  # width and height of a legend's box
+_LEGEND_GAP: Final = 22  # between two parts of a legend
+_LEGEND_LINE: Final = _MARGIN + 10  # from the top, the baseline of a legend
+_FLASH_TOP, _FLASH_HEIGHT = 28, 40  # of the boxes of flash
 _ROW: Final = 22  # height of a row of the graph
 _TOP: Final = 40  # height of the graph's first row
 _GUTTER: Final = 92  # width of the part of the graph with its edges
+_NODE: Final = _GUTTER - 8  # from the left, the middle of a node's circle
+_RADIUS: Final = 6  # of that circle
+_DEPTH: Final = 14  # by which a module's children stand to the right of it
+_TICKS_END: Final = 720  # from the left, the right end of the column of ticks
+_SHARE_BAR, _SHARE_WIDTH, _SHARE_HEIGHT = 732, 240, 10  # left end, greatest width and height of a bar of the share
 
 
 class Picture(str, Enum):
@@ -95,14 +111,14 @@ class _Bars:
 
     @property
     def height(self) -> int:
-        return _BAR + 28
+        return _BAR_TITLE + _BAR + _BELOW_BARS
 
     def elements(self, count: int, top: float) -> Iterator[str]:
-        step, y = WIDTH / (count + 1), top + 20 + _BAR
-        yield _text(8, top + 12, self.title)
+        step, y = WIDTH / (count + 1), top + _BAR_TITLE + _BAR
+        yield _text(_MARGIN, top + _BAR_TITLE - 8, self.title)
         yield f'<line class="axis" x1="{LEFT}" y1="{y}" x2="{LEFT + WIDTH}" y2="{y}"/>'
-        yield _text(LEFT - 6, top + 30, self.most, ' text-anchor="end"')
-        yield _text(LEFT - 6, y, self.least, ' text-anchor="end"')
+        yield _text(LEFT - _AXIS_GAP, top + _BAR_TITLE + 10, self.most, ' text-anchor="end"')
+        yield _text(LEFT - _AXIS_GAP, y, self.least, ' text-anchor="end"')
         for index, (share, kind, title) in self.heights.items():
             height = _BAR * share
             if height > 0:
@@ -134,7 +150,7 @@ def _error(one: PictureData) -> _Elements:
             kind, height = "fault" if error.is_at_fault else "heat", shade_of_quanta(error.quanta)
             quanta[index] = height, kind, f"{named}: {error.quanta:g} quanta from ExecuTorch's Python operators"
         if error.sqnr_db is not None:
-            height = min(1.0, max(_LEAST, 1 - error.sqnr_db / SILENT))
+            height = min(1.0, max(_LEAST_NOISE, 1 - error.sqnr_db / SILENT))
             noise[index] = height, "noise", f"{named}: SQNR {in_decibels(error.sqnr_db)}"
     departs = any(height for height, _, _ in quanta.values())
     title = "quanta from ExecuTorch's Python operators, on a logarithmic scale"
@@ -150,26 +166,34 @@ def _error(one: PictureData) -> _Elements:
 
 def _flash(one: PictureData) -> _Elements:
     whole = sum(part.nbytes for part in one.flash)
-    return 76, "Flash", _flash_elements(one, whole)
+    return _FLASH_TOP + _FLASH_HEIGHT + 8, "Flash", _flash_elements(one, whole)
 
 
 def _flash_elements(one: PictureData, whole: int) -> Iterator[str]:
-    x = 8.0
-    scale = (LEFT + WIDTH - 8) / max(1, whole)
-    legend = 8.0
+    x = legend = float(_MARGIN)
+    scale = (LEFT + WIDTH - _MARGIN) / max(1, whole)
     for group, nbytes in one.flash_groups.items():
         label = f"{group}: {number_text(nbytes)} bytes, {share_text(nbytes / max(1, whole))}"
-        yield _box(group, legend, 8, 12, 12, label)
-        yield _text(legend + 18, 18, label)
-        legend += 40 + 6.5 * len(label)
-    yield _text(legend, 18, f"all: {number_text(whole)} bytes, computed from the files")
+        yield _box(group, legend, _MARGIN, _LEGEND_BOX, _LEGEND_BOX, label)
+        legend += _LEGEND_BOX + 6
+        yield _text(legend, _LEGEND_LINE, label)
+        legend += 6.5 * len(label) + _LEGEND_GAP
+    yield _text(legend, _LEGEND_LINE, f"all: {number_text(whole)} bytes, computed from the files")
     for part in one.flash:
         what = printable(part.what)
         width = part.nbytes * scale
         at = f' data-at="{part.instruction}"' if part.instruction >= 0 else ""
-        yield _box(part.group, x, 28, width, 40, f"{part.group}, {what}: {number_text(part.nbytes)} bytes", at)
-        if width > 7 * len(what):
-            yield _text(x + 4, 52, what)
+        yield _box(
+            part.group,
+            x,
+            _FLASH_TOP,
+            width,
+            _FLASH_HEIGHT,
+            f"{part.group}, {what}: {number_text(part.nbytes)} bytes",
+            at,
+        )
+        if width > _LETTER * len(what):
+            yield _text(x + _INDENT, _FLASH_TOP + _FLASH_HEIGHT / 2 + _INDENT, what)
         x += width
 
 
@@ -185,7 +209,7 @@ def _graph_elements(graph: Graph) -> Iterator[str]:
     one, lines = graph.one, graph.lines
     unit, source = _ticks_unit(one)
     where = f"{printable(one.program.name)} on {printable(one.profile.ran.display_name)}"
-    yield _text(8, 16, f"{where}: {unit}, {source}; dark: the most")
+    yield _text(_MARGIN, 2 * _MARGIN, f"{where}: {unit}, {source}; dark: the most")
     heights = [_TOP + _ROW * number for number in range(len(lines))]
     at = {line.node.instructions[0]: y for line, y in zip(lines, heights, strict=True) if not line.node.is_module}
     order = {index: number for number, index in enumerate(at)}
@@ -196,24 +220,23 @@ def _graph_elements(graph: Graph) -> Iterator[str]:
 
 
 def _graph_line(line: Line, y: int, graph: Graph, unit: str) -> Iterator[str]:
-    x = _GUTTER + 16 + 14 * line.node.depth
+    x = _GUTTER + 16 + _DEPTH * line.node.depth
     if line.node.is_module:
-        yield _text(x, y + 4, line.name, ' class="module"')
+        yield _text(x, y + _INDENT, line.name, ' class="module"')
         return
     shade = max(0.0, line.ticks / max(1, graph.most_ticks))
-    yield f'<circle class="heat" cx="{_GUTTER - 8}" cy="{y}" r="6" fill-opacity="{shade:.2f}"/>'
-    yield _text(x, y + 4, f"{line.name} {line.operator}".strip())
+    yield f'<circle class="heat" cx="{_NODE}" cy="{y}" r="{_RADIUS}" fill-opacity="{shade:.2f}"/>'
+    yield _text(x, y + _INDENT, f"{line.name} {line.operator}".strip())
     if line.rows:
-        yield _text(720, y + 4, f"{number_text(line.ticks)} {unit}", ' text-anchor="end"')
-        width = 240 * max(0.0, line.ticks / max(1, graph.most_ticks))
-        yield _box("heat", 732, y - 5, width, 10, share_text(line.share))
-        yield _text(LEFT + WIDTH, y + 4, share_text(line.share), ' text-anchor="end"')
+        yield _text(_TICKS_END, y + _INDENT, f"{number_text(line.ticks)} {unit}", ' text-anchor="end"')
+        width = _SHARE_WIDTH * shade
+        yield _box("heat", _SHARE_BAR, y - _SHARE_HEIGHT / 2, width, _SHARE_HEIGHT, share_text(line.share))
+        yield _text(LEFT + WIDTH, y + _INDENT, share_text(line.share), ' text-anchor="end"')
 
 
 def arc(begin: float, end: float, apart: int) -> str:
     """Return the path of an edge between two lines' heights, `apart` lines from each other; the page draws the same."""
-    x = _GUTTER - 8
     if apart == 1:
-        return f"M{x} {begin:g}V{end:g}"
-    out = x - min(x - 4, 8 * math.log2(1 + abs(apart)))
-    return f"M{x} {begin:g}C{out:.0f} {begin:g} {out:.0f} {end:g} {x} {end:g}"
+        return f"M{_NODE} {begin:g}V{end:g}"
+    out = _NODE - min(_NODE - 4, 8 * math.log2(1 + abs(apart)))  # within the picture, by the logarithm of the distance
+    return f"M{_NODE} {begin:g}C{out:.0f} {begin:g} {out:.0f} {end:g} {_NODE} {end:g}"

@@ -9,7 +9,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.flow.coverage import gcov
 from cortex_m_hil.flow.coverage.counts import Counts, Coverage, Files, LostCounts, merged
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner import linked_executorch
 from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.cpu import HOST
@@ -47,7 +47,7 @@ def _check_executorch(resolved: Resolved) -> None:
             target=resolved.display_name,
             hint="a QEMU target, or the runtime builtin",
         )
-    executorch_install.find_prefix(resolved.target, cache_directory(), counts=True)
+    linked_executorch.find_prefix(resolved.target, cache_directory(), counts=True)
 
 
 @dataclass

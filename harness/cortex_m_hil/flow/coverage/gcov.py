@@ -69,7 +69,7 @@ def by_object(target: Target, elf: Elf, counted: Mapping[str, bytes], wanted: It
         for name in names:
             shutil.copy2(notes[name], folder)
             (folder / name).write_bytes(counted[name])
-        found = _by_data(tool(target), [folder / name for name in names], KERNELS)
+        found = _counts_by_data_file(tool(target), [folder / name for name in names], KERNELS)
     return {path.name: files for path, files in found.items()}
 
 
@@ -81,10 +81,10 @@ def files(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> Files
         data: `.gcda` files, in the same folder as their notes.
         folders: beginnings of source files' names, with their replacements in the result.
     """
-    return merged(_by_data(gcov, data, folders))
+    return merged(_counts_by_data_file(gcov, data, folders))
 
 
-def _by_data(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> dict[Path, Files]:
+def _counts_by_data_file(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> dict[Path, Files]:
     found: dict[Path, Files] = {path: {} for path in data}
     by_name = {path.name: path for path in data}
     for report in _reports(gcov, data) if data else ():

@@ -10,8 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import StoreFile, leading
+from cortex_m_hil.cli.command_output import Answer, end, json_fields, say
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import YEAR, Method, TargetOptions, Targets, folder_to_write, within
 from cortex_m_hil.cli.run_result_output import TARGET_FIELDS, fields_of_target, label_of
@@ -38,41 +38,53 @@ class Options:
     target: Annotated[
         str, typer.Option("--target", "-t", metavar="NAME", help="A target's name; with --models also a list or a glob")
     ]
-    ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None
+    ptes: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", help="Programs to mutate", show_default=False)
+    ] = None
     method: Method = ""
     models: Annotated[bool, typer.Option("--models", help="Run generated networks instead of mutated programs")] = False
     number: Annotated[
         int | None,
-        typer.Option("--count", min=1, help="Number of mutants [default: 10000] or of networks [default: 100]"),
+        typer.Option(
+            "--count", metavar="N", min=1, help="Number of mutants [default: 10000] or of networks [default: 100]"
+        ),
     ] = None
     seconds: Annotated[
         float | None,
         typer.Option(
+            "--seconds",
+            metavar="SECONDS",
             callback=within(1, YEAR),
             help="With --models: start no new network after this many seconds; without --count there is no other end",
         ),
     ] = None
     seed: Annotated[
-        int, typer.Option("--seed", help="Seed of the mutants or networks: the same one gives the same")
+        int, typer.Option("--seed", metavar="SEED", help="Seed of the mutants or networks: the same one gives the same")
     ] = 0
     corpus: Annotated[
         Path | None,
         typer.Option(
             "--corpus",
+            metavar="FOLDER",
             callback=folder_to_write,
             help="Folder for mutants that show a bug, or for tests of failing networks [default with --models: fuzzed]",
         ),
     ] = None
     jobs: Annotated[
         int,
-        typer.Option("--jobs", "-j", "-n", min=1, help="With --models: number of networks that are judged at a time"),
+        typer.Option(
+            "--jobs", "-j", "-n", metavar="N", min=1, help="With --models: number of networks that are judged at a time"
+        ),
     ] = 1
     reset: Annotated[
         bool, typer.Option("--reset", help="With --models: forget the campaign of this folder, and start a new one")
     ] = False
     store_file: StoreFile = None
     runtime: Annotated[
-        str, typer.Option("--runtime", help="builtin or executorch; with --models also both: builtin,executorch")
+        str,
+        typer.Option(
+            "--runtime", metavar="RUNTIME", help="builtin or executorch; with --models also both: builtin,executorch"
+        ),
     ] = "builtin"
     targets_file: Targets = None
 
@@ -83,44 +95,50 @@ class Options:
     epilog=json_fields(
         {
             **TARGET_FIELDS,
-            "seed": "the seed",
+            "seed": "the seed, as in the call",
             "mutants": "the number of mutants that were run",
-            "outcomes": "the number of mutants by outcome",
-            "unsuited": "programs that the target refuses unmutated: a list of program, why",
+            "outcomes": "by outcome, the number of mutants",
+            "unsuited": "programs without mutants, since the target refuses the program itself: a list of program, why",
             "bugs": "a list of program, number (of the mutant), edits, detail, saved (the file, or null)",
         }
     )
     + "\n\n"
     + json_fields(
         {
-            "outcome": "complete or under way",
+            "outcome": "complete, or under way: networks are left",
             "left": "the number of networks that are left",
             "targets": "the targets, as in the call",
             "runtimes": "the runtimes, as in the call",
             "seed": "the seed, as in the call",
             "programs": "the number of networks that were judged",
-            "outcomes": "the number of networks that passed, were refused everywhere, failed, or gave an infra error",
-            "runs": "the number of networks that passed, by target and runtime",
-            "partly": "the number of networks that passed, but were refused on some target or runtime",
+            "outcomes": "the number of networks by outcome: passed, refused (everywhere), failed, infra",
+            "runs": "by target and runtime, the number of networks that passed there",
+            "partly": "the number of networks that passed, and were refused by another target or runtime",
             "defects": (
                 "a list of kind, operator, known (the known bug that explains it, or empty), programs (the number of "
                 "networks), first (the number of the first of them), places (targets and runtimes), message, fails and "
                 "passes (test files)"
             ),
             "refusals": (
-                "the number of networks by reason; reasons that differ only in names and numbers count as the first one"
+                "by reason, the number of networks that were refused for it; reasons that differ only in names and "
+                "numbers are one"
             ),
-            "would_fail_on_executorch": "likewise, of those right on builtin, why they would fail on ExecuTorch",
-            "departed": "the number of networks that are further from fake-quant than rounding explains",
+            "would_fail_on_executorch": (
+                "by reason, the number of networks that are right on builtin and would fail on ExecuTorch for it"
+            ),
+            "departed": "the number of networks whose outputs are further from fake-quant than rounding explains",
             "relations": (
-                "for each relation between a network and a changed one, how often it holds, fails, or was not checked: "
-                "quantised otherwise, refused, or not asked (the network cannot be changed so)"
+                "by relation, the number of networks for which it holds, fails, was refused, does not apply, or was "
+                "not compared (quantised differently). A relation changes the network, and says what that does to the "
+                "outputs: batch (two inputs at once), permutation (output channels reversed), padding (as an operator "
+                "of its own), layout (the other one)"
             ),
-            "operators": "for each operator, the number of networks by ISA class",
-            "classes": "for each attribute, the number of networks by ISA class",
+            "operators": "by operator and ISA class, the number of networks that have it",
+            "classes": "by attribute of networks and ISA class, the number of networks that have it",
             "reached": (
-                "files: the lines that were reached and all lines, for each file of the compiler and, by ISA class, of "
-                "the kernels (DSP linear.cpp); decisions: those of checks and passes"
+                "files: by file of the compiler, and by ISA class and file of the kernels (DSP linear.cpp), the number "
+                "of its lines that the networks executed (reached), and that can be (lines); decisions: a list of the "
+                "results of the compiler's checks that occurred, such as CortexMDivCheck.check_pattern: False"
             ),
         },
         each="a campaign of --models",
@@ -181,7 +199,7 @@ def _require_mutants(asked: Options) -> None:
         "--reset": asked.reset,
     }  # fmt: skip
     if names := [name for name, is_given in given.items() if is_given]:
-        raise ConfigError(f"{' and '.join(names)}: of mutated programs there are no campaigns", hint="with --models")
+        raise ConfigError(f"{' and '.join(names)} without --models", hint="only --models has campaigns: add it")
 
 
 def _bug(fuzzer: judge.Fuzzer, judged: judge.MutantJudgement, corpus: Path | None) -> Iterator[dict[str, object]]:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import group
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
 from cortex_m_hil.cli.options import RuntimeOptions
 from cortex_m_hil.cli.run_result_output import label_of
 from cortex_m_hil.errors import ConfigError
@@ -43,11 +43,13 @@ def _shim() -> None:
     ),
 )
 def install_shim(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to", show_default=False)],
     on: RuntimeOptions,
     runner: Annotated[
         list[str] | None,
-        typer.Option("--runner", help="Also a target's runner, for ExecuTorch's own tests; repeatable"),
+        typer.Option(
+            "--runner", metavar="TARGET", help="Also a target's runner, for ExecuTorch's own tests; repeatable"
+        ),
     ] = None,
 ) -> None:
     """Write shims for Arm's FVPs into a folder.

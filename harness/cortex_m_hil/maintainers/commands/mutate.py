@@ -14,8 +14,8 @@ import typer
 
 from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign, CampaignOptions
+from cortex_m_hil.cli.command_output import Answer, end, json_fields, say
 from cortex_m_hil.cli.options import DAY, OptionalTarget, TargetOptions, Targets, Tests, Upstream
 from cortex_m_hil.cli.progress import status
 from cortex_m_hil.cli.pytest_runs import named_tests, pytest_command
@@ -45,7 +45,9 @@ KernelFolders = Annotated[
 ]
 SeedOption = Annotated[
     int | None,
-    typer.Option("--seed", min=0, max=SEEDS - 1, help="Seed of the draw: the same one draws the same mutants"),
+    typer.Option(
+        "--seed", metavar="SEED", min=0, max=SEEDS - 1, help="Seed of the draw: the same one draws the same mutants"
+    ),
 ]
 OnceOption = Annotated[
     bool, typer.Option("--once", help="Judge each mutant on one target: the first whose runner the mutant changes")
@@ -82,7 +84,8 @@ ResetOption = Annotated[bool, typer.Option("--reset", help="Forget the campaign 
             "operators": "these numbers by operator",
             "kinds": "these numbers by kind of change",
             "survivors": (
-                "a list of target, isa, path, line, column, function, kind, refuses, operators, diff (unified)"
+                "a list of target, isa, path, line, column, function, kind, refuses (whether the code refuses "
+                "arguments), operators, diff (unified)"
             ),
             "without_verdict": "a list of mutant, error",
             "localized": (
@@ -99,12 +102,14 @@ def mutate(
     target: OptionalTarget = None,
     upstream: Upstream = False,
     kernels: KernelFolders = None,
-    count: Annotated[int, typer.Option("--count", min=0, help="Number of mutants to draw; 0: all")] = 100,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=0, help="Number of mutants to draw; 0: all")] = 100,
     seed: SeedOption = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Detect writes outside tensors, too")] = False,
     once: OnceOption = False,
     localize: LocalizeOption = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of mutants, or of tests, at a time")] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Number of mutants, or of tests, at a time")
+    ] = 1,
     reset: ResetOption = False,
     targets_file: Targets = None,
 ) -> None:
@@ -131,7 +136,7 @@ def mutate(
         campaign = _campaign(kept, wanted, seeded=seed is not None)
         plan, left = _work(campaign, jobs, Deadline.after(led.budget))
         runs = campaign.runs
-    counted_runs = mutation_report.one_of_each(runs) if plan.once else runs
+    counted_runs = mutation_report.one_run_per_mutant(runs) if plan.once else runs
     end(_answer(plan, MutationReport(tuple(counted_runs), frozenset(plan.operators)), left))
 
 
@@ -154,7 +159,9 @@ def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str])
     choice = TargetOptions(runtime=runtime_of(folders), targets_file=file).choose(patterns)
     for name in choice.names:
         if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
-            raise ConfigError(f"{name} is a board: each mutant would be flashed", hint="a simulator of its class")
+            raise ConfigError(
+                f"{name} is a board: each mutant would be flashed", hint="name a simulator of its ISA class"
+            )
     return tuple(choice.names)
 
 
@@ -228,7 +235,9 @@ def _timed(plan: MutationPlan, workers: MutationWorkers) -> MutationPlan:
         left_out[target] = len(found) - len(seconds[target])
         operators |= set(used)
         if not seconds[target]:
-            raise ConfigError(f"no program of {plan.asked} runs on {target}", hint="hil.check, or hil.run")
+            raise ConfigError(
+                f"no program of {plan.asked} runs on {target}", hint="name tests that call hil.check or hil.run"
+            )
         say(f"{counted(len(seconds[target]), 'program')} on {target}" + _apart(left_out[target]))
     return replace(plan, seconds=seconds, left_out=left_out, operators=tuple(sorted(operators)))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner import linked_executorch
 from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.target import Target
@@ -32,7 +32,7 @@ class SourceTree:
             ConfigError: the target has no `source` and `build`.
             BuildError: the command fails.
         """
-        install = executorch_install.build_settings(target)
+        install = linked_executorch.build_settings(target)
         assert install.source is not None
         self._original = install.source
         # The copy has the same name, because ExecuTorch finds its headers by the name of its folder.
@@ -44,7 +44,7 @@ class SourceTree:
         self._log = folder / "executorch.log"
         self._runner = folder / "runner"
         self._runner.mkdir()
-        executorch_install.rebuild(self._target, self._log)
+        linked_executorch.rebuild(self._target, self._log)
         self._installed = dict(_contents(self._prefix))
         self._tree = BuildTree(self._target, self._runner, "executorch")
         self._changed: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class SourceTree:
             (self._copy / path).write_text(text)
         self._changed |= frozenset(changed)
         _make_old(self._prefix)
-        executorch_install.rebuild(self._target, self._log)
+        linked_executorch.rebuild(self._target, self._log)
         self._changed = frozenset(changed)
         self._make_changed_new()
         return self._tree.build({})

@@ -69,7 +69,8 @@ class MutationPlan(store.Plan):
         """Return the mutants that are drawn. Raise ConfigError where the kernels have changed since the beginning."""
         if kernels.digest != self.kernels:
             raise ConfigError(
-                "the kernels have changed since it was begun", hint="begin anew: hil dev mutate TEST -t TARGET --reset"
+                "the kernels have changed since this campaign began",
+                hint="begin anew: hil dev mutate TEST -t TARGET --reset",
             )
         return drawn(kernels.mutants_of(self.operators), self.count, self.seed)
 

@@ -17,7 +17,7 @@ SHOWN: Final = 3  # operators named for a place at most
 _DECIDE: Final = (*JUDGED, MutantOutcome.INFRA, MutantOutcome.NOT_BUILT, MutantOutcome.UNCHANGED)
 
 
-def one_of_each(runs: Iterable[Run]) -> list[Run]:
+def one_run_per_mutant(runs: Iterable[Run]) -> list[Run]:
     """Return one run for each mutant: the run that judged it, if there is one."""
     found: dict[str, Run] = {}
     for run in runs:

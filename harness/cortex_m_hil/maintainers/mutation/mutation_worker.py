@@ -1,4 +1,4 @@
-"""A worker process (`workers.Worker`) that builds mutants of the kernels and judges them."""
+"""A worker process (`worker_processes.Worker`) that builds mutants of the kernels and judges them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cortex_m_hil.maintainers.mutation.kept_programs import (
 )
 from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
 from cortex_m_hil.maintainers.mutation.source_mutants import SourceMutant
-from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner import linked_executorch
 from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
@@ -63,7 +63,7 @@ def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
     """
     if not folders:
         return Kernels.read(package_data("firmware"))
-    sources = {executorch_install.build_settings(one.target).source for one in resolved}
+    sources = {linked_executorch.build_settings(one.target).source for one in resolved}
     if len(sources) != 1:
         raise ConfigError("its targets are built from several ExecuTorch sources", hint="one campaign for each")
     (source,) = sources

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.answers import Answer, say
 from cortex_m_hil.cli.campaigns import UNDER_WAY, Campaign
+from cortex_m_hil.cli.command_output import Answer, say
 from cortex_m_hil.cli.options import TargetOptions
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
@@ -51,7 +51,8 @@ def network_plan(target: str, runtime: str, count: int, seed: int, file: Path | 
         choice = TargetOptions(runtime=one, targets_file=file).choose([target])
         for name in choice.names:
             if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
-                raise ConfigError(f"{name} is a board", hint="a simulator of its class; a board by the tests it writes")
+                hint = "name a simulator of its ISA class; tests that are written of failures run on the board too"
+                raise ConfigError(f"{name} is a board", hint=hint)
     targets_file = str(file.absolute()) if file else ""
     return NetworkPlan(tuple(choice.names), runtimes, count, seed, targets_file, generator_digest())
 

@@ -29,7 +29,6 @@ from cortex_m_hil.maintainers.networks.recipe import Recipe, RecipeStep, Shape, 
 ROUND: Final = 25  # programs in a round, after which the generator uses their results
 REPEATED: Final = 0.25  # share of the programs that repeat the choices of a program that reached something new
 KEPT: Final = 0.85  # share of that program's choices that are repeated
-MOST_ELEMENTS: Final = 6000  # elements of a value at most
 SEEDS: Final = 1 << 32
 
 T = TypeVar("T")
@@ -57,17 +56,20 @@ class Choices:
         self.chance, self.made = chance, list[Choice]()
         self._counts, self._repeated = counts, list(repeated)
 
-    def pick(self, asked: str, options: Sequence[T], often: Sequence[float] = ()) -> T:
-        """Draw one of several options: in the long run all equally often, or in proportion to the weights `often`.
+    def pick(self, asked: str, options: Sequence[T], shares: Sequence[float] = ()) -> T:
+        """Draw one of several options, preferring those that were drawn less often so far.
 
-        `asked` is the question under which the choice is counted and recorded.
+        Args:
+            asked: the name of the question, under which the choice is counted and recorded.
+            options: the options.
+            shares: how often each is to be drawn in the long run, as a share of their sum; (): all equally often.
         """
         if len(options) == 1:
             return options[0]
         names = [str(option) for option in options]
         at = self._from_repeated(asked, names)
         if at is None:
-            shares = often or [1.0] * len(options)
+            shares = shares or [1.0] * len(options)
             weights = [
                 share / (1 + self._counts[asked, name] / share) for share, name in zip(shares, names, strict=True)
             ]
@@ -133,7 +135,7 @@ class DrawnValue:
 
 
 ACTIVATIONS: Final = ("", "relu", "relu6", "hardtanh", "clamp", "hardswish", "hardsigmoid")
-OFTEN: Final = (3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 0.3)
+ACTIVATION_SHARES: Final = (3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 0.3)
 CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
 TABLES: Final = ("sigmoid", "tanh", "silu", "gelu")
 LOGARITHMS: Final = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")
@@ -142,7 +144,6 @@ STRIDES: Final = ((1, 1), (2, 2), (1, 2), (2, 1), (3, 2))
 CHANNELS: Final = (1, 2, 3, 4, 5, 7, 8, 12, 16, 17)
 WIDTHS: Final = (1, 2, 3, 5, 7, 8, 9, 16, 19, 37)
 FAMILIES: Final = ("images", "large images", "rows", "sequences", "signals", "floats", "portable", "portable images")
-RELATIONS: Final = ("", "batch", "permutation", "padding", "layout")
 
 
 class Drawing:
@@ -335,19 +336,16 @@ class Drawing:
     def _activation(self, kind: str, allowed: Sequence[str] = ACTIVATIONS) -> str:
         if self._is_float:
             return ""
-        often = [OFTEN[ACTIVATIONS.index(name)] for name in allowed]
-        return self.pick(f"{kind} activation", allowed, often)
+        shares = [ACTIVATION_SHARES[ACTIVATIONS.index(name)] for name in allowed]
+        return self.pick(f"{kind} activation", allowed, shares)
 
-    def _window(
-        self, kind: str, *, dilated: bool, wide: bool, strides: Sequence[tuple[int, int]] = STRIDES
-    ) -> dict[str, tuple[int, int]]:
+    def _window(self, kind: str, *, dilated: bool, wide: bool) -> dict[str, tuple[int, int]]:
         """Draw kernel, stride, padding and dilation of a window that fits the image.
 
         Args:
             kind: the operator, for the names of the choices.
             dilated: whether other dilations than 1 are drawn.
             wide: whether the padding may be as wide as the kernel.
-            strides: the strides to draw from.
         """
         _, _, height, width = self.value.shape
         kernels = [one for one in KERNELS if one[0] <= height + 1 and one[1] <= width + 1]
@@ -371,7 +369,7 @@ class Drawing:
             and (columns > 1 or one[1] == 1)  # else torch 2.13.0 may crash
         ]
         dilation = self.pick(f"{kind} dilation", fitting, [3.0, *[1.0] * (len(fitting) - 1)])
-        stride = self.pick(f"{kind} stride", strides)
+        stride = self.pick(f"{kind} stride", STRIDES)
         return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
 
     def _windowed(self, window: Mapping[str, tuple[int, int]], *, ceil: bool = False) -> tuple[int, int]:

@@ -16,7 +16,7 @@ class KnownDefect:
     Attributes:
         number: the bug's number in docs/known_bugs.md.
         operator: the operator that fails.
-        kinds: the kinds of failure that it causes (`Failure.kind`).
+        kinds: the kinds of failure that it causes (`Disagreement.kind`).
         runtime, isa: the runtime and ISA class on which it shows.
     """
 

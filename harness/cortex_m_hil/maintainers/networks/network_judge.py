@@ -164,7 +164,7 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> NetworkAttempt:
 
 
 class ModelJudge:
-    """A judge that lowers parts (`lowering.submodules.Part`) once for each ISA class and runs them on each Dut."""
+    """A judge that lowers each `lowering.submodules.ModulePart` once for each ISA class, and runs it on each Dut."""
 
     def __init__(self, duts: Sequence[Dut], kernels: Mapping[str, KernelLines] | None = None) -> None:
         """Store the Duts to judge on.
@@ -376,12 +376,12 @@ class Relation:
 
         others = other_inputs(self._part)
         if (changed := with_batch(self._part, others)) is None:
-            return "not asked"
+            return "does not apply"
         part, both = changed
         if (other := self._lowered(part, dut, self._checks.layout)) is None:
-            return "not asked"
+            return "does not apply"
         if not _quantised_alike(program, other):
-            return "quantised otherwise"
+            return "quantised differently"
         single = [self._outputs(dut, program, given) for given in (self._part.arguments(), others)]
         whole = [np.concatenate(pair) for pair in zip(*single, strict=True)]
         return _compared(whole, self._outputs(dut, other, both))
@@ -408,9 +408,9 @@ class Relation:
         self, dut: Dut, program: Program, part: Any, expected: Any = lambda one: one, layout: Layout | None = None
     ) -> str:
         if part is None or (other := self._lowered(part, dut, layout or self._checks.layout)) is None:
-            return "not asked"
+            return "does not apply"
         if not _quantised_alike(program, other):
-            return "quantised otherwise"
+            return "quantised differently"
         given = self._part.arguments()
         wanted = [expected(one) for one in self._outputs(dut, program, given)]
         return _compared(wanted, self._outputs(dut, other, given))

@@ -1,4 +1,4 @@
-"""A worker process (`workers.Worker`) that judges generated programs and shrinks those that fail."""
+"""A worker process (`worker_processes.Worker`) that judges generated programs and shrinks those that fail."""
 
 from __future__ import annotations
 

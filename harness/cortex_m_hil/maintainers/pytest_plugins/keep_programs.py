@@ -16,7 +16,7 @@ from cortex_m_hil.pytest_plugin.fixtures import TASKS
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("hil")
-    group.addoption("--hil-keep-into", type=Path, metavar="DIR", help="for hil dev mutate")
+    group.addoption("--hil-keep-into", type=Path, metavar="FOLDER", help="for hil dev mutate")
     group.addoption("--hil-keep-intermediates", action="store_true", help="for hil dev mutate")
 
 

@@ -98,8 +98,7 @@ class FvpLauncher(Simulator):
     def program(self) -> str:
         return self.model
 
-    @property
-    def clock(self) -> Clock:
+    def clock(self, counts: bool) -> Clock:
         return Clock.MODEL
 
     def describe(self) -> str:

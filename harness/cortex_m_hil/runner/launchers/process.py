@@ -1,97 +1,24 @@
-"""A simulator as a child process: communication by its pipes, its CPU time, and its reliable termination."""
+"""A simulator as a child process: communication by its pipes, and its reliable termination."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-import psutil
-
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host import subprocesses, time_limits
+from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.sandbox import Sandbox, SyscallObserver
+from cortex_m_hil.runner.launchers.cpu_deadline import CpuDeadline, CpuTime
 from cortex_m_hil.targets.connection import LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
 # The newest unread bytes of standard output that are kept. No answer is as long; more is a flood, in which the framing
 # drops all bytes that are no frame.
 RECEIVED_LIMIT = 4 << 20
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    """Yield the pid of each descendant of a process.
-
-    The kernel's own list of children is read (CONFIG_PROC_CHILDREN; without it nothing is yielded). psutil looks at
-    every process of the machine, which takes 5 ms, while a round trip to a simulator takes 0.06 ms.
-    """
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
-                for child in map(int, children.read().split()):
-                    yield child
-                    yield from _descendants(child)
-
-
-def _cpu_times_below(pid: int) -> Iterator[float]:
-    """Yield the CPU seconds of each descendant of a process."""
-    for child in _descendants(pid):
-        with contextlib.suppress(psutil.Error):
-            times = psutil.Process(child).cpu_times()
-            yield float(times.user + times.system)
-
-
-def _waits_below(pid: int) -> Iterator[float]:
-    """Yield the seconds for which each thread of each descendant was ready to run, while others had the CPUs.
-
-    The kernel counts them (CONFIG_SCHED_INFO; without it nothing is yielded).
-    """
-    for child in _descendants(pid):
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{child}/task"):
-                with open(f"/proc/{child}/task/{thread}/schedstat", "rb") as counts:
-                    yield int(counts.read().split()[1]) / 1e9
-
-
-@dataclass(frozen=True)
-class CpuDeadline:
-    """A limit on a simulator's CPU time, so that a busy host does not turn a pass into a hang.
-
-    Attributes:
-        process: the simulator.
-        cpu_limit: seconds of CPU time since the process began.
-        wall: the end by the clock, which is put off by the time for which the simulator waits for a CPU.
-        waited: what it had waited when the limit was set.
-    """
-
-    process: Process
-    cpu_limit: float
-    wall: Deadline
-    waited: float
-
-    @property
-    def expired(self) -> bool:
-        if self.process.cpu_seconds() >= self.cpu_limit:
-            return True
-        return self.wall.expired and self._wall.expired
-
-    @property
-    def _wall(self) -> Deadline:
-        return Deadline(self.wall.at + self.process.waited_seconds() - self.waited)
-
-    @property
-    def next_poll(self) -> Deadline:
-        """Return the earliest moment at which the CPU time can be used up.
-
-        A simulator has one vCPU thread, which uses at most one second of CPU time in a second.
-        """
-        left = max(0.05, self.cpu_limit - self.process.cpu_seconds())
-        return Deadline.after(min(left, self.wall.remaining or self._wall.remaining))
 
 
 class Process:
@@ -136,7 +63,7 @@ class Process:
         self._selector.register(self._err, selectors.EVENT_READ)
         self._received = bytearray()
         self._link = (self._out, self._err) if joined else (self._out,)
-        self._cpu = self._waited = 0.0
+        self._cpu = CpuTime(self.pid)
         self.byte_seconds = 0.0  # CPU time that a byte to the program may take
 
     def _start(
@@ -166,23 +93,12 @@ class Process:
         return self._observer.refused if self._observer else ""
 
     def cpu_seconds(self) -> float:
-        """Return the user and system time of the program and its descendants; after its end, the last value.
-
-        A model that a wrapper script or a shim starts is a descendant. The supervisor's own time is not counted.
-        """
-        self._cpu = max(self._cpu, sum(_cpu_times_below(self.pid)))
-        return self._cpu
-
-    def waited_seconds(self) -> float:
-        """Return the time for which the program was ready to run, and other processes had the CPUs."""
-        self._waited = max(self._waited, *_waits_below(self.pid), 0.0)
-        return self._waited
+        """Return the user and system time of the program and its descendants; after its end, the last value."""
+        return self._cpu.used()
 
     def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
         """Return a budget of `seconds` of CPU time from now, and of what `nbytes` to the program may take."""
-        seconds += nbytes * self.byte_seconds
-        wall = Deadline.after(seconds * time_limits.WALL_PER_CPU_SECOND)
-        return CpuDeadline(self, self.cpu_seconds() + seconds, wall, self.waited_seconds())
+        return CpuDeadline.after(seconds + nbytes * self.byte_seconds, self._cpu)
 
     def write(self, data: bytes, deadline: Deadline) -> None:
         """Send all of `data`, and read meanwhile: full pipes in both directions must not block both ends."""

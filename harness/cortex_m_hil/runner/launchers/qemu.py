@@ -88,12 +88,11 @@ class QemuLauncher(Simulator):
         core = f" ({self.core})" if self.core else ""
         return f"QEMU {toolchain.find(self.program).version}{core}"
 
-    @property
-    def clock(self) -> Clock:
-        """Return INSTRUCTIONS; HOST where `-icount shift=auto` makes QEMU follow the host's time."""
+    def clock(self, counts: bool) -> Clock:
+        """Return INSTRUCTIONS; MODEL where the runner cannot count them, HOST where `shift=auto` follows that."""
         settings = (_icount(self.args) or ICOUNT[1]).split(",")
         exact = any(re.fullmatch(r"(shift=)?\d+", setting) for setting in settings)
-        return Clock.INSTRUCTIONS if exact else Clock.HOST
+        return Clock.HOST if not exact else Clock.INSTRUCTIONS if counts else Clock.MODEL
 
     @property
     def takes_foreign_runners(self) -> bool:

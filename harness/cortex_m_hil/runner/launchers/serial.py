@@ -22,7 +22,7 @@ from cortex_m_hil.runner.links.protocol import RESPONSE, Request
 from cortex_m_hil.runner.links.uart import BITS, LABGRID, VIRTUAL, Uart, vanished
 from cortex_m_hil.targets.board_tool_commands import RawProcedure, parse_procedure
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
-from cortex_m_hil.targets.target import HardwareLauncher, Port, Strict, Target
+from cortex_m_hil.targets.target import Clock, HardwareLauncher, Port, Strict, Target
 
 PROBE_TIMEOUT = 1.0  # seconds to wait for an answer of a board that may run no runner
 BOOT_TIMEOUT = 10.0  # seconds to wait for a board that has just been flashed or reset
@@ -86,6 +86,10 @@ class SerialLauncher(HardwareLauncher):
         if self.port.startswith(VIRTUAL):
             return f"virtual board {self.port.removeprefix(VIRTUAL)} ({_simulator_behind(board)})"
         return f"board {board} on {self.port}"
+
+    def clock(self, counts: bool) -> Clock:
+        """Return CORE; of a virtual board HOST, or INSTRUCTIONS where its time is their number, as of no real core."""
+        return Clock.INSTRUCTIONS if counts else super().clock(counts)
 
     def definitions(self) -> dict[str, str]:
         return {"HIL_UART_BAUD": str(self.baud)}
@@ -241,13 +245,13 @@ class SerialBoard:
             raise ConfigError(
                 "the program has to lie in flash, and the target names no flash tool",
                 target=self.target.name,
-                hint="flash: in targets.yaml",
+                hint="flash: a preset or a command, in the target's launcher (hil docs boards)",
             )
         if (tool := self._launcher.flash) is not None and tool.replaces:
             raise ConfigError(
                 f"the program has to lie in flash beside the runner, and {tool.name} replaces the runner",
                 target=self.target.name,
-                hint="a board.yaml without resident:",
+                hint="leave resident: out of board.yaml",
             )
         path = self._directory / "program.elf"
         region = self.target.board.memory.resident_region

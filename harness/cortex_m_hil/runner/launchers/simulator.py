@@ -19,7 +19,7 @@ from cortex_m_hil.targets.target import Launcher, Target
 
 # Hints for the author of a board's firmware, and for a user who runs an ELF by `hil launch`.
 _OF_RUNNER = "look for semihosting calls in the board's sources, and at qemu: args in targets.yaml"
-_OF_PROGRAM = "--folder DIR is what it may read and write, by names relative to it"
+_OF_PROGRAM = "--folder FOLDER is what it may read and write, by names relative to it"
 ERROR = "[error] "  # the prefix of the runner's errors in a session's log
 
 

@@ -215,10 +215,10 @@ class Stamp:
     """The facts that the firmware tells about a frame that it published.
 
     Attributes:
-        number: of the channel's frames since the boot.
-        input: the number of the host's frame that it took last; 0: none.
-        ticks: of the target's clock, as it published the frame.
-        latency: ticks since it took the host's frame.
+        number: the frame's number among the channel's frames since the boot.
+        input: the number of the last frame that the firmware took from the host; 0: none.
+        ticks: the target's clock when the firmware published the frame.
+        latency: ticks from taking the host's frame to publishing this one.
     """
 
     number: int
@@ -232,13 +232,13 @@ class ChannelState:
     """The state of a channel.
 
     Attributes:
-        done: whether the firmware had room for the frame that it was given.
+        done: whether the firmware had room for the frame that the host gave.
         waiting: whether the firmware waits for a frame of this input.
-        total: the frames that the firmware has taken of an input, or published, since its boot.
-        queued: the frames that wait, for the firmware or for the host.
-        pending: the frames of all outputs that wait for the host.
-        fetched: what it says of the frame that was fetched; None: there is none.
-        data: the first bytes of that.
+        total: the number of frames of this channel that the firmware has taken or published since its boot.
+        queued: the number of its frames that wait to be taken by the firmware, or fetched by the host.
+        pending: the number of frames of all outputs that wait to be fetched by the host.
+        fetched: the stamp of the frame that was fetched; None: there was no frame.
+        data: the first bytes of the fetched frame.
     """
 
     done: bool

@@ -152,10 +152,10 @@ def require(port: str) -> None:
     """Check that a local port exists; a port on another machine is not checked. Raises PortNotFound."""
     url = device(port)
     if "://" not in url and not os.path.exists(url):
-        raise PortNotFound(f"no port {port}", hint=_where(port))
+        raise PortNotFound(f"no port {port}", hint=_missing_port_hint(port))
 
 
-def _where(port: str) -> str:
+def _missing_port_hint(port: str) -> str:
     if port.startswith(VIRTUAL):
         return f"start it: hil board virtual {port.removeprefix(VIRTUAL)}"
     found = ", ".join(info.device for info in list_ports.comports()) or "none"

@@ -411,7 +411,7 @@ class Session:
     @property
     def clock(self) -> Clock:
         """Return the clock that the runner's ticks follow."""
-        return Clock.INSTRUMENTED if self._elf.counts else self.identity.clock(self.target.launcher.clock)
+        return Clock.INSTRUMENTED if self._elf.counts else self.target.launcher.clock(self.identity.counts)
 
     @property
     def log(self) -> str:
@@ -447,8 +447,10 @@ class Session:
                 problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
                 raise IdentityError(problem, target=self.target.name, hint=hint)
         if own != bool(identity.firmware):
-            what = "no name of it" if own else f"the name {identity.firmware!r}, as no runner does"
-            raise IdentityError(f"the firmware that answers gives {what}", target=self.target.name, hint=hint)
+            problem = f"firmware of your own answers, {identity.firmware!r}, and not the runner"
+            if own:
+                problem = "a runner answers, and not firmware of your own: it gives no name of a firmware"
+            raise IdentityError(problem, target=self.target.name, hint=hint)
         protocol.check_pools(identity, self.target.board.memory)
         self.identity = identity
         return replace(identity, operators=self._operator_names())
@@ -548,7 +550,7 @@ class Session:
             return ProtocolError(f"{request.name}: {status.name}: {failure.message}", target=self.target.name)
         if status == ResponseStatus.OUT_OF_MEMORY:
             return self._too_large(failure.message, failure.requested, failure.available)
-        where = f" (instruction {failure.instruction})" if failure.instruction >= 0 else ""
+        where = f" (operator {failure.instruction})" if failure.instruction >= 0 else ""
         message = failure.message
         if status == ResponseStatus.UNSUPPORTED_DELEGATE:
             message = f"delegate {failure.operator!r}: {message}"

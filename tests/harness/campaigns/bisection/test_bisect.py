@@ -157,7 +157,7 @@ def test_ends_that_are_not_as_said_are_told(
     assert done.status == NO and message.format(**ends) in done.out, done
     assert "alike" not in done.out and "no commit changed it" not in done.out
     again = answer(bisect("run", "--json").out)
-    assert (again["outcome"], again["runs"], again["culprit"]) == ("not as said", runs, None)
+    assert (again["outcome"], again["runs"], again["culprit"]) == ("stated outcome wrong", runs, None)
     more = done.out.partition("?")[2].partition("\n")[0]
     if "10 runs" in message:
         assert more == f" If it {'passes' if test == 'false' else 'fails'} more rarely: hil bisect start " + (
@@ -603,7 +603,7 @@ def test_commits_that_touch_files_of_the_operator_at_fault_are_more_probable(tmp
     kernel, other = {"Source/Arm_Fully_Connected_s8.c": ""}, {"README": ""}
     made = history(tmp_path / "r", 8, lambda number: dict.fromkeys(kernel if number == 3 else other, f"{number}"))
     plan = BisectionPlan(Source(str(made.path)), made.commits[0], made.commits[8])
-    case = {"test": "t", "verdict": "FAIL", "at_fault": "cortex_m::quantized_linear.out (node), instruction 1"}
+    case = {"test": "t", "verdict": "FAIL", "at_fault": "cortex_m::quantized_linear.out (node), operator 1"}
     runs = [Run(made.commits[8], "fail", "", 1, 1, {"cases": [case]}), Run(made.commits[0], "pass")]
     after = CommitLine.from_plan(plan).state(runs).posterior
     assert after[3] == max(after[1:9]) > 2 * after[4] and after[4] == pytest.approx(after[5])

@@ -133,7 +133,7 @@ def test_ends_that_are_not_as_said_are_both_run_first_and_told(
     while (state := search.state(runs)).next is not None:
         ran.append(state.next)
         runs.append(Run(search.commits[state.next].sha, (old if state.next == 0 else new).value))
-    assert state.outcome is BisectionOutcome.NOT_AS_SAID
+    assert state.outcome is BisectionOutcome.STATED_OUTCOME_WRONG
     assert ran[:2] == [8, 0] and (ran.count(0), ran.count(8)) == counts and len(ran) == sum(counts)
 
 
@@ -152,7 +152,7 @@ def test_an_end_that_is_asserted_is_not_run_where_the_other_is_not_as_said() -> 
     runs: list[Run] = []
     while (state := search.state(runs)).next is not None:
         runs.append(Run(search.commits[state.next].sha, RunVerdict.PASS.value))
-    assert state.outcome is BisectionOutcome.NOT_AS_SAID
+    assert state.outcome is BisectionOutcome.STATED_OUTCOME_WRONG
     assert [run.key for run in runs] == [search.commits[8].sha] * END_TRIES
 
 

@@ -37,6 +37,7 @@ from cortex_m_hil.pytest_plugin.nightly_plugin import TELLING
 from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.runner.target_library import write_target_library
 from cortex_m_hil.targets.executorch_prefix import VARIABLE
+from file_texts import TWO_LAYERS
 from junit_schema import invalid
 from paths import IMPORT_ROOT, REPOSITORY
 from prefixes import FLAGS, make_prefix
@@ -92,21 +93,6 @@ def test_is_off(hil, off):
 """
 
 
-TWO_LAYERS = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = torch.nn.Linear(8, 4), torch.nn.Linear(4, {width})
-
-    def forward(self, x):
-        return self.second(self.first(x))
-
-def make():
-    torch.manual_seed(0)
-    return Net(), (torch.rand(1, 8),)
-"""
 CHECKS = """
 import nets_16
 
@@ -227,6 +213,8 @@ def test_results_are_remembered_and_nothing_changed(hil: Hil, folder: Path) -> N
     ]
     counted = next(row for row in rows if row["test"] == "test_it.py::test_runs[0]" and row["target"] == "m0-qemu")
     assert sum(counted["parts"]["instructions"].values()) == counted["figures"]["instructions"][0] > 0
+    assert sum(counted["parts"]["layers"].values()) == sum(counted["parts"]["instructions"].values())
+    assert any(name.startswith("cortex_m::quantized_linear.out in ") for name in counted["parts"]["layers"])
     assert sum(counted["parts"]["planned_bytes"].values()) == counted["figures"]["planned_bytes"][0] > 0
     [(at_peak, nbytes)] = counted["parts"]["planned_peak"].items()
     assert at_peak.startswith(f"{next(iter(counted['parts']['planned_bytes']))}: cortex_m::") and nbytes > 0

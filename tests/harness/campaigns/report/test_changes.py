@@ -47,6 +47,16 @@ def figures(**changed: tuple[Figure, ...]) -> Mapping[str, tuple[Figure, ...]]:
     return {**result().figures, **changed}
 
 
+def test_more_instructions_are_told_with_their_layer_where_both_nights_have_layers() -> None:
+    layers = {"aten::add in a": 30, "aten::add in b": 10}
+    old = result(parts={"instructions": COUNTS, "layers": layers})
+    parts = {"instructions": {**COUNTS, "aten::add": 41}, "layers": {**layers, "aten::add in b": 11}}
+    new = result(figures=figures(instructions=(101,)), parts=parts)
+    for before, layer in ((old, FigureShare("aten::add in b", 10, 11)), (result(), None)):
+        [told] = changes(night(before, began=1.0), night(new, commit="c2", began=2.0))
+        assert (told.layer, told.told) == (layer, "slower (more instructions)")
+
+
 @pytest.mark.parametrize("bad", [Verdict.FAIL, Verdict.INFRA, Verdict.SKIP])
 def test_a_night_without_figures_hides_nothing(bad: Verdict) -> None:
     """What grew while a test failed is told when it passes again, against when it last passed."""

@@ -15,7 +15,7 @@ from cortex_m_hil.campaigns.report.markdown import LIMIT, as_markdown
 from cortex_m_hil.campaigns.report.nightly_results import Night, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.runner.results import Verdict
-from generated_nights import AT_PEAK, HOSTILE, LARGER, SLOWER, eventful, hostile, report, report_on
+from generated_nights import AT_PEAK, HOSTILE, LARGER, SLOWER, SLOWER_LAYER, eventful, hostile, report, report_on
 from github_actions import is_harmless
 
 
@@ -129,7 +129,9 @@ def test_a_comment_sorts_failures_and_has_a_table_of_the_figures_that_moved() ->
     assert "`failed in 1 of 3 nightlies of the same code`" in flaky and "LaunchError" in infra
     assert f"| `4096 → 4864` | +768, +18.75 % | `{LARGER} +768; at its peak {AT_PEAK}` |" in moved
     assert "test_float_io [m0-qemu, m4-qemu, m55-qemu, native]` and 3 more tests |" in moved
-    assert f"+1.46 % | `{SLOWER} +15000` |" in told(report_on(week[:5]))  # on Tuesday
+    tuesday = told(report_on(week[:5]))
+    assert "| **slower** (more `instructions`) | `instructions` | `m4-qemu: 10" in tuesday
+    assert f"| +15000, +1.46 %; +5000, +1.43 % | `{SLOWER} +15000; most by {SLOWER_LAYER}: +11250` |" in tuesday
     assert is_harmless(text) and "table" in rendered(text).tags
     results = week[-2].results
     one = next(iter(results.values()))

@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Result, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.trend_encoding import decoded, trends
-from generated_nights import AT_PEAK, HOSTILE, LARGER, SLOWER, eventful, hostile, report, report_on
+from generated_nights import AT_PEAK, HOSTILE, LARGER, SLOWER, SLOWER_LAYER, eventful, hostile, report, report_on
 from watched_pages import watched
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium: ci/install.sh system installs it")
@@ -25,6 +25,7 @@ TAB_STOPS = "document.querySelectorAll('#matrix td[tabindex=\"0\"]').length"
 SHOWN_ROWS = "[...document.querySelectorAll('#matrix tr.test')].filter(row => row.offsetHeight > 0).length"
 SHOWN_FILES = SHOWN_ROWS.replace("tr.test", "tr.file")
 TRENDS = "[...document.querySelectorAll('#charts .trend > summary')].map(one => one.innerText.replaceAll('\u202f', ''))"
+TREND_GROUPS = "[...document.querySelectorAll('#charts h3')].map(one => one.innerText)"
 FRIDAY = eventful()
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
@@ -137,29 +138,42 @@ def test_what_got_slower_since_a_day_is_told_once_with_the_operator(show: Show) 
     since, shown = (f"document.getElementById('trend-{name}')" for name in ("since", "shown"))
     option = f"[...{since}.options].find(one => one.text.startsWith('DAY')).value"
     put(page, since, page.run(option.replace("DAY", "Mon")))
-    slower, larger = page.run(TRENDS)
-    wanted = ["slower", "instructions", SLOWER, "Tue 2026-11-24, nightly 5, c0ffee03", "more tests"]
+    slower, larger, smaller = page.run(TRENDS)
+    assert page.run(TREND_GROUPS) == ["For the worse: 1 slower, 1 larger", "For the better: 1 smaller"]
+    wanted = [
+        "slower (more instructions)",
+        SLOWER,
+        f"most by {SLOWER_LAYER} +11250",
+        "Tue 2026-11-24, nightly 5, c0ffee03",
+        "more tests",
+    ]
     wanted += ["m4-qemu", "+15000, +1.46 %", "m55-qemu", "+5000, +1.43 %"]
     assert [text for text in wanted if text not in slower] == []
     wanted = ["larger", "planned_bytes", f"{LARGER} +768", "4096 → 4864", "+768, +18.75 %", "and 3 more tests"]
     assert [text for text in wanted if text not in larger] == []
+    wanted = ["smaller planned_bytes", "Thu 2026-11-26, nightly 7", "test_softmax.py", "-512"]
+    assert [text for text in wanted if text not in smaller] == []
     put(page, since, page.run(option.replace("DAY", "Wed")))
-    assert page.run(TRENDS) == [larger]
+    assert page.run(TRENDS) == [larger, smaller]
     put(page, "document.getElementById('trend-figure')", "planned_bytes")
-    answer = "Since Wed 2026-11-25, nightly 6, c0ffee03: 16 of 96 figures moved. Causes: 1 larger"
+    answer = "Since Wed 2026-11-25, nightly 6, c0ffee03: 31 of 96 figures moved"
     assert page.run(f"{shown}.textContent") == answer
     page.run("document.querySelector('.tiles .earlier').click()")
-    assert page.run(TRENDS) == [slower, larger]
+    assert page.run(TRENDS) == [slower, larger, smaller]
     assert page.run(f"{shown}.textContent").startswith("Since Fri 2026-11-20, nightly 1, c0ffee01: ")
 
 
 def test_the_page_leads_with_what_one_must_know(show: Show) -> None:
     page = show(report_on(FRIDAY))
     tiles = page.run("[...document.querySelectorAll('.tiles li')].map(one => one.innerText)")
-    assert [" ".join(one.split()) for one in tiles[:7]] == [
-        "2 new failures 1 cause", "4 already broken 1 cause", "4 fixed 1 cause",
-        "0 slower than nightly 7 46 since Fri 2026-11-20", "16 larger than nightly 7 1 cause, up to +18.75 %",
-        "1 flaky 1 cause",
+    assert [" ".join(one.split()) for one in tiles[:9]] == [
+        "2 new failures 2 results (1 test × 2 targets), 1 cause",
+        "4 already broken 4 results (1 test × 4 targets), 1 cause",
+        "4 fixed 4 results (1 test × 4 targets), 1 cause",
+        "0 slower than nightly 7 46 results since Fri 2026-11-20",
+        "16 larger than nightly 7 16 results (4 tests × 4 targets), 1 cause, up to +18.75 %",
+        "0 faster than nightly 7", "0 smaller than nightly 7 15 results since Fri 2026-11-20",
+        "1 flaky 1 result (1 test × 1 target), 1 cause",
         "6 not run 4 infrastructure, 1 target left out, 1 now skipped",
     ]  # fmt: skip
     lead = "[...document.querySelectorAll('.tiles a')].every(one => document.getElementById(one.hash.slice(1)))"

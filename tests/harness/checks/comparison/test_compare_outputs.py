@@ -151,7 +151,7 @@ def test_likely_cause_knows_both_layouts() -> None:
 def test_a_collapse_of_another_operator_is_not_blamed_on_the_layout() -> None:
     instructions = [replace(one, operator=one.operator.replace("_linear", "_add")) for one in FILE.instructions]
     found = check(dequantised(np.full((1, 8), ZERO)), file=replace(FILE, instructions=tuple(instructions)))
-    assert found.advice[0].cause == "cortex_m::quantized_add.out (instruction 1) or what feeds it"
+    assert found.advice[0].cause == "cortex_m::quantized_add.out (operator 1) or what feeds it"
     assert "hil lint" not in found.advice[0].hint and "--redzones" in found.advice[0].hint
 
 

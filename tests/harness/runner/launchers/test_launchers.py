@@ -474,7 +474,8 @@ def test_no_busy_simulator_outlives_its_owner() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["subprocesses.foreground(sys.argv[1:])", "vboard.main(['native', 'run', *sys.argv[1:]])"]
+    "command",
+    ["subprocesses.foreground(sys.argv[1:])", "vboard.act('native', ['run', *sys.argv[1:]], 'native', 921_600, 0)"],
 )
 def test_no_command_in_the_foreground_outlives_its_owner(command: str, tmp_path: Path) -> None:
     imports = "import sys\nfrom cortex_m_hil.boards.virtual import vboard\nfrom cortex_m_hil.host import subprocesses"

@@ -35,9 +35,9 @@ from cortex_m_hil import flow
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.virtual import machines, vboard
-from cortex_m_hil.boards.virtual.wire import Faults, Wire
+from cortex_m_hil.boards.virtual.serial_line import Faults, Wire
 from cortex_m_hil.diagnose.profile import FigureSource
-from cortex_m_hil.diagnose.profiling import profile
+from cortex_m_hil.diagnose.profile_measurement import profile
 from cortex_m_hil.errors import (
     BoardBusy,
     BoardWedged,
@@ -198,6 +198,11 @@ def test_an_unflashed_board_is_flashed_once_and_then_only_reset(f405: VirtualBoa
     with f405.dut(flash=("false",)) as again:  # would be a FlashError
         runs(again)
         assert again.ran().engine.startswith("virtual board test-f405")
+        known = known_answer(again.target.isa)
+        program = Program.from_bytes(known.program)
+        one, other = (profile(again, program, known.inputs, "known") for _ in range(2))
+        assert one == other and one.clock is Clock.INSTRUCTIONS  # QEMU's time is the number of its instructions
+        assert sum(row.ticks for row in one.rows) == one.ticks > 1000 and (one.outside, one.runs) == (0, 1)
 
 
 def test_the_nucleos_runner_is_the_virtual_boards() -> None:

@@ -420,7 +420,7 @@ def test_a_refusal_of_a_program_is_a_verdict_on_it() -> None:
         ask(Request.LOAD, failure(ResponseStatus.PROGRAM_REJECTED))
     with pytest.raises(UnsupportedOperator, match="a::b, c::d \\["):  # ExecuTorch's runner names one a line
         ask(Request.LOAD, failure(ResponseStatus.UNSUPPORTED_OPERATOR, message=b"a::b\nc::d\n"))
-    with pytest.raises(ProgramRejected, match=r"why \(instruction 0\)"):
+    with pytest.raises(ProgramRejected, match=r"why \(operator 0\)"):
         ask(Request.EXECUTE, failure(ResponseStatus.KERNEL_FAILED, instruction=0))
 
 
@@ -503,11 +503,11 @@ def test_firmware_of_ones_own_is_held_against_its_elf(tmp_path: Path) -> None:
 
 
 def test_a_runner_and_firmware_of_ones_own_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    with pytest.raises(IdentityError, match="gives no name of it"):
+    with pytest.raises(IdentityError, match="a runner answers, and not firmware of your own"):
         Session(TARGET, own(tmp_path), Peer())
     peer = Peer()
     peer.answers[Request.HELLO] = OK + hello() + text("product 2.3.1") + u32(0)
-    with pytest.raises(IdentityError, match="gives the name 'product"):
+    with pytest.raises(IdentityError, match="firmware of your own answers, 'product"):
         opened(peer)
 
 

@@ -21,14 +21,18 @@ function drawn(tag, attributes, ...children) {
 }
 
 const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, i) => [flat[2 * i], flat[2 * i + 1]]);
-const number = (value) => typeof value === "number" ? value.toLocaleString("en").replaceAll(",", "\u202f") : String(value);
+const number = (value) => typeof value === "number" ? // with the digits in which small figures differ
+  value.toLocaleString("en", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 }).replaceAll(",", "\u202f") : String(value);
 
 // --- trends
 
 const ROWS = 60; // at once
+const LAYERS = "layers";
 const HIGHER_IS_BETTER = ["sqnr_db", "cortex_m_macs", "cortex_m_operators"];
 const TIMES = ["instructions", "cycles", "model_ticks"];
 const LOOSE = ["cycles", "model_ticks", "stack_bytes"]; // differ between runs of the same code
+const MEANT = { slower: "more", faster: "fewer" }; // of what is counted
+const meant = (kind, figure) => kind in MEANT ? `${kind} (${MEANT[kind]} ${figure})` : `${kind} ${figure}`.trim();
 // The kinds of steps, those for the worse first, and for each its opposite.
 const KINDS = [["slower", "faster"], ["larger", "smaller"], ["less on Cortex-M kernels", "more on Cortex-M kernels"], ["less accurate", "more accurate"]];
 const kindOf = (figure) => TIMES.includes(figure) ? 0 : figure.endsWith("_bytes") ? 1 : figure.startsWith("cortex_m_") ? 2 : 3;
@@ -73,11 +77,14 @@ function change(before, after) {
 }
 
 // What of a figure moved from one night to a later one: each operator or bank, the largest difference first.
-function causes(one, from, to) {
-  const differences = one.parts.map(([part, values]) => [part, (values[to] ?? 0) - (values[from] ?? 0), values[from] ?? values[to]])
+function causes(one, from, to, parts = one.parts) {
+  const differences = parts.map(([part, values]) => [part, (values[to] ?? 0) - (values[from] ?? 0), values[from] ?? values[to]])
     .filter(([, by, there]) => by && there !== null);
   return differences.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3).map(([part, by]) => `${part} ${by > 0 ? "+" : ""}${number(by)}`);
 }
+
+// The operator in its module that moved most, as text; none where the nights do not have it.
+const layer = (one, from, to) => causes(one, from, to, one.layers).slice(0, 1).map((text) => `most by ${text}`);
 
 function large(one) {
   const { values, since } = one, seen = known(values);
@@ -88,11 +95,11 @@ function large(one) {
   let before = null, at = 0;
   values.forEach((value, i) => {
     if (value === null || value === before) return;
-    const told = before === null ? ["start", ""] : [change(before, value).join(", "), causes(one, at, i).join(", ")];
+    const told = before === null ? ["start", ""] : [change(before, value).join(", "), [...causes(one, at, i), ...layer(one, at, i)].join(", ")];
     steps.unshift(make("tr", {}, make("td", {}, data.nights[i]), make("td", { class: "number" }, number(value)), ...told.map((text) => make("td", {}, text))));
     [before, at] = [value, i];
   });
-  const heads = ["night", one.figure, "change", "by operator or bank"].map((text) => make("th", { scope: "col" }, text));
+  const heads = ["night", one.figure, "change", "by operator, layer or bank"].map((text) => make("th", { scope: "col" }, text));
   const caption = since === undefined ? [] : [make("figcaption", {}, one.title)];
   return [make("figure", {}, ...caption, spans("range", range), picture("chart", values, `${one.title}: ${said(values)}`, since), spans("days", days)),
     make("div", { class: "scroll" }, make("table", { class: "steps" }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...steps)))];
@@ -107,10 +114,12 @@ function trend(one, cells, more = []) {
   return found;
 }
 
+const partsOf = (cell, figure) => pairs(pairs(cell.moved || []).find(([of]) => name(of) === figure)?.[1] || [])
+  .map(([part, of]) => [name(part), decoded(of)]);
 const series = (cell) => pairs(cell.trends || []).map(([figure, runs]) => ({
   cell, test: name(cell.test), target: name(cell.target), runtime: name(cell.runtime), figure: name(figure), values: decoded(runs),
   title: `${name(figure)}, ${name(cell.test)} [${name(cell.target)}, ${name(cell.runtime)}]`,
-  parts: pairs(pairs(cell.moved || []).find(([of]) => of === figure)?.[1] || []).map(([part, of]) => [name(part), decoded(of)]),
+  parts: partsOf(cell, name(figure)), layers: name(figure) === "instructions" ? partsOf(cell, LAYERS) : [],
 }));
 
 // From the last night up to the asked one that has the figure, to the last night; with the nights in which it moved.
@@ -120,7 +129,7 @@ function step(one, since) {
   const before = one.values[from], after = latest(one.values);
   const there = typeof before === "number" && typeof after === "number" && before !== after;
   const worse = there && (after > before) !== HIGHER_IS_BETTER.includes(one.figure);
-  const by = there ? causes(one, from, one.values.length - 1) : [];
+  const by = there ? causes(one, from, one.values.length - 1) : [], most = there ? layer(one, from, one.values.length - 1) : [];
   let value = before;
   const nights = there ? one.values.flatMap((now, i) => {
     if (i <= from || now === null || now === value) return [];
@@ -128,7 +137,7 @@ function step(one, since) {
     return [i];
   }) : [];
   const kind = there ? KINDS[kindOf(one.figure)][worse ? 0 : 1] : "";
-  return { ...one, since, before, after, there, worse, kind, by, nights, share: there ? Math.abs((after - before) / (before || 1)) : 0 };
+  return { ...one, since, before, after, there, worse, kind, by, most, nights, share: there ? Math.abs((after - before) / (before || 1)) : 0 };
 }
 
 // Steps with the same cause are one: of one figure, for the worse or the better, most of it by the same operator or bank.
@@ -184,26 +193,38 @@ function stepRow(steps) {
   const tests = new Set(steps.map(({ test }) => test)).size - 1;
   const amounts = new Set(steps.map(({ by }) => by.join(", "))).size === 1;
   const by = amounts ? one.by : one.by.map((text) => text.slice(0, text.lastIndexOf(" ")));
-  const cells = [make("span", {}, ...(one.kind ? [make("strong", { class: one.worse ? "worse" : "better" }, one.kind), " "] : []), one.figure),
+  const cells = [make("span", {}, one.kind ? make("strong", { class: one.worse ? "worse" : "better" }, meant(one.kind, one.figure)) : one.figure),
     byTarget(steps), make("span", {}, when(steps)),
-    make("span", {}, ...(by.length ? [make("strong", {}, by.join(", ")), " "] : []), one.test + (tests ? ` and ${counted(tests, "more test")}` : ""))];
+    make("span", {}, ...(by.length ? [make("strong", {}, by.join(", ")), " "] : []), ...one.most.map((text) => `${text}; `), one.test + (tests ? ` and ${counted(tests, "more test")}` : ""))];
   return trend(one, cells, others.length ? [listed(others)] : []);
+}
+
+// The rows below a heading for each group: for the worse, for the better, and what has not moved.
+function sections(groups) {
+  const shown = groups.slice(0, ROWS);
+  const of = [["For the worse", (one) => one.worse], ["For the better", (one) => one.there && !one.worse], ["The same", (one) => !one.there]];
+  return of.flatMap(([title, has]) => {
+    const found = groups.filter(([one]) => has(one)), rows = shown.filter(([one]) => has(one));
+    const kinds = KINDS.flat().map((kind) => [kind, found.filter(([one]) => one.kind === kind).length]).filter(([, count]) => count);
+    const told = kinds.map(([kind, count]) => `${count} ${kind}`).join(", ") || found.length;
+    return rows.length ? [make("h3", {}, `${title}: ${told}`), ...rows.map(stepRow)] : [];
+  });
 }
 
 function heads() {
   const spans = (of, ...texts) => make("span", { class: of }, ...texts.map((text) => make("span", {}, text)));
   return make("div", { class: "trend-heads" }, ...["", "trend", "figure"].map((text) => make("span", {}, text)),
-    spans("by-target", "target", "before → after", "change"), ...["moved", "cause and tests"].map((text) => make("span", {}, text)));
+    spans("by-target", "target", "before → after", "change"), ...["since", "cause and tests"].map((text) => make("span", {}, text)));
 }
 
 // Adds to a tile how many results moved since an earlier night, where these are more.
 function setUpTiles(every, since, reset) {
-  const found = every.map((one) => step(one, since)).filter(({ there, worse, figure }) => there && worse && !LOOSE.includes(figure));
-  for (const kind of ["slower", "larger"]) {
+  const found = every.map((one) => step(one, since)).filter(({ there, figure }) => there && !LOOSE.includes(figure));
+  for (const kind of ["slower", "larger", "faster", "smaller"]) {
     const tile = document.querySelector(`.tiles [data-kind="changes-${kind}"]`);
     const count = new Set(found.filter((one) => one.kind === kind).map(({ cell }) => cell)).size;
     if (count <= Number(tile.querySelector("b").textContent)) continue;
-    const link = make("a", { href: "#trends", class: "earlier" }, `${count} since `, make("span", { class: "number" }, day(since)));
+    const link = make("a", { href: "#trends", class: "earlier" }, `${counted(count, "result")} since `, make("span", { class: "number" }, day(since)));
     link.addEventListener("click", reset);
     tile.append(link);
   }
@@ -216,8 +237,9 @@ function setUpTrends() {
     const values = [...new Set(every.map((one) => one[key]))].sort();
     byId(id).append(...values.map((value) => make("option", { value }, value)));
   }
-  byId("trend-since").append(...data.nights.slice(0, -1).map((night, i) => make("option", { value: i }, night)));
   const week = Math.min(data.since, data.nights.length - 2);
+  const marks = new Map([[week, " (first of a week)"], [data.against, " (compared with above)"]]);
+  byId("trend-since").append(...data.nights.slice(0, -1).map((night, i) => make("option", { value: i }, night + (marks.get(i) || ""))));
   const reset = () => {
     for (const id of ["trend-text", "trend-target", "trend-figure"]) byId(id).value = "";
     byId("trend-since").value = week;
@@ -230,11 +252,9 @@ function setUpTrends() {
     const asked = every.filter((one) => one.test.toLowerCase().includes(text) && (!target || one.target === target) &&
       (!figure || one.figure === figure)).map((one) => step(one, since));
     const moved = asked.filter(({ there }) => there), groups = grouped(only ? moved : asked);
-    byId("charts").replaceChildren(...(groups.length ? [heads()] : []), ...groups.slice(0, ROWS).map(stepRow));
-    const kinds = KINDS.flat().map((kind) => [kind, groups.filter(([one]) => one.kind === kind).length]).filter(([, count]) => count);
-    const causes = kinds.length ? `. Causes: ${kinds.map(([kind, count]) => `${count} ${kind}`).join(", ")}` : "";
+    byId("charts").replaceChildren(...(groups.length ? [heads()] : []), ...sections(groups));
     const hidden = groups.length > ROWS ? `; the first ${ROWS} of ${groups.length} rows are shown` : "";
-    byId("trend-shown").textContent = `Since ${data.nights[since]}: ${moved.length} of ${asked.length} figures moved${causes}${hidden}`;
+    byId("trend-shown").textContent = `Since ${data.nights[since]}: ${moved.length} of ${asked.length} figures moved${hidden}`;
   };
   for (const id of ["trend-since", "trend-text", "trend-target", "trend-figure", "trend-moved"]) byId(id).addEventListener("input", show);
   reset();

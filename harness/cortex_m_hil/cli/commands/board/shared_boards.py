@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.boards import leases
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
 from cortex_m_hil.cli.commands.board.group import board
 from cortex_m_hil.cli.options import DAY, Targets, within
 from cortex_m_hil.cli.tables import table
@@ -48,11 +48,19 @@ def board_hold(
     name: BoardPort,
     minutes: Annotated[
         float,
-        typer.Option("--minutes", "-m", callback=within(0.01, 365 * 24 * 60), help="How long to hold it, in minutes"),
+        typer.Option(
+            "--minutes",
+            "-m",
+            metavar="MINUTES",
+            callback=within(0.01, 365 * 24 * 60),
+            help="How long to hold it, in minutes",
+        ),
     ] = 60.0,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason, which others are shown")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", metavar="TEXT", help="The reason, which others are shown")
+    ] = "",
     wait: Annotated[
-        float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for the board")
+        float, typer.Option("--wait", metavar="SECONDS", callback=within(0, DAY), help="Seconds to wait for the board")
     ] = time_limits.BOARD_HOLD_WAIT,
     targets_file: Targets = None,
 ) -> None:

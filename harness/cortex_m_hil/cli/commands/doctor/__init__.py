@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.cli import doctor_probes as doctor_probes
-from cortex_m_hil.cli.answers import Answer, end, json_fields, say
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.command_output import Answer, end, json_fields, say
 from cortex_m_hil.cli.commands.doctor import cache, selftest
 from cortex_m_hil.cli.commands.doctor.group import doctor
 from cortex_m_hil.cli.exit_codes import NO, OK

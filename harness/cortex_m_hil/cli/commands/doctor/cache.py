@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cortex_m_hil.cli.answers import Answer, json_fields, write_answer
 from cortex_m_hil.cli.app import group
+from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
 from cortex_m_hil.cli.commands.doctor.group import doctor
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, json_fields
+from cortex_m_hil.cli.command_output import Answer, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
@@ -42,7 +42,7 @@ from cortex_m_hil.targets.target import Target
                 "with --banks, where needs, temp and compiler are empty: a list of banks (in order), arenas "
                 "(region, address, nbytes of each), ticks, refused (why it does not fit; else empty)"
             ),
-            "tells_apart": "with --banks, whether ticks follow the time that memory takes",
+            "ticks_show_memory_speed": "with --banks, whether ticks show the speed of memory; a simulator's do not",
             "temp": "the most bytes of the method pool that were allocated and freed again",
             "runs": "how often the program was run",
             "compiler": "what the runner was built with",
@@ -104,12 +104,12 @@ def _orders(resolved: Resolved, model: str, program_for: Callable[[Target], tupl
         for one in found.orders
     ]
     clock = found.ran.clock
-    said = "the first row is the cheapest that works" if found.tells_apart else (
+    said = "the first row is the cheapest that works" if found.ticks_show_memory_speed else (
         f"{found.ran.engine} cannot tell the orders apart: its {clock.value} are {clock.meaning}, wherever memory lies"
     )  # fmt: skip
     lines = [label_of(resolved), table(("banks in order", *names, clock.value, ""), rows), said]
     fields = {"program": model, "needs": (), "temp": 0, "runs": len(rows), "compiler": "", "orders": found.orders}
-    fields |= {**planned, "tells_apart": found.tells_apart}
+    fields |= {**planned, "ticks_show_memory_speed": found.ticks_show_memory_speed}
     return Answer("\n".join(lines), {**fields_of_target(resolved, found.ran), **fields})
 
 
@@ -129,14 +129,14 @@ def _text(found: Fit, resolved: Resolved, source: str) -> str:
         "",
         *_memory_lines(found, resolved.target.board.memory),
         *([] if stack else ["stack        is not measured here"]),
-        f"temp         {found.temp} bytes{_where_of_temp(resolved)} are given back after each instruction",
+        f"temp         {found.temp} bytes{_place_of_temp(resolved)} are given back after each instruction",
         f"inputs       {source}",
         f"depends on   the inputs' values; {found.ran.runtime} {found.ran.runtime_version}; {found.compiler}",
     ]
     return "\n".join(lines)
 
 
-def _where_of_temp(resolved: Resolved) -> str:
+def _place_of_temp(resolved: Resolved) -> str:
     return " of the method pool" if resolved.target.board.memory.temp is None else ""
 
 
@@ -149,4 +149,4 @@ def _memory_lines(found: Fit, memory: Memory) -> Iterator[str]:
 
 def _fields(found: Fit, model: str) -> dict[str, object]:
     sizes = {"needs": found.needs, "temp": found.temp, "runs": found.runs, "compiler": found.compiler}
-    return {"program": model, **sizes, "orders": (), "tells_apart": False}
+    return {"program": model, **sizes, "orders": (), "ticks_show_memory_speed": False}

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.answers import Answer, end, json_fields, log_of_errors
+from cortex_m_hil.cli.command_output import Answer, end, json_fields, log_of_errors
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import ProgramOptions, Pte, TimedOptions
 from cortex_m_hil.cli.program_files import find_inputs
 from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.cli.run_result_output import fields_of_target, label_of
 from cortex_m_hil.cli.tables import table
-from cortex_m_hil.diagnose.profiling import COSTS, operator_costs
+from cortex_m_hil.diagnose.profile_measurement import COSTS, operator_costs
 from cortex_m_hil.errors import ConfigError, PortNotFound
 from cortex_m_hil.errors.text import percent
 from cortex_m_hil.program.partition import Island, Partition, PartitionKind, StepGroup, planned_in_int8
@@ -181,7 +181,7 @@ def _islands(found: Partition, clock: Clock) -> Iterator[str]:
 
 def _island(whole: Partition, number: int, island: Island, clock: Clock) -> str:
     first, last = island.steps[0].instruction, island.steps[-1].instruction
-    where = f"instruction {first}" if first == last else f"instructions {first} to {last}"
+    where = f"operator {first}" if first == last else f"operators {first} to {last}"
     macs = f"{_share(island.macs, whole.macs)} of the MACs"
     cost = "" if island.ticks is None else f", {_share(island.ticks, whole.ticks)} of the {clock.value} executed"
     return f"float island {number} ({where}; {macs}{cost}): {', '.join(island.operators)}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, end, json_fields
+from cortex_m_hil.cli.command_output import Answer, end, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
 from cortex_m_hil.cli.options import Method
 from cortex_m_hil.cli.run_result_output import CONSTANTS_HELP, constants_as_fields
@@ -41,8 +41,8 @@ SHOWN: Final = 20  # symbols of an ELF, without --all
             ),
             "sections": "a list of name, nbytes; of an ELF also address, and stored: bytes in the file",
             "operators": (
-                "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own, reached; "
-                "empty where it is no builtin runner for Arm"
+                "of a .pte: operator, nbytes of the constants that it takes; of an ELF: operator, own (bytes that it "
+                "alone needs), reached (all that its kernel refers to); empty where it is no builtin runner for Arm"
             ),
             "parts": (
                 "of a .pte: section, what, nbytes, count, method, value, operator, instruction, argument (the "
@@ -110,7 +110,7 @@ def _program(path: Path, content: bytes) -> Answer:
 
 
 def _use(part: of_programs.PtePart) -> str:
-    return f"{part.operator}, argument {part.argument} (instruction {part.instruction})" if part.operator else ""
+    return f"{part.operator}, argument {part.argument} (operator {part.instruction})" if part.operator else ""
 
 
 def _elf(path: Path, everything: bool) -> Answer:

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from cortex_m_hil.cli.answers import CALL, Answer, Problem, log_of_errors, write_answer, write_problem
+from cortex_m_hil.cli.command_output import CALL, Answer, Problem, log_of_errors, write_answer, write_problem
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, INTERRUPTED, NO_READER, status_of
 from cortex_m_hil.errors import HarnessError
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.runner.links.uart import BITS
 
-BAUD = 921600
 TICK = 0.0005  # least seconds between two polls of a busy wire
 
 
@@ -38,10 +37,10 @@ class Faults:
             values = {name: float(str(value)) for name, value in words.items()}
         except ValueError as error:
             raise ConfigError(
-                f"a fault's size is a number: {error}", hint="hil board virtual --help has an example"
+                f"a fault's size is a number: {error}", hint="hil board virtual --help says what each is"
             ) from None
         if any(not math.isfinite(value) or value < 0 for value in values.values()):
-            raise ConfigError("a fault's size is a number from 0", hint="hil board virtual --help has an example")
+            raise ConfigError("a fault's size is a number from 0", hint="hil board virtual --help says what each is")
         return cls(**values)
 
 

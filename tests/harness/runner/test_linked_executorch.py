@@ -45,7 +45,7 @@ from cortex_m_hil.host import time_limits, toolchain
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner import linked_executorch
 from cortex_m_hil.runner.links.protocol import MemoryRegion, PayloadReader, Request
 from cortex_m_hil.targets import executorch_prefix
 from cortex_m_hil.targets.cpu import Isa
@@ -109,11 +109,11 @@ def test_the_handshake_says_whose_runtime_this_is(dut: Dut) -> None:
 
 def test_environments_do_not_share_a_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner on the host finds the wheel's library by its path: one from an environment that is gone cannot start."""
-    ours = executorch_install.find_prefix(TARGETS["native"], tmp_path)
+    ours = linked_executorch.find_prefix(TARGETS["native"], tmp_path)
     shutil.copytree(ours.directory / "lib", tmp_path / "other" / "lib")
     shutil.copy(ours.directory / "version.py", tmp_path / "other")
     monkeypatch.setattr(toolchain, "executorch_package", lambda: tmp_path / "other")
-    assert executorch_install.find_prefix(TARGETS["native"], tmp_path).digest != ours.digest
+    assert linked_executorch.find_prefix(TARGETS["native"], tmp_path).digest != ours.digest
 
 
 def test_a_portable_program_gives_what_eager_gives(dut: Dut, program: Program) -> None:
@@ -488,7 +488,7 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", FLAGS)
 def test_a_prefix_for_this_cpu_is_taken(name: str, tmp_path: Path) -> None:
     folder = make_prefix(tmp_path / CPUS[name], FLAGS[name])
-    found = executorch_install.find_prefix(with_install(name, f"{tmp_path}/{{cpu}}"), tmp_path / "cache")
+    found = linked_executorch.find_prefix(with_install(name, f"{tmp_path}/{{cpu}}"), tmp_path / "cache")
     assert found.directory == folder
     assert found.digest[:8] in found.version
 
@@ -496,9 +496,9 @@ def test_a_prefix_for_this_cpu_is_taken(name: str, tmp_path: Path) -> None:
 def test_a_prefix_for_the_m0plus_is_taken_for_the_m0(tmp_path: Path) -> None:
     make_prefix(tmp_path / "cortex-m0plus", ["-mcpu=cortex-m0plus"])
     target = with_install("m0-qemu", f"{tmp_path}/{{cpu}}")
-    assert executorch_install.find_prefix(target, tmp_path / "cache").directory.name == "cortex-m0plus"
+    assert linked_executorch.find_prefix(target, tmp_path / "cache").directory.name == "cortex-m0plus"
     make_prefix(tmp_path / "cortex-m0", ["-mcpu=cortex-m0"])
-    assert executorch_install.find_prefix(target, tmp_path / "cache").directory.name == "cortex-m0"
+    assert linked_executorch.find_prefix(target, tmp_path / "cache").directory.name == "cortex-m0"
 
 
 @pytest.mark.parametrize(
@@ -517,14 +517,14 @@ def test_a_prefix_for_the_m0plus_is_taken_for_the_m0(tmp_path: Path) -> None:
 def test_a_prefix_for_another_cpu_is_refused(built_for: str, wants: str, said: str, tmp_path: Path) -> None:
     make_prefix(tmp_path / "prefix", FLAGS[built_for])
     with pytest.raises(ConfigError, match="TARGET_CPU=") as caught:
-        executorch_install.find_prefix(with_install(wants, str(tmp_path / "prefix")), tmp_path)
+        linked_executorch.find_prefix(with_install(wants, str(tmp_path / "prefix")), tmp_path)
     assert said in caught.value.message
 
 
 def test_a_soft_float_prefix_is_refused(tmp_path: Path) -> None:
     make_prefix(tmp_path / "prefix", ["-mcpu=cortex-m4", "-mfloat-abi=soft"])
     with pytest.raises(ConfigError, match=r"are for armv7e-m\+dsp"):
-        executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+        linked_executorch.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_prefix_of_the_host_is_refused(tmp_path: Path) -> None:
@@ -536,27 +536,27 @@ def test_a_prefix_of_the_host_is_refused(tmp_path: Path) -> None:
     subprocess.run(["gcc", "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)
     subprocess.run(["ar", "rc", str(core), str(tmp_path / "x.o")], check=True)
     with pytest.raises(ConfigError, match="are for no Cortex-M"):
-        executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+        linked_executorch.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_prefix_without_cortex_m_operators_is_refused(tmp_path: Path) -> None:
     make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"])
     (tmp_path / "prefix" / "lib" / "libcortex_m_ops_lib.a").unlink()
     with pytest.raises(ConfigError, match="without the Cortex-M operators"):
-        executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+        linked_executorch.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_prefix_of_another_schema_is_refused(tmp_path: Path) -> None:
     make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"], identifier="ET11")
     with pytest.raises(ConfigError, match="another schema than ET12"):
-        executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+        linked_executorch.find_prefix(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_missing_executorch_install_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
-        executorch_install.find_prefix(with_install("m4-qemu", str(tmp_path)), tmp_path)
+        linked_executorch.find_prefix(with_install("m4-qemu", str(tmp_path)), tmp_path)
     with pytest.raises(ConfigError, match="no ExecuTorch is installed for cortex-m4") as caught:
-        executorch_install.find_prefix(TARGETS["m4-qemu"], tmp_path)
+        linked_executorch.find_prefix(TARGETS["m4-qemu"], tmp_path)
     assert executorch_prefix.VARIABLE in caught.value.hint
 
 
@@ -564,8 +564,7 @@ def test_the_variable_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.M
     make_prefix(tmp_path / "cortex-m4", FLAGS["m4-qemu"])
     monkeypatch.setenv(executorch_prefix.VARIABLE, f"{tmp_path}/{{cpu}}")
     assert (
-        executorch_install.find_prefix(with_install("m4-qemu", "/nowhere"), tmp_path).directory
-        == tmp_path / "cortex-m4"
+        linked_executorch.find_prefix(with_install("m4-qemu", "/nowhere"), tmp_path).directory == tmp_path / "cortex-m4"
     )
 
 
@@ -573,16 +572,16 @@ def test_a_registry_that_the_prefix_does_not_have(tmp_path: Path) -> None:
     make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"])
     target = with_install("m4-qemu", str(tmp_path / "prefix"), libraries=("portable_ops_lib",))
     with pytest.raises(ConfigError, match="no libportable_ops_lib") as caught:
-        executorch_install.find_prefix(target, tmp_path)
+        linked_executorch.find_prefix(target, tmp_path)
     assert "cortex_m_ops_lib" in caught.value.hint
 
 
 def test_what_is_installed_is_in_its_version(tmp_path: Path) -> None:
     make_prefix(tmp_path / "prefix", FLAGS["m4-qemu"])
     target = with_install("m4-qemu", str(tmp_path / "prefix"))
-    before = executorch_install.find_prefix(target, tmp_path)
+    before = linked_executorch.find_prefix(target, tmp_path)
     (tmp_path / "prefix" / "lib" / "libcmsis-nn.a").write_bytes(b"another kernel")
-    after = executorch_install.find_prefix(target, tmp_path)
+    after = linked_executorch.find_prefix(target, tmp_path)
     assert before.digest != after.digest and before.version != after.version
 
 
@@ -610,12 +609,12 @@ def test_a_build_runs_when_the_source_is_newer_and_only_then(tmp_path: Path, sou
     target = built(tmp_path, source, command)
     calls = tmp_path / "calls"
     for _ in range(2):
-        found = executorch_install.find_prefix(target, tmp_path / "cache")
+        found = linked_executorch.find_prefix(target, tmp_path / "cache")
     assert calls.read_text() == f"cortex-m4 {source}\n"
     assert found.version.startswith("1.9.9")
     os.utime(source / "kernel.cpp", None)
-    executorch_install.find_prefix(target, tmp_path / "cache")
-    executorch_install.find_prefix(
+    linked_executorch.find_prefix(target, tmp_path / "cache")
+    linked_executorch.find_prefix(
         target, tmp_path / "cache"
     )  # although the install left the libraries as old as they were
     assert len(calls.read_text().splitlines()) == 2
@@ -623,7 +622,7 @@ def test_a_build_runs_when_the_source_is_newer_and_only_then(tmp_path: Path, sou
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, source: Path) -> None:
     with pytest.raises(ConfigError, match="in /dev/null/prefixes: Not a directory") as caught:
-        executorch_install.find_prefix(built(tmp_path, source, "true"), Path("/dev/null"))
+        linked_executorch.find_prefix(built(tmp_path, source, "true"), Path("/dev/null"))
     assert "HIL_CACHE_DIR" in caught.value.hint
 
 
@@ -633,10 +632,10 @@ def test_a_build_that_another_process_does_not_finish_is_told(
     monkeypatch.setattr(time_limits, "EXECUTORCH_BUILD", 0.01)
     cache, target = tmp_path / "cache", built(tmp_path, source, "true")
     with pytest.raises(BuildError):
-        executorch_install.find_prefix(target, cache)
+        linked_executorch.find_prefix(target, cache)
     [lock] = (cache / "prefixes").glob("*.lock")
     with filelock.FileLock(lock), pytest.raises(BuildError, match="another process") as caught:
-        executorch_install.find_prefix(target, cache)
+        linked_executorch.find_prefix(target, cache)
     assert str(lock) in caught.value.message and "end" in caught.value.hint
 
 
@@ -647,16 +646,16 @@ def test_what_a_build_writes_into_the_source_does_not_make_the_prefix_old(tmp_pa
         f' mkdir -p "$HIL_PREFIX"; cp -rp {ready}/. "$HIL_PREFIX"'
     )
     target = built(tmp_path, source, command)
-    executorch_install.find_prefix(target, tmp_path / "cache")
+    linked_executorch.find_prefix(target, tmp_path / "cache")
     os.utime(source / "out" / "made.cpp", (4e9, 4e9))
-    executorch_install.find_prefix(target, tmp_path / "cache")
+    linked_executorch.find_prefix(target, tmp_path / "cache")
     assert (tmp_path / "calls").read_text() == "again\n"
 
 
 def test_a_build_that_fails_is_a_build_error_with_its_log(tmp_path: Path, source: Path) -> None:
     target = built(tmp_path, source, "echo a compiler complains; exit 3")
     with pytest.raises(BuildError, match="ended with status 3") as caught:
-        executorch_install.find_prefix(target, tmp_path / "cache")
+        linked_executorch.find_prefix(target, tmp_path / "cache")
     assert "a compiler complains" in caught.value.log
     log = Path(caught.value.hint.rsplit(" ", 1)[1])
     assert "a compiler complains" in log.read_text()
@@ -665,7 +664,7 @@ def test_a_build_that_fails_is_a_build_error_with_its_log(tmp_path: Path, source
 def test_a_build_that_fails_names_the_first_error(tmp_path: Path, source: Path) -> None:
     (source / "kernel.cpp").write_text("int first() {\n  return missing;\n}\nint second() { return absent; }\n")
     with pytest.raises(BuildError) as caught:
-        executorch_install.find_prefix(
+        linked_executorch.find_prefix(
             built(tmp_path, source, "arm-none-eabi-g++ -c source/kernel.cpp"), tmp_path / "cache"
         )
     assert re.search(r"status 1: source/kernel.cpp:2:10: error: .missing. was not declared", caught.value.message)
@@ -700,7 +699,7 @@ def test_submodules_that_a_build_misses_are_named_with_the_command_that_gets_the
     git(checkout, "submodule", "update", "-q", "--init", "third-party/json-more")
     shutil.copy(tmp_path / "flatcc" / "CMakeLists.txt", checkout / "third-party" / "flatcc")
     with pytest.raises(BuildError, match=r"status 1: .*my checkout lacks 1 submodule: third-party/json\n") as caught:
-        executorch_install.find_prefix(built(tmp_path, checkout, 'cmake -S "$HIL_SOURCE" -B out'), tmp_path / "cache")
+        linked_executorch.find_prefix(built(tmp_path, checkout, 'cmake -S "$HIL_SOURCE" -B out'), tmp_path / "cache")
     command, _, rest = caught.value.hint.partition("; ")
     assert command == f"git -C '{checkout}' submodule update --init --depth 1 third-party/json"
     assert rest.startswith("the whole of what it said is in ")
@@ -708,7 +707,7 @@ def test_submodules_that_a_build_misses_are_named_with_the_command_that_gets_the
 
 def test_a_build_that_leaves_no_prefix_is_told(tmp_path: Path, source: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
-        executorch_install.find_prefix(built(tmp_path, source, "true"), tmp_path / "cache")
+        linked_executorch.find_prefix(built(tmp_path, source, "true"), tmp_path / "cache")
 
 
 # --- targets.yaml --------------------------------------------------------------------------------------------
@@ -737,7 +736,7 @@ def test_targets_yaml_says_where_it_is(tmp_path: Path) -> None:
         ("runtimes: {executorch: {prefx: x}}", "unknown key 'prefx'"),
         ("runtimes: {executorsh: {prefix: x}}", "unknown key 'executorsh'"),
         ("runtimes: {executorch: {prefix: 'x/{isa}'}}", "{isa} has no meaning"),
-        ("runtimes: {executorch: {prefix: x, build: make}}", "build without source"),
+        ("runtimes: {executorch: {prefix: x, build: make}}", "build: needs source:"),
         ("runtimes: {executorch: {prefix: x, source: nowhere}}", "no folder"),
         ("runtimes: {executorch: {source: .}}", "prefix: missing"),
         ("runtimes: {}\nruntime: {}", "unknown key 'runtime'"),
