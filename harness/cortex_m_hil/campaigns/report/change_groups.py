@@ -58,7 +58,7 @@ class ChangeRow(TestRow):
 
 @dataclass(frozen=True)
 class TargetChange:
-    """How far a figure moved on some targets.
+    """A figure that moved on some targets, and how far.
 
     Attributes:
         targets: their names.
