@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import command_line
 from cortex_m_hil import flow
 from cortex_m_hil.errors import BuildError, ConfigError, NotOffered, TargetFault, TargetHang
 from cortex_m_hil.flow.stepping import steps
@@ -189,6 +190,7 @@ MACHINES: dict[str, tuple[str, dict[str, object], str]] = {
         "m0-qemu",
     ),
 }
+COMPARED = ("tests/targets/test_linear.py", "tests/targets/test_methods.py")
 NO_STEPS = ('.firmware = "bare-metal 1.0",', '.firmware = "bare-metal 1.0", .without = 1u << HIL_REQUEST_STEP,')
 
 
@@ -220,6 +222,29 @@ def test_a_firmware_that_is_not_ours_gives_the_runners_bits(sample: Resolved) ->
         flow.selftest(dut)
     assert [one.data for one in theirs.outputs] == [one.data for one in runners.outputs]
     assert theirs.stats["method"].used == runners.stats["method"].used and 0 < theirs.stats["stack"].used < 64 * 1024
+
+
+def outputs_of_a_nightly(
+    folder: Path, targets: tuple[str, str], runtime: str
+) -> dict[str, dict[str, tuple[str, object]]]:
+    """Run COMPARED as a nightly; return verdict and digests of the outputs of each test, by target."""
+    chosen = ["-t", ",".join(targets), "--targets-file", folder / "targets.yaml", "--runtime", runtime]
+    store = ["--store", folder / "nightly.sqlite"]
+    for call in (("nightly", *COMPARED, *chosen, *store), ("results", "show", "--json", *store)):
+        done = subprocess.run(
+            command_line.command(*call),
+            cwd=REPOSITORY,
+            env=command_line.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, dict[str, tuple[str, object]]] = {target: {} for target in targets}
+    for row in map(json.loads, done.stdout.splitlines()):
+        if row["test"] != "(runner)":
+            found[row["target"]][row["test"]] = row["verdict"], row["figures"].get("outputs")
+    return found
 
 
 @pytest.mark.slow
@@ -258,6 +283,8 @@ def test_the_sample_on_other_machines_and_on_an_executorch_gives_the_runners_bit
             assert (said.firmware, said.runtime) == ("bare-metal 1.0", runtime)
             theirs = flow.run(dut, program)
             assert [one.data for one in theirs.outputs] == [one.data for one in flow.run(runners, program).outputs]
+        found = outputs_of_a_nightly(tmp_path, ("own", name), runtime)
+        assert found["own"] == found[name] and sum(verdict == "PASS" for verdict, _ in found["own"].values()) > 4
 
 
 @pytest.mark.slow
@@ -348,11 +375,11 @@ def test_a_stage_that_does_not_end_is_a_hang_and_the_next_boot_is_clean(sample: 
 def test_a_build_that_fails_or_makes_nothing_is_told(tmp_path: Path) -> None:
     first, *_ = (SAMPLE / "targets.yaml").read_text().split("\n\n")
     entry = first.replace("./board", str(SAMPLE / "board"))
-    for command, error, said in (
+    for build, error, said in (
         ("echo 'main.c:3: error: no such thing' >&2; exit 2", BuildError, "main.c:3: error: no such thing"),
         ("true", ConfigError, "no .*build/firmware.elf"),
     ):
-        (tmp_path / "targets.yaml").write_text(entry.replace("build: make", f"build: {json.dumps(command)}"))
+        (tmp_path / "targets.yaml").write_text(entry.replace("build: make", f"build: {json.dumps(build)}"))
         with pytest.raises(error, match=said):
             build_runner(load_targets(tmp_path / "targets.yaml")["bare-metal"])
 
