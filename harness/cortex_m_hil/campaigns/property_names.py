@@ -31,6 +31,8 @@ INSTRUCTIONS: Final = Clock.INSTRUCTIONS.value
 CYCLES: Final = Clock.CORE.value
 BYTES: Final = "_bytes"
 """The end of the names of all figures that are bytes."""
+DECIBELS: Final = "_db"
+"""The end of the names of all figures that are logarithms."""
 LATENCY_TICKS: Final = "latency_ticks"
 PTE_BYTES, WATCHED_BYTES = "pte_bytes", "watched_bytes"
 ELF_BYTES, ELF_STORED_BYTES = "elf_bytes", "elf_stored_bytes"

@@ -55,4 +55,5 @@ def _entry(group: ChangeGroup) -> Iterator[str]:
     yield "  " + " ".join(filter(None, (group.line, first.where)))
     for row in rows:
         other = values(row.change) if group.what and values(row.change) != values(first.change) else ""
-        yield "    and " + " ".join(filter(None, (other, row.where)))
+        causes = f"({row.causes})" if row.causes else ""
+        yield "    and " + " ".join(filter(None, (other, causes, row.where)))

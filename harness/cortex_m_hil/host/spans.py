@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
-Kind = Literal["session", "start", "collection", "test", "lowering", "build", "wait", "flash", "boot", "run"]
-"""The kinds of work that a span's time was spent on."""
+Kind = Literal["session", "workers", "start", "collection", "test", "lowering", "build", "wait", "flash", "boot", "run"]
+"""The kinds of work that a span's time was spent on; that of `workers` is told by spans of other processes."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,39 @@ def span(kind: Kind, name: str) -> AbstractContextManager[None]:
     return nullcontext() if recorder is None else recorder.span(kind, name)
 
 
-def own_times(spans: Iterable[Span]) -> Counter[str]:
-    """Return the nanoseconds of each kind, without those of the spans that lie within a span."""
-    found: Counter[str] = Counter()
-    around: list[Span] = []
+def recorded() -> list[Span]:
+    """Return the spans of this process that have ended; [] where nobody records."""
+    recorder = _RECORDER.get()
+    return [] if recorder is None else list(recorder.spans)
+
+
+def own_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans with their own duration, without that of the spans of other kinds that lie within them.
+
+    A span within one of its kind, such as the call of a test, is part of that.
+    """
+    found: list[Span] = []
+    own: list[int] = []
+    around: list[tuple[Span, int]] = []  # with its place in the lists
     for one in sorted(spans, key=lambda one: (one.thread, one.begin, -one.duration)):
-        while around and not _contains(around[-1], one):
+        while around and not _contains(around[-1][0], one):
             around.pop()
+        if around and around[-1][0].kind == one.kind:
+            around.append((one, around[-1][1]))
+            continue
         if around:
-            found[around[-1].kind] -= one.duration
+            own[around[-1][1]] -= one.duration
+        around.append((one, len(found)))
+        found.append(one)
+        own.append(one.duration)
+    return [replace(one, duration=duration) for one, duration in zip(found, own, strict=True)]
+
+
+def own_times(spans: Iterable[Span]) -> Counter[str]:
+    """Return the nanoseconds of each kind, without those of the spans of other kinds that lie within a span."""
+    found: Counter[str] = Counter()
+    for one in own_spans(spans):
         found[one.kind] += one.duration
-        around.append(one)
     return found
 
 

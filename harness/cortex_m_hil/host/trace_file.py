@@ -6,27 +6,28 @@ Several processes may write one file, at once or one after the other: each adds 
 from __future__ import annotations
 
 import fcntl
+import heapq
 import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError, InfraError
-from cortex_m_hil.errors.text import counted
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host import files
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.host.spans import Span, own_times
+from cortex_m_hil.host.spans import Span, own_spans
 
 MEANINGS: Final[Mapping[str, str]] = {
-    "start": "starting hil, pytest and its workers, with their imports",
-    "session": "workers without a test",
+    "start": "starting hil, pytest and its workers, and importing torch and ExecuTorch",
+    "session": "workers without a test, and pytest between tests",
     "collection": "collecting tests",
-    "test": "tests themselves: none of the others",
+    "test": "code of the tests (not in another row)",
     "lowering": "lowering modules",
     "build": "building runners",
     "wait": "waiting for another worker's build, or for a board",
@@ -35,6 +36,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "run": "running programs",
 }
 """The kinds of spans, in words."""
+_LISTED: Final = ("test", "lowering", "build", "wait", "flash", "boot", "run")
+"""The kinds of which the longest spans are named."""
+_LONGEST: Final = 3  # spans that are named
+_SECOND: Final = 10**9  # nanoseconds
 VIEWERS: Final = "https://ui.perfetto.dev or chrome://tracing"
 _LIMIT: Final = 1 << 30  # bytes
 _HINT: Final = "another file: --hil-trace FILE"
@@ -87,24 +92,49 @@ def add_spans(path: Path, processes: Mapping[str, Iterable[Span]]) -> int:
     return before.sessions if before is not None else 0
 
 
-def times_in(path: Path) -> Counter[str]:
-    """Return the nanoseconds of each kind of span in a file, without those of the spans that lie within a span."""
-    spans: dict[object, list[Span]] = {}
+def spans_in(path: Path, since: int) -> dict[str, list[Span]]:
+    """Return the spans of each process in a file that began, by the monotonic clock, at `since` or later."""
     trace = _read(path)
-    for one in trace.events if trace is not None else ():
+    if trace is None:
+        return {}
+    began = trace.begin - time.time_ns() + time.monotonic_ns()
+    names = {one["pid"]: one["args"]["name"] for one in trace.events if one["name"] == "process_name"}
+    found: dict[str, list[Span]] = {}
+    for one in trace.events:
         if one["ph"] == "X":
-            span = Span(one["cat"], one["name"], round(one["ts"] * 1000), round(one["dur"] * 1000), one["tid"])
-            spans.setdefault(one["pid"], []).append(span)
-    found: Counter[str] = Counter()
-    for of_process in spans.values():
-        found += own_times(of_process)
-    return found
+            begin, duration = (round(one[key] * 1000) for key in ("ts", "dur"))
+            span = Span(one["cat"], one["name"], began + begin, duration, one["tid"])
+            found.setdefault(names[one["pid"]], []).append(span)
+    return {name: of for name, of in found.items() if min(one.begin for one in of) >= since - _SECOND}
 
 
-def lines_of_times(times: Counter[str]) -> Iterator[str]:
-    """Yield a line for each kind of span: seconds, share and meaning; the kind that took most is the first."""
+def lines_of_times(processes: Mapping[str, Sequence[Span]], what: str = "processes") -> Iterator[str]:
+    """Yield what the time was spent on: all of it, a line for each kind of span, and the longest ones.
+
+    Args:
+        processes: the spans of each process. One with nothing but spans of the kind `workers` is left out.
+        what: what the processes are called.
+    """
+    own = {name: [one for one in own_spans(of) if one.kind != "workers"] for name, of in processes.items()}
+    own = {name: of for name, of in own.items() if of}
+    times: Counter[str] = Counter()
+    for one in (one for of in own.values() for one in of):
+        times[one.kind] += one.duration
+    every = [one for name in own for one in processes[name]]
+    clock = max((one.begin + one.duration for one in every), default=0) - min((one.begin for one in every), default=0)
+    together = f"{len(own)} {what if len(own) > 1 else 'process'}, together {times.total() / _SECOND:.1f} s (100 %)"
+    yield f"{clock / _SECOND:.1f} s by the clock; {together}"
     for kind, took in times.most_common():
-        yield f"{took / 1e9:10.1f} s {took / (times.total() or 1):>5.0%}  {MEANINGS.get(kind, kind)}"
+        yield f"{took / _SECOND:10.1f} s {took / (times.total() or 1):>5.0%}  {MEANINGS.get(kind, kind)}"
+    listed = [(name, one) for name, of in own.items() for one in of if one.kind in _LISTED]
+    for name, one in heapq.nlargest(_LONGEST, listed, key=lambda pair: pair[1].duration):
+        yield printable(f"longest: {one.duration / _SECOND:.1f} s in {name}: {_text(one)}")
+
+
+def _text(one: Span) -> str:
+    if one.kind == "test":
+        return f"code of {one.name}"
+    return f"{one.kind} {one.name}" if one.kind == "wait" else f"{one.kind}: {one.name}"
 
 
 @contextmanager

@@ -103,14 +103,14 @@ def _at_log_level(level: int, names: Sequence[str]) -> Iterator[None]:
 @functools.cache
 def load_torch() -> Any:
     """Import torch without ExecuTorch, and return it; raise ToolchainError where it is missing."""
-    with span("lowering", "import of torch"), quiet():
+    with span("start", "import of torch"), quiet():
         return feature("torch")
 
 
 @functools.cache
 def executorch_api() -> LoweringTools:
     """Import and check everything that lowering needs; raise ToolchainError that names what is missing."""
-    importing = span("lowering", "import of ExecuTorch")
+    importing = span("start", "import of ExecuTorch")
     with importing, quiet(), garbage_collection_paused(), compiler_state.own_work():
         torch = load_torch()
         # ExecuTorch's pass manager imports TOSA's serializer even for Cortex-M, so the extra `ethos-u` is needed.

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from cortex_m_hil.errors import InfraError
-from cortex_m_hil.errors.text import counted, printable
-from cortex_m_hil.host.spans import Recorder, Span, own_times, recorded_by, span, start_of_process
+from cortex_m_hil.errors.text import printable
+from cortex_m_hil.host.spans import Recorder, Span, recorded_by, span, start_of_process
 from cortex_m_hil.host.trace_file import add_spans, check_trace_file, lines_of_times, told_of
 
 _WORKER_OUTPUT: Final = "hil_trace"
-_PREPARATIONS: Final = ("lowering", "build", "wait", "flash", "boot")
-_LONGEST: Final = 3  # spans that the summary names
 _HOOKS: Final = pytest.hookimpl(wrapper=True, tryfirst=True)
 
 
@@ -103,8 +99,10 @@ class _Trace:
                 astuple(one) for one in self._own.spans
             ]
             return
+        # The time of a process with workers is theirs.
+        own = [replace(one, kind="workers") for one in self._own.spans] if self._workers else self._own.spans
         try:
-            earlier = add_spans(self._file, {"pytest": self._own.spans, **self._whole_workers()})
+            earlier = add_spans(self._file, {"pytest": own, **self._whole_workers()})
             self._told = told_of(self._file, earlier)
         except InfraError as error:
             self._told = error.message
@@ -121,34 +119,14 @@ class _Trace:
             found[name] = [before, *spans, after]
         return found
 
-    def _times(self) -> Counter[str]:
-        """Return the nanoseconds of each kind of span: of all workers, each from the begin to the end of the run."""
-        found: Counter[str] = Counter()
-        for spans in self._whole_workers().values() or [self._own.spans]:
-            found += own_times(spans)
-        return found
-
-    def _longest(self) -> list[tuple[str, Span]]:
-        """Return the longest spans of preparations and waits, with the name of their worker."""
-        processes = self._workers or {"pytest": self._own.spans}
-        found = [(name, one) for name, spans in processes.items() for one in spans if one.kind in _PREPARATIONS]
-        return heapq.nlargest(_LONGEST, found, key=lambda pair: pair[1].duration)
-
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("where the time went")
-        if self._workers:
-            terminalreporter.write_line(f"summed over {counted(len(self._workers), 'worker')}")
-        for line in lines_of_times(self._times()):
+        spans = self._whole_workers() or {"pytest": self._own.spans}
+        for line in lines_of_times(spans, "workers"):
             terminalreporter.write_line(line)
-        for worker, one in self._longest():
-            terminalreporter.write_line(printable(f"longest: {one.duration / 1e9:.1f} s in {worker}: {_text(one)}"))
         if self._lost:
             terminalreporter.write_line(f"lost, since they ended and told nothing: {', '.join(sorted(self._lost))}")
         terminalreporter.write_line(printable(self._told))
-
-
-def _text(span: Span) -> str:
-    return f"{span.kind} {span.name}" if span.kind == "wait" else f"{span.kind}: {span.name}"
 
 
 def _extent(spans: Sequence[Span]) -> tuple[int, int]:

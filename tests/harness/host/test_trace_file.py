@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.host import trace_file
 from cortex_m_hil.host.spans import Span
-from cortex_m_hil.host.trace_file import add_spans, check_trace_file, lines_of_times, times_in
+from cortex_m_hil.host.trace_file import add_spans, check_trace_file, lines_of_times, spans_in
 
 
 def test_the_trace_has_the_format_of_chrome(tmp_path: Path) -> None:
@@ -50,8 +50,37 @@ def test_spans_are_added_in_their_place_whoever_ends_first(tmp_path: Path) -> No
     assert early["ts"] == 0 and late["ts"] == pytest.approx(5_000, abs=1_000) and late["pid"] != early["pid"]
     names = [one["args"]["name"] for one in events if one["name"] == "process_name"]
     assert names == ["pytest", "pytest, session 2"]
-    assert times_in(file) == {"run": 2_000, "build": 3_000}
-    assert next(lines_of_times(times_in(file))).endswith("60%  building runners")
+    found = spans_in(file, now)
+    assert {name: [one.name for one in of] for name, of in found.items()} == {
+        "pytest": ["late"],
+        "pytest, session 2": ["early"],
+    }
+    _, first, *_ = lines_of_times(found)
+    assert first.endswith("60%  building runners")
+    assert spans_in(file, now + 3_000_000_000) == {}  # of another run
+
+
+def test_the_rows_are_the_whole_time_and_tests_are_among_the_longest() -> None:
+    """A nightly left out workers that had ended, and the longest test was not listed though tests had most of it."""
+    s = 1_000_000_000
+    worker = [
+        Span("session", "session", 0, 200 * s, 1),
+        Span("test", "t::slow", 10 * s, 150 * s, 1),
+        Span("test", "call", 11 * s, 140 * s, 1),
+        Span("lowering", "to_edge", 20 * s, 30 * s, 1),
+        Span("session", "has ended, the run has not", 200 * s, 100 * s, 1),
+    ]
+    led = [Span("workers", "session", 0, 300 * s, 2)]
+    hil = [Span("start", "imports", -10 * s, 10 * s, 3), Span("workers", "part", 0, 300 * s, 3)]
+    assert [*lines_of_times({"pytest": led, "gw0": worker, "hil nightly": hil})] == [
+        "310.0 s by the clock; 2 processes, together 310.0 s (100 %)",
+        "     150.0 s   48%  workers without a test, and pytest between tests",
+        "     120.0 s   39%  code of the tests (not in another row)",
+        "      30.0 s   10%  lowering modules",
+        "      10.0 s    3%  starting hil, pytest and its workers, and importing torch and ExecuTorch",
+        "longest: 120.0 s in gw0: code of t::slow",
+        "longest: 30.0 s in gw0: lowering: to_edge",
+    ]
 
 
 def test_none_is_lost_where_several_end_at_once(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def test_the_spans_of_workers_are_in_one_file(pytester: pytest.Pytester) -> None
     done.stdout.fnmatch_lines(
         [
             "*where the time went*",
-            "summed over 2 workers",
-            "* s *%  tests themselves*",
+            "* s by the clock; 2 workers, together * s (100 %)",
+            "* s *%  code of the tests*",
             "longest: * s in gw?: *",
             "each span: t.json*",
         ]

@@ -252,7 +252,7 @@ class Nightly(Planner):
         began = time.monotonic()
         log = self._folder / "pytest.log"
         log.unlink(missing_ok=True)
-        with span("session", key):
+        with span("workers", key):
             status, collected = self._run(part, log)
         may_be_empty = status == _NO_TESTS and not collected and self._may_be_empty(part)
         if status == _NO_TESTS and not may_be_empty and "-n" in self._command(part, ()):

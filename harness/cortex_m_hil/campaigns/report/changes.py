@@ -17,11 +17,15 @@ from cortex_m_hil.campaigns.property_names import (
     BYTES,
     CORTEX_M_MACS,
     CYCLES,
+    DECIBELS,
     ELF_BYTES,
     ELF_STORED_BYTES,
+    FAKE_QUANT_QUANTA,
     FIT,
     INSTRUCTIONS,
     LAYERS,
+    MAX_ABS_ERROR,
+    MAX_QUANTA,
     OUTPUTS,
     PLANNED_BYTES,
     PLANNED_PEAK,
@@ -29,6 +33,7 @@ from cortex_m_hil.campaigns.property_names import (
     PTE_BYTES,
     QUARANTINE,
     QUARANTINE_ENDED,
+    SQNR_DB,
     STACK_BYTES,
     fit_bytes,
 )
@@ -74,12 +79,14 @@ class ChangeKind(str, Enum):
     FLAKY = "flaky"
     NEEDS_NONE = "quarantined, and passed"
     ENDED = "quarantine ended"
+    LESS_ACCURATE = "less accurate"
     OUTPUTS = "changed outputs"
     SLOWER = "slower"
     LARGER = "larger"
     LESS_CORTEX_M = "less on Cortex-M kernels"
     UNCOVERED = "no longer covered"
     FIXED = "fixed"
+    MORE_ACCURATE = "more accurate"
     FASTER = "faster"
     SMALLER = "smaller"
     MORE_CORTEX_M = "more on Cortex-M kernels"
@@ -90,8 +97,14 @@ class ChangeKind(str, Enum):
 _KINDS: Final = {
     INSTRUCTIONS: (ChangeKind.SLOWER, ChangeKind.FASTER),
     CORTEX_M_MACS: (ChangeKind.MORE_CORTEX_M, ChangeKind.LESS_CORTEX_M),
+    SQNR_DB: (ChangeKind.MORE_ACCURATE, ChangeKind.LESS_ACCURATE),
+    **dict.fromkeys(
+        (MAX_QUANTA, FAKE_QUANT_QUANTA, MAX_ABS_ERROR), (ChangeKind.LESS_ACCURATE, ChangeKind.MORE_ACCURATE)
+    ),
 }
 """For each figure the kinds of change if it is higher and if it is lower; for bytes, LARGER and SMALLER."""
+_FAR: Final = 1000.0  # decibels; more stand for no ratio that is a number
+DIGITS: Final = 4  # of a figure that is no count
 COUNTED: Final = {ChangeKind.SLOWER: "more", ChangeKind.FASTER: "fewer"}
 """Words for kinds of change that are counted, not timed: more or fewer instructions or cycles."""
 
@@ -149,8 +162,13 @@ class Change:
 
     @property
     def share(self) -> float:
-        """Return how far a figure moved, relative to the value before; 0 where that is not known."""
+        """Return how far a figure moved, relative to the value before; 0 where that is not known.
+
+        Of decibels it is the ratio that they stand for: 3 dB less are twice the noise.
+        """
         before, after = self.numbers or (0.0, 0.0)
+        if self.figure.endswith(DECIBELS):
+            return math.expm1(abs(after - before) * math.log(10) / 10) if abs(after - before) < _FAR else 0.0
         return abs((after - before) / before) if before and math.isfinite(after - before) else 0.0
 
     def fields(self) -> dict[str, Any]:
@@ -489,13 +507,36 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
     if is_now is None:
         yield Change(ChangeKind.MISSING, after.key, figure, as_text(was), as_text(is_now))
         return
-    if is_exact(figure) and abs(is_now - was) > _LOOSE.get(figure, 0):
+    if _is_told(figure, before, after, was, is_now):
         kind = _KINDS.get(figure, (ChangeKind.LARGER, ChangeKind.SMALLER))[is_now < was]
         of = [before.parts_of(figure), after.parts_of(figure)]
         parts = tuple(figure_shares(*of)) if all(of) and was == before.value(figure) else ()
         at_peak = _at_peak(after, parts[0].name) if figure == PLANNED_BYTES and parts else ""
         layer = _layer(before, after) if figure == INSTRUCTIONS and parts else None
-        yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts, at_peak=at_peak, layer=layer)
+        text = as_text if is_exact(figure) else _rounded
+        yield Change(kind, after.key, figure, text(was), text(is_now), parts, at_peak=at_peak, layer=layer)
+
+
+def _is_told(figure: str, before: Result, after: Result, was: float, is_now: float) -> bool:
+    """Tell whether the difference of a figure is a change.
+
+    References are computed on the host, so an output is more or less accurate only if its bits differ. An ELF is larger
+    or smaller only if the bytes that are loaded are: it has debug information.
+    """
+    if figure not in _KINDS and not is_exact(figure):
+        return False
+    if not is_exact(figure):
+        digests = [one.figures.get(OUTPUTS) for one in (before, after)]
+        return None not in digests and digests[0] != digests[1] and _rounded(was) != _rounded(is_now)
+    if figure == ELF_BYTES:
+        loaded, loaded_before = (one.value(ELF_STORED_BYTES) for one in (after, before))
+        if loaded is not None and loaded_before is not None and (loaded - loaded_before) * (is_now - was) <= 0:
+            return False
+    return abs(is_now - was) > _LOOSE.get(figure, 0)
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.{DIGITS}g}"
 
 
 def _layer(before: Result, after: Result) -> FigureShare | None:
@@ -512,8 +553,13 @@ def _at_peak(one: Result, bank: str) -> str:
 
 
 def figure_shares(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[FigureShare]:
-    """Return the operators or sections whose share differs, the largest difference first."""
+    """Return the operators or sections whose share differs.
+
+    Those that moved as their sum did are first, and of these the largest difference.
+    """
+    less = sum(after.values()) < sum(before.values())
     parts = [FigureShare(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
     return sorted(
-        (one for one in parts if one.before != one.after), key=lambda one: (-abs(one.after - one.before), one.name)
+        (one for one in parts if one.before != one.after),
+        key=lambda one: ((one.after < one.before) is not less, -abs(one.after - one.before), one.name),
     )

@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Final
 
-from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, TestRow, groups, in_percent
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, TestRow, difference, groups, in_percent
 from cortex_m_hil.campaigns.report.changes import COUNTED, Change, ChangeKind, judged, programs
 from cortex_m_hil.campaigns.report.nightly_results import FAILED, Key, Result
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
@@ -29,9 +29,11 @@ class FailureKind(str, Enum):
 
 _TOLD_AS_FAILURES: Final = (ChangeKind.NEW_FAILURE, ChangeKind.NO_VERDICT, ChangeKind.FLAKY)
 """The kinds of changes that `sorted_failures` tells as well."""
+WORSE: Final = (ChangeKind.LESS_ACCURATE, ChangeKind.SLOWER, ChangeKind.LARGER, ChangeKind.LESS_CORTEX_M)
+"""The kinds of changes of figures for the worse."""
 _FIGURE_KINDS: Final = (
-    *(ChangeKind.SLOWER, ChangeKind.LARGER, ChangeKind.LESS_CORTEX_M),
-    *(ChangeKind.FASTER, ChangeKind.SMALLER, ChangeKind.MORE_CORTEX_M),
+    *WORSE,
+    *(ChangeKind.MORE_ACCURATE, ChangeKind.FASTER, ChangeKind.SMALLER, ChangeKind.MORE_CORTEX_M),
 )
 """The kinds of changes of figures, those for the worse first."""
 
@@ -152,15 +154,20 @@ def tiles(report: ReportContents, failures: Mapping[FailureKind, Sequence[Failur
     yield _of_failures(first.value, first, failures)
     yield _of_failures("already broken", FailureKind.BROKEN, failures)
     yield _of_changes("fixed", ChangeKind.FIXED, by_kind, is_bad=False)
-    yield _of_changes(f"slower{than}", ChangeKind.SLOWER, by_kind)
-    yield _of_changes(f"larger{than}", ChangeKind.LARGER, by_kind)
-    yield _of_changes(f"faster{than}", ChangeKind.FASTER, by_kind, is_bad=False)
-    yield _of_changes(f"smaller{than}", ChangeKind.SMALLER, by_kind, is_bad=False)
+    for kind in _COMPARED:
+        yield _of_changes(f"{kind.value}{than}", kind, by_kind, is_bad=kind in WORSE)
     yield _of_failures("flaky", FailureKind.FLAKY, failures)
     yield _not_run(report, failures)
     for kind in (ChangeKind.LIMIT, ChangeKind.MISSING, ChangeKind.OUTPUTS):
         if (tile := _of_changes(kind.value, kind, by_kind)).count:
             yield tile
+
+
+_COMPARED: Final = (
+    *(ChangeKind.LESS_ACCURATE, ChangeKind.SLOWER, ChangeKind.LARGER),
+    *(ChangeKind.MORE_ACCURATE, ChangeKind.FASTER, ChangeKind.SMALLER),
+)
+"""The kinds of changes that have a tile, also where there is none."""
 
 
 def _of_failures(label: str, kind: FailureKind, failures: Mapping[FailureKind, Sequence[FailureGroup]]) -> Tile:
@@ -183,8 +190,9 @@ def _of_changes(
     found = by_kind.get(kind, ())
     keys = {change.key for group in found for change in group.changes}
     most = max(found, key=_share, default=None)
-    far = in_percent(most.furthest) if most is not None else ""
-    told = (meaning(kind, found), _results(keys), counted(len(found), "cause")) if found else ()
+    far = in_percent(most.example) or difference(most.example) if most is not None else ""
+    rows = f"in {counted(len(found), 'row')}" if kind in _FIGURE_KINDS else counted(len(found), "cause")
+    told = (meaning(kind, found), _results(keys), rows) if found else ()
     detail = ", ".join(filter(None, (*told, f"up to {far}" if far else "")))
     return Tile(label, len(keys), detail, anchor(kind), is_bad)
 
@@ -200,7 +208,7 @@ def _kind_of(group: ChangeGroup) -> ChangeKind:
 
 
 def _share(group: ChangeGroup) -> float:
-    return group.furthest.share
+    return group.example.share
 
 
 def anchor(kind: ChangeKind) -> str:

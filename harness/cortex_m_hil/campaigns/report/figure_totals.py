@@ -57,10 +57,11 @@ def sizes(night: Night) -> Iterator[TotalsRow]:
     """Yield rows of bytes: the sum over all programs, and the largest need of a test."""
     columns = [_measured(night, target_runtime) for target_runtime in target_runtimes(night)]
     if any(any(PTE_BYTES in one.figures for one in results) for results in columns):
-        yield TotalsRow(f"{PTE_BYTES}, all together", tuple(_sum(_values(results, PTE_BYTES)) for results in columns))
+        together = tuple(_sum(_values(results, PTE_BYTES)) for results in columns)
+        yield TotalsRow(f"{PTE_BYTES} of all programs together", together)
     names = sorted({name for results in columns for one in results for name in one.figures if name.endswith(BYTES)})
     for name in names:
-        yield TotalsRow(f"{name}, the most", tuple(max(_values(results, name), default=None) for results in columns))
+        yield TotalsRow(f"{name}, the largest", tuple(max(_values(results, name), default=None) for results in columns))
 
 
 def _measured(night: Night, target_runtime: TargetRuntime) -> list[Result]:

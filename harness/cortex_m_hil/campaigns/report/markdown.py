@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, difference, values
+from cortex_m_hil.campaigns.report.change_groups import ChangeGroup, before_after, values
 from cortex_m_hil.campaigns.report.changes import COUNTED
 from cortex_m_hil.campaigns.report.failure_kinds import (
     FailureGroup,
@@ -135,11 +135,12 @@ def _further(rows: Iterable[str], rest: str) -> Iterator[str]:
 def _moved(group: ChangeGroup) -> str:
     """Return the row of a group of changes of a figure, with the figures of each target where they differ."""
     one, more = group.example, f" and {group.others}" if group.others else ""
-    by, where = (_code(text, in_table=True) for text in (group.causes, group.rows[0].where))
+    where = _code(group.rows[0].where, in_table=True)
+    by = "; ".join(_code(text, in_table=True) for text in group.causes[:_ROWS])
     targets = group.by_target[:_ROWS]
-    moves = [f"{names}: " * (len(targets) > 1) + f"{each.before} → {each.after}" for names, each in targets]
+    moves = [f"{each.targets}: " * (len(targets) > 1) + before_after(each.change) for each in targets]
     told = _code(one.figure, in_table=True), "; ".join(_code(move, in_table=True) for move in moves)
-    by_how_much = "; ".join(difference(each) for _, each in targets)
+    by_how_much = "; ".join(each.by for each in targets)
     meant = f" ({COUNTED[one.kind]} {_code(one.figure, in_table=True)})" if one.kind in COUNTED else ""
     cells = f"**{one.kind.value}**{meant}", *told, by_how_much, by, f"{where}{more}"
     return f"| {' | '.join(cells)} |"

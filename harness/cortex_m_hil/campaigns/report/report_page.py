@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cortex_m_hil.campaigns.report.cell_details import Cells
-from cortex_m_hil.campaigns.report.change_groups import difference, values
+from cortex_m_hil.campaigns.report.change_groups import before_after, values
 from cortex_m_hil.campaigns.report.failure_kinds import (
+    WORSE,
     anchor,
     headline,
     meaning,
@@ -102,7 +104,8 @@ def html(report: ReportContents) -> str:
         suites=_suites(report.night, cells.numbers, changed),
         LISTED=LISTED,
         FIRST=FIRST,
-        difference=difference,
+        WORSE=WORSE,
+        before_after=before_after,
         meaning=meaning,
         values=values,
         anchor=anchor,
@@ -119,8 +122,11 @@ def html(report: ReportContents) -> str:
 
 
 def _grouped(text: str) -> str:
-    """Return a whole number with its digits in groups; any other text as it is."""
-    return number_text(int(text)) if text.isdecimal() and text.isascii() else text
+    """Return a text with the digits of its whole numbers in groups, those in names as they are."""
+    return _WHOLE.sub(lambda found: f"{found[1]}{number_text(int(found[2]))}", text)
+
+
+_WHOLE: Final = re.compile(r"(?<!\S)([+-]?)([0-9]{4,18})(?![\w.])")
 
 
 # --- the matrix ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.property_names import INSTRUCTIONS, LAYERS, PLANNED_BYTES
-from cortex_m_hil.campaigns.report.changes import is_exact
+from cortex_m_hil.campaigns.report.changes import DIGITS, is_exact
 from cortex_m_hil.campaigns.report.nightly_results import WORST, Key, Night, Result, combined, comparable_values
 from cortex_m_hil.targets.target import Clock
 
@@ -15,7 +15,6 @@ Value: TypeAlias = "int | float | None"
 _TICKS: Final = (Clock.CORE.value, Clock.MODEL.value)  # cycles and model ticks, which are no exact counts
 BY_PART: Final = (INSTRUCTIONS, LAYERS, PLANNED_BYTES)
 """The figures of which the course of operators, layers and banks is shown as well."""
-_DIGITS: Final = 4  # digits of measured figures that are kept
 
 
 def encoded(values: Sequence[Value]) -> list[Value]:
@@ -77,4 +76,4 @@ def _values(results: Sequence[Result | None], figure: str) -> Iterator[Value]:
 def _short(value: float | None) -> Value:
     if value is None or value - value != 0:  # infinite, or not a number
         return None
-    return int(value) if value == int(value) else float(f"{value:.{_DIGITS}g}")
+    return int(value) if value == int(value) else float(f"{value:.{DIGITS}g}")

@@ -57,8 +57,8 @@ from cortex_m_hil.flow.coverage.counting import check
 from cortex_m_hil.flow.coverage.counts import Share, total
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.host.spans import span
-from cortex_m_hil.host.trace_file import VIEWERS, lines_of_times, times_in
+from cortex_m_hil.host.spans import recorded, span
+from cortex_m_hil.host.trace_file import VIEWERS, lines_of_times, spans_in
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.compiler import compiler
 from cortex_m_hil.runner.results import Verdict
@@ -369,11 +369,10 @@ def _work(campaign: Campaign, plan: NightlyPlan, asked: Options, more: Sequence[
 
 
 def _lines_of_trace(file: Path) -> Iterator[str]:
-    """Yield what the tests spent their time on, from the trace; waiting for workers to end is none of it."""
-    times = times_in(file)
-    del times["session"]
-    yield "where the time went, summed over all pytest processes"
-    yield from lines_of_times(times)
+    """Yield what hil and its pytest spent their time on until now."""
+    own = recorded()
+    yield "where the time went"
+    yield from lines_of_times({**spans_in(file, min(one.begin for one in own)), "hil nightly": own})
     yield f"each span: {file}, for {VIEWERS}"
 
 

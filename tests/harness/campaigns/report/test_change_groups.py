@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cortex_m_hil.campaigns.report.change_groups import groups, values
-from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, changes, programs
+from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, FigureShare, changes, programs
 from cortex_m_hil.campaigns.report.nightly_results import Key, Night, Result, by_key
 from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors.text import change_in_percent
@@ -64,9 +64,40 @@ def test_a_regression_is_one_where_the_lesser_operators_differ_by_target() -> No
         figures = {"instructions": (rest + sum(parts.values()),)}
         new.append(replace(lesser, key=key, figures=figures, parts={"instructions": {**parts, "linear": rest}}))
     [group] = groups(told(night(*old), night(*new, commit="c2")))
-    assert len(group.changes) == 2 and group.causes == "conv +500, relu +1"
+    assert len(group.changes) == 2
+    assert group.causes == ["m4-qemu: conv +500, relu +1", "m7-qemu: conv +500"]  # the figures of each target
     [apart] = groups([one for one in group.changes if one.key.target == "m7-qemu"])
-    assert apart.causes == "conv +500"
+    assert apart.causes == ["conv +500"]
+
+
+def moved(key: Key, before: int, after: int, by: int) -> Change:
+    return Change(ChangeKind.SLOWER, key, "instructions", f"{before}", f"{after}", (FigureShare("conv", 10, 10 + by),))
+
+
+def test_the_largest_relative_change_leads_and_each_target_has_its_own_cause() -> None:
+    """A network that is 0.7 % slower hid a layer that is 15 % slower, and a target showed the causes of another."""
+    key = Key("tests", "builtin", "t::net", "m4-qemu")
+    layer, on_m0 = replace(key, test="t::layer"), replace(key, target="m0-qemu")
+    found = [moved(key, 200_000, 203_000, 3000), moved(layer, 1000, 1150, 150), moved(on_m0, 500_000, 504_000, 4000)]
+    [group] = groups(found)
+    assert group.rows[0].test == "t::layer"
+    assert [(one.targets, one.by, one.causes) for one in group.by_target] == [
+        ("m4-qemu", "up to +15 %", "conv +150"),
+        ("m0-qemu", "+4000, +0.8 %", "conv +4000"),
+    ]
+    lines = [*lines_of_changes(found, "nightly 1")][1:]
+    assert "1000 → 1150: +150, +15 % (conv +150) t::layer [m4-qemu]" in lines[0]
+    assert "    and 500000 → 504000: +4000, +0.8 % (conv +4000) t::net [m0-qemu]" in lines
+
+
+def test_decibels_and_shares_have_no_percentage() -> None:
+    key = Key("tests", "builtin", "t", "m4-qemu")
+    less = Change(ChangeKind.LESS_ACCURATE, key, "sqnr_db", "43.2", "40.4")
+    assert values(less) == "43.2 → 40.4: -2.8 dB" and less.share == pytest.approx(0.905, abs=0.001)
+    assert values(replace(less, after="inf")) == "43.2 → inf: +inf dB" and replace(less, after="inf").share == 0
+    assert values(Change(ChangeKind.LIMIT, key, "sqnr_db", "43.2", "40.4")) == "43.2 → 40.4: -2.8 dB"
+    share = Change(ChangeKind.LESS_CORTEX_M, key, "cortex_m_macs", "1", "0.875")
+    assert values(share) == "100 % → 87.5 %: -12.5 percentage points"
 
 
 def test_a_failure_of_a_program_is_one_entry_for_all_tests_that_run_it_on_all_targets() -> None:

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, FigureShare, changes, problems_within
+from cortex_m_hil.campaigns.report.changes import (
+    Change,
+    ChangeKind,
+    FigureShare,
+    changes,
+    figure_shares,
+    problems_within,
+)
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, LostCounts
 from cortex_m_hil.runner.results import Verdict
@@ -478,6 +485,31 @@ def test_30_nightlies_of_a_board_give_no_report() -> None:
 )
 def test_counts_are_shown_in_full(total: float | None, text: str) -> None:
     assert as_text(total) == text
+
+
+def test_other_outputs_that_are_less_accurate_are_told_as_that() -> None:
+    """2.8 dB less stood only among the trends. The references are the host's: the same outputs are as accurate."""
+    good, bad = (figures(sqnr_db=(at,), max_quanta=(off,)) for at, off in ((43.2, 1), (40.4, 2)))
+    before = result(figures=good)
+    after = result(figures={**bad, "outputs": ("bb",)})
+    less, more = ChangeKind.LESS_ACCURATE, ChangeKind.MORE_ACCURATE
+    outputs = (ChangeKind.OUTPUTS, "outputs")
+    assert told(before, after) == [(less, "max_quanta"), (less, "sqnr_db"), outputs]
+    assert told(after, before) == [outputs, (more, "max_quanta"), (more, "sqnr_db")]
+    assert told(before, result(figures=bad)) == []
+
+
+def test_an_elf_is_larger_only_if_what_is_loaded_is() -> None:
+    """It has debug information."""
+    old = result(figures=figures(elf_bytes=(1000,), elf_stored_bytes=(100,)))
+    for elf, stored, larger in ((1032, 100, []), (1032, 96, []), (1032, 104, ["elf_bytes"])):
+        new = result(figures=figures(elf_bytes=(elf,), elf_stored_bytes=(stored,)))
+        assert [name for kind, name in told(old, new) if kind is ChangeKind.LARGER and name == "elf_bytes"] == larger
+
+
+def test_what_moved_as_the_sum_did_is_its_cause() -> None:
+    shares = figure_shares({"a": 100, "b": 10, "c": 10}, {"a": 0, "b": 70, "c": 60})
+    assert [one.name for one in shares] == ["b", "c", "a"]
 
 
 def test_a_changed_share_of_cortex_m_kernels_is_told() -> None:

@@ -139,11 +139,14 @@ def test_what_got_slower_since_a_day_is_told_once_with_the_operator(show: Show) 
     option = f"[...{since}.options].find(one => one.text.startsWith('DAY')).value"
     put(page, since, page.run(option.replace("DAY", "Mon")))
     slower, larger, smaller = page.run(TRENDS)
-    assert page.run(TREND_GROUPS) == ["For the worse: 1 slower, 1 larger", "For the better: 1 smaller"]
+    assert page.run(TREND_GROUPS) == [
+        "For the worse: 46 results slower in 1 row, 16 results larger in 1 row",
+        "For the better: 15 results smaller in 1 row",
+    ]
     wanted = [
         "slower (more instructions)",
-        SLOWER,
-        f"most by {SLOWER_LAYER} +11250",
+        f"m4-qemu: {SLOWER} +15000; most by {SLOWER_LAYER.replace(' in ', ' in module ')} +11250",
+        f"m55-qemu: {SLOWER} +5000; most by ",
         "Tue 2026-11-24, nightly 5, c0ffee03",
         "more tests",
     ]
@@ -156,22 +159,55 @@ def test_what_got_slower_since_a_day_is_told_once_with_the_operator(show: Show) 
     put(page, since, page.run(option.replace("DAY", "Wed")))
     assert page.run(TRENDS) == [larger, smaller]
     put(page, "document.getElementById('trend-figure')", "planned_bytes")
-    answer = "Since Wed 2026-11-25, nightly 6, c0ffee03: 31 of 96 figures moved"
+    answer = "Since Wed 2026-11-25, nightly 6, c0ffee03: 31 of 96 results moved, in 31 of 96 figures"
     assert page.run(f"{shown}.textContent") == answer
     page.run("document.querySelector('.tiles .earlier').click()")
-    assert page.run(TRENDS) == [slower, larger, smaller]
-    assert page.run(f"{shown}.textContent").startswith("Since Fri 2026-11-20, nightly 1, c0ffee01: ")
+    assert page.run(TRENDS) == [slower]  # what the tile is about
+    assert page.run(f"{shown}.textContent").startswith("Since Fri 2026-11-20, nightly 1, c0ffee01: 46 of ")
+
+
+def test_trends_tell_decibels_and_when_most_of_it_happened_with_the_causes_of_that_sign(show: Show) -> None:
+    """A figure that moved a little on one night and much on another was told as if it had crept up."""
+    [first] = report(1, 1).night.results.values()
+    nights = []
+    for number, (conv, linear, sqnr) in enumerate(((1000, 500, 43.2), (1400, 500, 43.2), (1401, 480, 40.4)), 1):
+        parts = {"instructions": {"conv": conv, "linear": linear}}
+        figures: dict[str, tuple[int | float | str, ...]] = {
+            "instructions": (conv + linear,),
+            "sqnr_db": (sqnr,),
+            "outputs": (f"{number}",),
+        }
+        one = replace(first, figures=figures, parts=parts)
+        nights.append(
+            replace(
+                report(1, 1).night,
+                name=f"{number}",
+                commit=f"c{number}",
+                began=1.8e9 + 86400 * number,
+                results=by_key([one]),
+            )
+        )
+    page = show(report_on(nights))
+    slower, less = page.run(TRENDS)
+    assert "conv +401, linear -20" in slower
+    assert slower.index("+400, ") < slower.index(" -19") and "43.2 dB → 40.4 dB" in less
+    assert "-2.8 dB" in less and "%" not in less
+    text = " ".join(page.run("document.querySelector('.tiles').innerText").split())
+    assert "1 less accurate than nightly 2 1 result (1 test × 1 target), in 1 row, up to -2.8 dB" in text
+    row = page.run("document.getElementById('changes-less_accurate').innerText")
+    assert "43.2 → 40.4" in row and "-2.8 dB" in row
 
 
 def test_the_page_leads_with_what_one_must_know(show: Show) -> None:
     page = show(report_on(FRIDAY))
     tiles = page.run("[...document.querySelectorAll('.tiles li')].map(one => one.innerText)")
-    assert [" ".join(one.split()) for one in tiles[:9]] == [
+    assert [" ".join(one.split()) for one in tiles[:11]] == [
         "2 new failures 2 results (1 test × 2 targets), 1 cause",
         "4 already broken 4 results (1 test × 4 targets), 1 cause",
         "4 fixed 4 results (1 test × 4 targets), 1 cause",
-        "0 slower than nightly 7 46 results since Fri 2026-11-20",
-        "16 larger than nightly 7 16 results (4 tests × 4 targets), 1 cause, up to +18.75 %",
+        "0 less accurate than nightly 7", "0 slower than nightly 7 46 results since Fri 2026-11-20",
+        "16 larger than nightly 7 16 results (4 tests × 4 targets), in 1 row, up to +18.75 %",
+        "0 more accurate than nightly 7",
         "0 faster than nightly 7", "0 smaller than nightly 7 15 results since Fri 2026-11-20",
         "1 flaky 1 result (1 test × 1 target), 1 cause",
         "6 not run 4 infrastructure, 1 target left out, 1 now skipped",

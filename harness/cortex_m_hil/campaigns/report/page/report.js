@@ -35,7 +35,11 @@ const MEANT = { slower: "more", faster: "fewer" }; // of what is counted
 const meant = (kind, figure) => kind in MEANT ? `${kind} (${MEANT[kind]} ${figure})` : `${kind} ${figure}`.trim();
 // The kinds of steps, those for the worse first, and for each its opposite.
 const KINDS = [["slower", "faster"], ["larger", "smaller"], ["less on Cortex-M kernels", "more on Cortex-M kernels"], ["less accurate", "more accurate"]];
-const kindOf = (figure) => TIMES.includes(figure) ? 0 : figure.endsWith("_bytes") ? 1 : figure.startsWith("cortex_m_") ? 2 : 3;
+const isShare = (figure) => figure.startsWith("cortex_m_"), isLogarithm = (figure) => figure.endsWith("_db");
+// A figure as it is shown: with its unit where its name has none.
+const valued = (figure, value) => value === null || value === undefined ? "–" : typeof value !== "number" ? String(value) :
+  isShare(figure) ? `${number(100 * value)} %` : isLogarithm(figure) ? `${number(value)} dB` : number(value);
+const kindOf = (figure) => TIMES.includes(figure) ? 0 : figure.endsWith("_bytes") ? 1 : isShare(figure) ? 2 : 3;
 const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 const day = (night) => data.nights[night].split(", ")[0];
 const decoded = (runs) => pairs(runs).flatMap(([value, often]) => Array(often).fill(value));
@@ -68,23 +72,28 @@ const latest = (values) => values[values.length - 1]; // null where it was not m
 const said = (values) => `from ${number(known(values)[0])} to ${number(latest(values) ?? "–")}, between ` +
   `${number(Math.min(...known(values)))} and ${number(Math.max(...known(values)))}`;
 
-function change(before, after) {
-  const by = Number((after - before).toPrecision(6));
+// How far a figure moved; in percent of what it was, unless it is a logarithm or a share.
+function change(figure, before, after) {
+  const by = Number((after - before).toPrecision(6)), sign = by > 0 ? "+" : "";
+  if (isLogarithm(figure)) return [`${sign}${number(by)} dB`];
+  if (isShare(figure)) return [`${sign}${number(100 * by)} percentage points`];
   const share = before ? 100 * (after - before) / Math.abs(before) : NaN;
   const digits = Math.min(20, Math.max(2, -Math.floor(Math.log10(Math.abs(share)))));
   const percent = Number.isFinite(share) && share ? [`${share > 0 ? "+" : ""}${Number(share.toFixed(digits))} %`] : [];
-  return [`${by > 0 ? "+" : ""}${number(by)}`, ...percent];
+  return [`${sign}${number(by)}`, ...percent];
 }
 
-// What of a figure moved from one night to a later one: each operator or bank, the largest difference first.
+// What of a figure moved from one night to a later one: each operator or bank, the largest difference first, and before
+// it what moved as the figure did.
 function causes(one, from, to, parts = one.parts) {
   const differences = parts.map(([part, values]) => [part, (values[to] ?? 0) - (values[from] ?? 0), values[from] ?? values[to]])
     .filter(([, by, there]) => by && there !== null);
-  return differences.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3).map(([part, by]) => `${part} ${by > 0 ? "+" : ""}${number(by)}`);
+  const less = one.values[to] < one.values[from], against = ([, by]) => (by < 0) !== less;
+  return differences.sort((a, b) => against(a) - against(b) || Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3).map(([part, by]) => `${part} ${by > 0 ? "+" : ""}${number(by)}`);
 }
 
 // The operator in its module that moved most, as text; none where the nights do not have it.
-const layer = (one, from, to) => causes(one, from, to, one.layers).slice(0, 1).map((text) => `most by ${text}`);
+const layer = (one, from, to) => causes(one, from, to, one.layers).slice(0, 1).map((text) => `most by ${text.replace(" in ", " in module ")}`);
 
 function large(one) {
   const { values, since } = one, seen = known(values);
@@ -95,8 +104,8 @@ function large(one) {
   let before = null, at = 0;
   values.forEach((value, i) => {
     if (value === null || value === before) return;
-    const told = before === null ? ["start", ""] : [change(before, value).join(", "), [...causes(one, at, i), ...layer(one, at, i)].join(", ")];
-    steps.unshift(make("tr", {}, make("td", {}, data.nights[i]), make("td", { class: "number" }, number(value)), ...told.map((text) => make("td", {}, text))));
+    const told = before === null ? ["start", ""] : [change(one.figure, before, value).join(", "), [...causes(one, at, i), ...layer(one, at, i)].join(", ")];
+    steps.unshift(make("tr", {}, make("td", {}, data.nights[i]), make("td", { class: "number" }, valued(one.figure, value)), ...told.map((text) => make("td", {}, text))));
     [before, at] = [value, i];
   });
   const heads = ["night", one.figure, "change", "by operator, layer or bank"].map((text) => make("th", { scope: "col" }, text));
@@ -116,28 +125,37 @@ function trend(one, cells, more = []) {
 
 const partsOf = (cell, figure) => pairs(pairs(cell.moved || []).find(([of]) => name(of) === figure)?.[1] || [])
   .map(([part, of]) => [name(part), decoded(of)]);
+const trendOf = (cell, figure) => pairs(cell.trends || []).filter(([of]) => name(of) === figure).flatMap(([, runs]) => decoded(runs));
 const series = (cell) => pairs(cell.trends || []).map(([figure, runs]) => ({
   cell, test: name(cell.test), target: name(cell.target), runtime: name(cell.runtime), figure: name(figure), values: decoded(runs),
+  loaded: name(figure) === "elf_bytes" ? trendOf(cell, "elf_stored_bytes") : [],
   title: `${name(figure)}, ${name(cell.test)} [${name(cell.target)}, ${name(cell.runtime)}]`,
   parts: partsOf(cell, name(figure)), layers: name(figure) === "instructions" ? partsOf(cell, LAYERS) : [],
 }));
+
+// How far a figure moved, relative to what it was; decibels by the ratio that they stand for.
+const share = (figure, before, after) => isLogarithm(figure) ? Math.expm1(Math.abs(after - before) * Math.LN10 / 10) :
+  Math.abs((after - before) / (before || 1));
 
 // From the last night up to the asked one that has the figure, to the last night; with the nights in which it moved.
 function step(one, since) {
   let from = since;
   while (from > 0 && one.values[from] === null) from -= 1;
   const before = one.values[from], after = latest(one.values);
-  const there = typeof before === "number" && typeof after === "number" && before !== after;
+  const loaded = latest(one.loaded) - one.loaded[from]; // an ELF has debug information: only with these bytes is it larger
+  const there = typeof before === "number" && typeof after === "number" && before !== after && !(loaded * (after - before) <= 0);
   const worse = there && (after > before) !== HIGHER_IS_BETTER.includes(one.figure);
   const by = there ? causes(one, from, one.values.length - 1) : [], most = there ? layer(one, from, one.values.length - 1) : [];
   let value = before;
   const nights = there ? one.values.flatMap((now, i) => {
     if (i <= from || now === null || now === value) return [];
+    const told = { night: i, size: Math.abs(now - value), by: change(one.figure, value, now)[0] };
     value = now;
-    return [i];
+    return [told];
   }) : [];
+  nights.sort((a, b) => b.size - a.size);
   const kind = there ? KINDS[kindOf(one.figure)][worse ? 0 : 1] : "";
-  return { ...one, since, before, after, there, worse, kind, by, most, nights, share: there ? Math.abs((after - before) / (before || 1)) : 0 };
+  return { ...one, since, before, after, there, worse, kind, by, most, nights, share: there ? share(one.figure, before, after) : 0 };
 }
 
 // Steps with the same cause are one: of one figure, for the worse or the better, most of it by the same operator or bank.
@@ -153,8 +171,8 @@ function grouped(steps) {
 }
 
 const where = (targets, runtime) => `${targets.join(", ")}${runtime === "builtin" ? "" : `; ${runtime}`}`;
-const differences = (one) => one.there ? change(one.before, one.after).join(", ") : "";
-const told = (one) => one.there ? `${number(one.before)} → ${number(one.after)}` : number(one.after ?? "–");
+const differences = (one) => one.there ? change(one.figure, one.before, one.after).join(", ") : "";
+const told = (one) => one.there ? `${valued(one.figure, one.before)} → ${valued(one.figure, one.after)}` : valued(one.figure, one.after);
 
 // The steps of other tests, each test with all targets on which its values are the same.
 function listed(steps) {
@@ -170,34 +188,49 @@ function listed(steps) {
     make("ul", {}, ...items.slice(0, ROWS), ...(left > 0 ? [make("li", {}, `and ${counted(left, "more test")}`)] : [])));
 }
 
-// A line for each target: the result that moved most, and how far, or how far the results moved at most.
-function byTarget(steps) {
+// The steps of each target.
+function onTargets(steps) {
   const found = new Map();
   for (const one of steps) found.set(one.target, [...(found.get(one.target) || []), one]);
-  const lines = [...found.values()].flatMap((of) => {
+  return [...found.values()];
+}
+
+// A line for each target: the result that moved most, and how far, or how far the results moved at most.
+function byTarget(steps) {
+  const lines = onTargets(steps).flatMap((of) => {
     const same = new Set(of.map(differences)).size === 1;
-    return [where([of[0].target], of[0].runtime), told(of[0]), same ? differences(of[0]) : `up to ${change(of[0].before, of[0].after).pop()}`];
+    return [where([of[0].target], of[0].runtime), told(of[0]), same ? differences(of[0]) : `up to ${change(of[0].figure, of[0].before, of[0].after).pop()}`];
   });
   return make("span", { class: "by-target" }, ...lines.map((text, i) =>
     make("span", { class: i % 3 === 2 ? steps[0].worse ? "worse" : "better" : "" }, text)));
 }
 
-// When the figures of a group moved: the night, or the first and the last.
+// When the figures of a group moved: the night, or the steps of the one that moved most, the largest first.
 function when(steps) {
-  const nights = [...new Set(steps.flatMap(({ nights }) => nights))].sort((a, b) => a - b);
-  return nights.length > 1 ? `${day(nights[0])} … ${data.nights[nights[nights.length - 1]]}` : nights.length ? data.nights[nights[0]] : "";
+  const [{ nights }, ...others] = steps, own = new Set(nights.map(({ night }) => night));
+  const further = [...new Set(others.flatMap(({ nights }) => nights.map(({ night }) => night)))].filter((night) => !own.has(night));
+  if (nights.length === 1 && !further.length) return data.nights[nights[0].night];
+  const listed = nights.slice(0, 3).map(({ night, by }) => `${day(night)} ${by}`);
+  return [...listed, ...(nights.length > 3 || further.length ? ["…"] : [])].join(", ");
+}
+
+// What of the figure moved: one line for all targets, or one for each.
+function byPart(steps) {
+  const lines = onTargets(steps).map(([one]) => [one.target, [...(one.by.length ? [one.by.join(", ")] : []), ...one.most].join("; ")]);
+  const same = new Set(lines.map(([, text]) => text)).size === 1;
+  return (same ? lines.slice(0, 1) : lines).filter(([, text]) => text).map(([target, text]) => make("div", {}, ...(same ? [] : [`${target}: `]), make("strong", {}, text)));
 }
 
 function stepRow(steps) {
   const [one, ...others] = steps;
   const tests = new Set(steps.map(({ test }) => test)).size - 1;
-  const amounts = new Set(steps.map(({ by }) => by.join(", "))).size === 1;
-  const by = amounts ? one.by : one.by.map((text) => text.slice(0, text.lastIndexOf(" ")));
   const cells = [make("span", {}, one.kind ? make("strong", { class: one.worse ? "worse" : "better" }, meant(one.kind, one.figure)) : one.figure),
     byTarget(steps), make("span", {}, when(steps)),
-    make("span", {}, ...(by.length ? [make("strong", {}, by.join(", ")), " "] : []), ...one.most.map((text) => `${text}; `), one.test + (tests ? ` and ${counted(tests, "more test")}` : ""))];
+    make("span", {}, ...byPart(steps), one.test + (tests ? ` and ${counted(tests, "more test")}` : ""))];
   return trend(one, cells, others.length ? [listed(others)] : []);
 }
+
+const resultsOf = (steps) => new Set(steps.map(({ cell }) => cell)).size;
 
 // The rows below a heading for each group: for the worse, for the better, and what has not moved.
 function sections(groups) {
@@ -205,8 +238,9 @@ function sections(groups) {
   const of = [["For the worse", (one) => one.worse], ["For the better", (one) => one.there && !one.worse], ["The same", (one) => !one.there]];
   return of.flatMap(([title, has]) => {
     const found = groups.filter(([one]) => has(one)), rows = shown.filter(([one]) => has(one));
-    const kinds = KINDS.flat().map((kind) => [kind, found.filter(([one]) => one.kind === kind).length]).filter(([, count]) => count);
-    const told = kinds.map(([kind, count]) => `${count} ${kind}`).join(", ") || found.length;
+    const kinds = KINDS.flat().map((kind) => [kind, found.filter(([one]) => one.kind === kind)]).filter(([, of]) => of.length);
+    const told = kinds.map(([kind, of]) => `${counted(resultsOf(of.flat()), "result")} ${kind} in ${counted(of.length, "row")}`).join(", ") ||
+      counted(found.length, "row");
     return rows.length ? [make("h3", {}, `${title}: ${told}`), ...rows.map(stepRow)] : [];
   });
 }
@@ -214,18 +248,19 @@ function sections(groups) {
 function heads() {
   const spans = (of, ...texts) => make("span", { class: of }, ...texts.map((text) => make("span", {}, text)));
   return make("div", { class: "trend-heads" }, ...["", "trend", "figure"].map((text) => make("span", {}, text)),
-    spans("by-target", "target", "before → after", "change"), ...["since", "cause and tests"].map((text) => make("span", {}, text)));
+    spans("by-target", "target", "before → after", "change"), ...["when it moved", "by operator, layer or bank, and tests"].map((text) => make("span", {}, text)));
 }
 
 // Adds to a tile how many results moved since an earlier night, where these are more.
 function setUpTiles(every, since, reset) {
   const found = every.map((one) => step(one, since)).filter(({ there, figure }) => there && !LOOSE.includes(figure));
-  for (const kind of ["slower", "larger", "faster", "smaller"]) {
-    const tile = document.querySelector(`.tiles [data-kind="changes-${kind}"]`);
-    const count = new Set(found.filter((one) => one.kind === kind).map(({ cell }) => cell)).size;
+  for (const [kind, worse] of KINDS.flatMap(([bad, good]) => [[bad, true], [good, false]])) {
+    const tile = document.querySelector(`.tiles [data-kind="changes-${kind.replaceAll(" ", "_")}"]`);
+    if (!tile) continue;
+    const count = resultsOf(found.filter((one) => one.kind === kind));
     if (count <= Number(tile.querySelector("b").textContent)) continue;
-    const link = make("a", { href: "#trends", class: "earlier" }, `${counted(count, "result")} since `, make("span", { class: "number" }, day(since)));
-    link.addEventListener("click", reset);
+    const link = make("a", { href: "#trends", class: worse ? "earlier warns" : "earlier" }, `${counted(count, "result")} since `, make("span", { class: "number" }, day(since)));
+    link.addEventListener("click", () => reset(kind));
     tile.append(link);
   }
 }
@@ -240,9 +275,11 @@ function setUpTrends() {
   const week = Math.min(data.since, data.nights.length - 2);
   const marks = new Map([[week, " (first of a week)"], [data.against, " (compared with above)"]]);
   byId("trend-since").append(...data.nights.slice(0, -1).map((night, i) => make("option", { value: i }, night + (marks.get(i) || ""))));
-  const reset = () => {
+  byId("trend-kind").append(...KINDS.flat().map((value) => make("option", { value }, value)));
+  const reset = (kind = "") => {
     for (const id of ["trend-text", "trend-target", "trend-figure"]) byId(id).value = "";
     byId("trend-since").value = week;
+    byId("trend-kind").value = kind;
     byId("trend-moved").checked = true;
     show();
   };
@@ -251,12 +288,14 @@ function setUpTrends() {
     const target = byId("trend-target").value, figure = byId("trend-figure").value, only = byId("trend-moved").checked;
     const asked = every.filter((one) => one.test.toLowerCase().includes(text) && (!target || one.target === target) &&
       (!figure || one.figure === figure)).map((one) => step(one, since));
-    const moved = asked.filter(({ there }) => there), groups = grouped(only ? moved : asked);
+    const kind = byId("trend-kind").value;
+    const moved = asked.filter((one) => one.there && (!kind || one.kind === kind)), groups = grouped(only || kind ? moved : asked);
     byId("charts").replaceChildren(...(groups.length ? [heads()] : []), ...sections(groups));
     const hidden = groups.length > ROWS ? `; the first ${ROWS} of ${groups.length} rows are shown` : "";
-    byId("trend-shown").textContent = `Since ${data.nights[since]}: ${moved.length} of ${asked.length} figures moved${hidden}`;
+    byId("trend-shown").textContent = `Since ${data.nights[since]}: ${resultsOf(moved)} of ${counted(resultsOf(asked), "result")} ` +
+      `${kind || "moved"}, in ${moved.length} of ${counted(asked.length, "figure")}${hidden}`;
   };
-  for (const id of ["trend-since", "trend-text", "trend-target", "trend-figure", "trend-moved"]) byId(id).addEventListener("input", show);
+  for (const id of ["trend-since", "trend-text", "trend-target", "trend-figure", "trend-kind", "trend-moved"]) byId(id).addEventListener("input", show);
   reset();
   setUpTiles(every, week, reset);
 }
@@ -335,13 +374,13 @@ function opened(cell) {
   const figures = pairs(cell.figures || []);
   if (figures.length) {
     add("Figures", make("table", {}, make("tbody", {}, ...figures.map(([figure, values]) =>
-      make("tr", {}, make("th", { scope: "row" }, name(figure)), make("td", {}, values.map(number).join(", ")))))));
+      make("tr", {}, make("th", { scope: "row" }, name(figure)), make("td", {}, values.map((value) => valued(name(figure), value)).join(", ")))))));
   }
   found.push(...parts(cell), ...executed(cell));
   if (cell.localized) add("Where it departs", make("pre", { class: "aligned", tabindex: "0" }, cell.localized));
   if (cell.log) add("Log", make("pre", { tabindex: "0" }, cell.log));
   const each = series(cell);
-  if (each.length) add("Trends", ...each.map((one) => trend(one, [make("span", {}, one.figure), make("span", {}, number(latest(one.values) ?? "–"))])));
+  if (each.length) add("Trends", ...each.map((one) => trend(one, [make("span", {}, one.figure), make("span", {}, valued(one.figure, latest(one.values)))])));
   return found;
 }
 
