@@ -527,7 +527,8 @@ def _is_told(figure: str, before: Result, after: Result, was: float, is_now: flo
         return False
     if not is_exact(figure):
         digests = [one.figures.get(OUTPUTS) for one in (before, after)]
-        return None not in digests and digests[0] != digests[1] and _rounded(was) != _rounded(is_now)
+        are_numbers = not math.isnan(was) and not math.isnan(is_now)
+        return None not in digests and digests[0] != digests[1] and are_numbers and _rounded(was) != _rounded(is_now)
     if figure == ELF_BYTES:
         loaded, loaded_before = (one.value(ELF_STORED_BYTES) for one in (after, before))
         if loaded is not None and loaded_before is not None and (loaded - loaded_before) * (is_now - was) <= 0:

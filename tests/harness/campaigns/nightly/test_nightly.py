@@ -459,6 +459,7 @@ def test_a_report_is_of_a_nightly_and_those_before_it(hil: Hil, folder: Path) ->
     for _ in range(3):
         told = hil("nightly", "test_it.py", "-t", "native", "--report", "out", "--hil-trace", "t.json").out
     assert re.search(r"(?m)^ +\d+\.\d s +\d+%  booting targets$", told) and "each span: t.json" in told
+    assert "s by the clock; 2 processes, together" in told and "longest: " in told  # not of the nightlies before
     events = json.loads((folder / "t.json").read_text())["traceEvents"]
     processes = [one["args"]["name"] for one in events if one["name"] == "process_name"]
     assert processes[:3] == ["pytest", "hil nightly", "pytest, session 3"] and len(processes) == 6

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from browser import CHROMIUM, Page, browser
-from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Result, by_key
+from cortex_m_hil.campaigns.report.nightly_results import RUNNER, Figure, Result, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.trend_encoding import decoded, trends
@@ -168,25 +168,15 @@ def test_what_got_slower_since_a_day_is_told_once_with_the_operator(show: Show) 
 
 def test_trends_tell_decibels_and_when_most_of_it_happened_with_the_causes_of_that_sign(show: Show) -> None:
     """A figure that moved a little on one night and much on another was told as if it had crept up."""
-    [first] = report(1, 1).night.results.values()
+    night = report(1, 1).night
+    [first] = night.results.values()
     nights = []
     for number, (conv, linear, sqnr) in enumerate(((1000, 500, 43.2), (1400, 500, 43.2), (1401, 480, 40.4)), 1):
         parts = {"instructions": {"conv": conv, "linear": linear}}
-        figures: dict[str, tuple[int | float | str, ...]] = {
-            "instructions": (conv + linear,),
-            "sqnr_db": (sqnr,),
-            "outputs": (f"{number}",),
-        }
-        one = replace(first, figures=figures, parts=parts)
-        nights.append(
-            replace(
-                report(1, 1).night,
-                name=f"{number}",
-                commit=f"c{number}",
-                began=1.8e9 + 86400 * number,
-                results=by_key([one]),
-            )
-        )
+        figures: dict[str, tuple[Figure, ...]] = {"instructions": (conv + linear,), "sqnr_db": (sqnr,)}
+        results = by_key([replace(first, figures={**figures, "outputs": (f"{number}",)}, parts=parts)])
+        at = night.began + 86400 * number
+        nights.append(replace(night, name=f"{number}", commit=f"c{number}", began=at, results=results))
     page = show(report_on(nights))
     slower, less = page.run(TRENDS)
     assert "conv +401, linear -20" in slower
