@@ -108,7 +108,7 @@ def test_the_first_questions_are_answered() -> None:
     assert flash.headline == f"{sum(one.flash_groups.values()):,} bytes".replace(",", "\u202f")
     assert answers(Graph(replace(one, localization=None)))[2].headline == "not known: there are no references"
     equal = answers(Graph(pictured(seed("images"))))[2]
-    assert equal.headline == "nowhere: the target equals ExecuTorch's Python operators"
+    assert equal.headline == "not in a kernel: all equal ExecuTorch's Python operators"
     least = min(error.sqnr_db or 0 for error in one.errors.values())
     assert any(text.startswith(f"least SQNR {least:.1f} dB: ") for text, _ in equal.details)
     board = answers(Graph(pictured(seed("linear"), clock=Clock.CORE)))[0]
@@ -230,7 +230,7 @@ def test_what_moved_is_told_by_operator_and_leads_to_the_graph(show: Show) -> No
         assert one.rows[index].place in text and ("+300" if index == 4 else "-50 %") in text
         assert f"dtcm +{one.rows[index].planned_bytes:,}".replace(",", "\u202f") in text
     card = page.run("document.querySelector('.answers article').innerText")
-    assert card.startswith("What moved against HEAD~1?") and "CPU instructions" in card
+    assert card.startswith("What differs from HEAD~1?") and "CPU instructions" in card
     page.run("document.querySelector('.differences [data-line]').click()")
     assert f"{moved[0]}: {one.rows[moved[0]].operator}" in page.run(FACTS)
     assert page.run("document.querySelectorAll('.differences rect.worse').length") == 1

@@ -213,12 +213,12 @@ class Graph:
         source = "measured"
         if line.quanta is not None:
             fault = ", AT FAULT" if line.is_at_fault else ""
-            yield "from Python operators", f"{line.quanta:g} quanta{fault}", source
+            yield "from Python operators", f"{_quanta(line.quanta)}{fault}", source
         if not line.node.is_module and line.rows:
             yield from self._where_errors_shrink(line.rows[0], line.quanta)
         if len(line.errors) == 1 and (one := line.errors[0]).graph_quanta is not None:
             normal = f" (up to {ROUNDING}: rounding)" if 0 < one.graph_quanta <= ROUNDING else ""
-            yield "Python from fake-quant", f"{one.graph_quanta:g} quanta on equal inputs{normal}", "computed"
+            yield "Python operators from fake-quant", f"{_quanta(one.graph_quanta)} on equal inputs{normal}", "computed"
         if line.sqnr_db is not None:
             before = self.one.sqnr_before.get(line.rows[0].index) if not line.node.is_module else None
             told = f"; before it {in_decibels(before)}" if before is not None else ""
@@ -231,7 +231,11 @@ class Graph:
         read = (self.one.errors.get(begin) for begin, end in self.one.edges if end == row.index)
         before = max((one.quanta for one in read if one is not None and one.quanta is not None), default=0.0)
         if quanta is not None and quanta < before:
-            yield "before it", f"{before:g} quanta: fewer behind it, {_why_smaller(row)}", "measured"
+            yield "before it", f"{_quanta(before)}: fewer behind it, {_why_smaller(row)}", "measured"
+
+
+def _quanta(distance: float) -> str:
+    return f"{distance:g} {'quantum' if distance == 1 else 'quanta'}"
 
 
 def _why_smaller(row: ProfileRow) -> str:

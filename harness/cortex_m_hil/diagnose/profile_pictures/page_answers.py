@@ -10,7 +10,13 @@ from typing import Final
 from cortex_m_hil.diagnose.profile import ProfileRow
 from cortex_m_hil.diagnose.profile_pictures.differences import Differences
 from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
-from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData, share_text, short, tensor_text
+from cortex_m_hil.diagnose.profile_pictures.picture_data import (
+    GROUPS,
+    PictureData,
+    share_text,
+    short,
+    tensor_text,
+)
 from cortex_m_hil.errors.text import counted, in_decibels, number_text, printable
 from cortex_m_hil.program.plan_picture import tensors
 from cortex_m_hil.runner.elf_size import ElfSize
@@ -47,7 +53,7 @@ def _moved(found: Differences) -> Answer:
     ]
     more = [(f"{counted(len(rows) - LISTED, 'more operator')} below", None)] if len(rows) > LISTED else []
     planned = [(f"bytes of the memory plan: {found.planned}", None)] if found.planned else []
-    question = f"What moved against {printable(found.compared.name)}?"
+    question = f"What differs from {printable(found.compared.name)}?"
     headline = f"{found.whole} {figure.unit}" if rows or found.compared.changes.ticks else "nothing"
     return Answer(question, headline, (*details, *more, *planned), f"{figure.source.value} in both")
 
@@ -83,7 +89,7 @@ def _peak(graph: Graph) -> Answer:
     begin = graph.line_of[peak.instruction] if peak.instruction >= 0 else None
     first = "the inputs" if begin is None else _named(one, peak.instruction)
     is_long = peak.last > peak.instruction
-    when = f"first at {first}, last at {_named(one, peak.last)}" if is_long else f"at {first}"
+    when = f"from {first} to {_named(one, peak.last)}" if is_long else f"at {first}"
     details: list[Detail] = [(when, begin)]
     shown = [each for each in tensors(one.program) if each.first <= peak.instruction <= each.last]
     made_by = {each.extent: each.first for each in shown}
@@ -107,7 +113,7 @@ def _error(graph: Graph) -> Answer:
     if found is None:
         details = (("a network or a module has references, a .pte has none", None),)
         return Answer(question, "not known: there are no references", details, "")
-    source = "measured on the target; SQNR is against the float module, and rises where errors cancel"
+    source = "measured on the target; SQNR may rise where an operator averages or drops values"
     if (first := found.first) is not None and first.departure is not None:
         departure = first.departure
         headline = f"{_named(graph.one, first.instruction)}: {departure.distance:g} quanta"
@@ -118,7 +124,7 @@ def _error(graph: Graph) -> Answer:
         return Answer(question, headline, ((elements, line), (conclusion, None), *more), source)
     unknown = sum(not row.known for row in found.rows)
     left = ((f"{counted(unknown, 'value')} not compared", None),) if unknown else ()
-    equal = f"nowhere: the target equals {_OPERATORS}" if unknown < len(found.rows) else "not known"
+    equal = f"not in a kernel: all equal {_OPERATORS}" if unknown < len(found.rows) else "not known"
     return Answer(question, equal, (*_noise(graph), *left), source)
 
 
@@ -140,9 +146,9 @@ def _noise(graph: Graph) -> Iterator[Detail]:
     least, at = min((ratio, index) for index, ratio in known)
     loss, loser = max((one.errors[index].lost_db, index) for index, _ in known)
     (first, begin), (last, end) = known[0], known[-1]
-    yield f"first SQNR {in_decibels(begin)}: {_named(one, first)}", graph.line_of[first]
+    yield f"against float from {_named(one, first)} on: SQNR {in_decibels(begin)}", graph.line_of[first]
     if loss > 0:
-        yield f"loses most, {in_decibels(loss)}: {_named(one, loser)}", graph.line_of[loser]
+        yield f"largest drop, {in_decibels(loss)}: {_named(one, loser)}", graph.line_of[loser]
     yield f"least SQNR {in_decibels(least)}: {_named(one, at)}", graph.line_of[at]
     yield f"last SQNR {in_decibels(end)}: {_named(one, last)}", graph.line_of[last]
 
@@ -151,7 +157,7 @@ def _flash(one: PictureData) -> Answer:
     groups = one.flash_groups
     whole = sum(groups.values())
     details: list[Detail] = [
-        (f"{share_text(nbytes / max(1, whole))}, {number_text(nbytes)}: {group}", None)
+        (f"{share_text(nbytes / max(1, whole))}, {number_text(nbytes)}: {GROUPS[group]}", None)
         for group, nbytes in groups.items()
     ]
     headline = f"{number_text(whole)} bytes"
@@ -160,7 +166,7 @@ def _flash(one: PictureData) -> Answer:
         known = "" if one.elf is None else f" one by one; the whole runner has {_stored(one.elf)}"
         details.append((f"kernels: not known{known}", None))
     source = "bytes, computed from .pte and runner; without the runner's own code"
-    return Answer("What is in flash?", headline, tuple(details), source)
+    return Answer("What does the model take of flash?", headline, tuple(details), source)
 
 
 def _named(one: PictureData, index: int) -> str:

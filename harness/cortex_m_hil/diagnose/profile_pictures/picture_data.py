@@ -210,6 +210,10 @@ def _worst(one: float | None, other: float | None, choose: Callable[[float, floa
     return choose(one, other) if one is not None and other is not None else one if other is None else other
 
 
+GROUPS: Final = {"weights": "weights", "program": ".pte without weights", "kernels": "kernels"}
+"""The names of the groups of flash on the page."""
+
+
 def share_text(share: float) -> str:
     """Return a share as `13.9 %`; one that would read as none is `< 0.1 %`."""
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"

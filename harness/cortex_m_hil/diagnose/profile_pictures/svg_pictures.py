@@ -13,7 +13,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph, Line, shade_of_quanta
-from cortex_m_hil.diagnose.profile_pictures.picture_data import SILENT, PictureData, share_text
+from cortex_m_hil.diagnose.profile_pictures.picture_data import GROUPS, SILENT, PictureData, share_text
 from cortex_m_hil.errors.text import in_decibels, number_text, printable
 from cortex_m_hil.program.plan_picture import LEFT, PICTURE_STYLE, WIDTH, framed, plan_svg
 
@@ -155,7 +155,7 @@ def _error(one: PictureData) -> _Elements:
     departs = any(height for height, _, _ in quanta.values())
     title = "quanta from ExecuTorch's Python operators, on a logarithmic scale"
     kernels = [_Bars(title, "255 or more", "0", quanta)] if departs else []
-    title = "noise against the float module, as SQNR: the higher, the more noise; no bar: not known"
+    title = "noise against the float module: a higher bar is a lower SQNR, no bar one that is not known"
     bars = [*kernels, _Bars(title, "0 dB or less", f"{SILENT:g} dB or more", noise)]
     elements = [element for at, each in enumerate(bars) for element in each.elements(len(one.rows), at * each.height)]
     return sum(each.height for each in bars), "Error along the program", elements
@@ -173,7 +173,7 @@ def _flash_elements(one: PictureData, whole: int) -> Iterator[str]:
     x = legend = float(_MARGIN)
     scale = (LEFT + WIDTH - _MARGIN) / max(1, whole)
     for group, nbytes in one.flash_groups.items():
-        label = f"{group}: {number_text(nbytes)} bytes, {share_text(nbytes / max(1, whole))}"
+        label = f"{GROUPS[group]}: {number_text(nbytes)} bytes, {share_text(nbytes / max(1, whole))}"
         yield _box(group, legend, _MARGIN, _LEGEND_BOX, _LEGEND_BOX, label)
         legend += _LEGEND_BOX + 6
         yield _text(legend, _LEGEND_LINE, label)
@@ -189,7 +189,7 @@ def _flash_elements(one: PictureData, whole: int) -> Iterator[str]:
             _FLASH_TOP,
             width,
             _FLASH_HEIGHT,
-            f"{part.group}, {what}: {number_text(part.nbytes)} bytes",
+            f"{GROUPS[part.group]}, {what}: {number_text(part.nbytes)} bytes",
             at,
         )
         if width > _LETTER * len(what):
