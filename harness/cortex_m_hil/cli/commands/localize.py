@@ -70,7 +70,7 @@ _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engi
             "rows.at_fault": "whether the kernel is wrong: other values on right inputs, or it overwrote other values",
             "rows.wrong_layout": "for arguments laid out for another ISA class, that class and the target's; else null",
             "rows.damaged": "the instructions whose values it overwrote",
-            "rows.graph_quanta": "difference of the reference from fake-quant on equal inputs, in quanta; null if not known",
+            "rows.graph_quanta": "quanta from the reference to fake-quant on equal inputs; null if not known",
             "rows.sqnr_db": "signal-to-quantisation-noise ratio against the float module, in dB; null if not known",
             "rows.distinct": "how many different numbers the value has",
         },
