@@ -422,7 +422,7 @@ def test_an_output_that_is_none_is_refused_and_told_by_its_number() -> None:
     [found] = [one for one in lint(replace(made, file=file), target(Isa.DSP), operators=None) if not one.is_note]
     assert (found.rule, found.value) == (Rule.OUTPUT, none.index)
     assert found.message == "output 1 is None, and outputs are tensors and numbers"
-    assert "leave it out" in hint_of(found)
+    assert "returns only the tensors" in hint_of(found)
 
 
 # --- dtypes and dim orders -------------------------------------------------------------------------------
