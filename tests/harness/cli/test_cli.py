@@ -35,6 +35,7 @@ from command_line import (
     running,
     spawn,
 )
+from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.boards.virtual.machines import MACHINES
 from cortex_m_hil.boards.virtual.serial_line import Faults
 from cortex_m_hil.checks.input_checks import Taken
@@ -44,7 +45,7 @@ from cortex_m_hil.cli.__main__ import load_commands, overview, renamed
 from cortex_m_hil.cli.commands.targets import _for_people
 from cortex_m_hil.cli.option_names import options_named
 from cortex_m_hil.cli.progress import Progress
-from cortex_m_hil.errors import ConfigError, Mismatch
+from cortex_m_hil.errors import ConfigError, LaunchError, Mismatch
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, TensorSpec
@@ -554,6 +555,15 @@ def test_unknown_targets(hil: Hil, files: Files, name: str) -> None:
 )
 def test_wrong_usage_prints_the_usage_line(hil: Hil, arguments: tuple[str, ...]) -> None:
     expect(hil(*arguments), CANNOT_TELL, "Usage: hil")
+
+
+def test_tools_of_a_virtual_board_need_no_name_where_it_is_the_only_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `flash:` and `reset:` of docs/boards.md and of the sample of own firmware call them."""
+    monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
+    with pytest.raises(LaunchError, match="no virtual board f405 is running"):
+        vboard.main(["f405", "reset"])
 
 
 @pytest.mark.parametrize("baud", ["0", "-1", "fast"])

@@ -68,7 +68,7 @@ def test_files_for_other_tools_are_of_one_profile(hil: Hil, files: Files) -> Non
     where = ("profile", files.pte, "-t")
     expect(hil(*where, "m4-qemu", "--etrecord", "a"), CANNOT_TELL, "was lowered before")
     expect(hil(*where, "m4-qemu,m0-qemu", "--etdump", "a"), CANNOT_TELL, "for one program on one target")
-    expect(hil(*where, "m4-qemu", "--debug-buffer", "a"), CANNOT_TELL, "--etdump FILE too")
+    expect(hil(*where, "m4-qemu", "--debug-buffer", "a"), CANNOT_TELL, "--etdump FILE as well")
 
 
 def test_a_saved_profile_and_a_program_are_compared(hil: Hil, files: Files, tmp_path: Path) -> None:

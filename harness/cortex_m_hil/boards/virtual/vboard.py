@@ -418,13 +418,13 @@ def act(machine: str, action: Sequence[str], name: str, baud: int, seed: int) ->
 def main(arguments: Sequence[str]) -> int:
     """Run `act` for a process that this module or a target of it starts: sooner than by `hil`, which imports more."""
     parser = argparse.ArgumentParser("vboard")
-    parser.add_argument("--name", required=True)
+    parser.add_argument("--name")
     parser.add_argument("--baud", type=int, default=BAUD)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("machine")
     parser.add_argument("action", nargs=argparse.REMAINDER)
     chosen = parser.parse_args(arguments)
-    return act(chosen.machine, chosen.action, chosen.name, chosen.baud, chosen.seed)
+    return act(chosen.machine, chosen.action, chosen.name or chosen.machine, chosen.baud, chosen.seed)
 
 
 if __name__ == "__main__":

@@ -48,31 +48,31 @@ _TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engi
             "engine": RAN_FIELDS["engine"],
             "conclusions": "a list of sentences, the most serious first",
             "causes": "the operators that the conclusions name: a list of cause, instruction, operator",
-            "cause": (
+            "causes.cause": (
                 "layout (arguments laid out for another ISA class), kernel (other values on right inputs), graph (a "
                 "pass built the wrong graph), quantisation (coarse), not_compared (fake-quant has no such value, so "
                 "the graph may be wrong)"
             ),
-            "rows": "a list with an item for each value that an instruction writes, of the following fields",
-            "instruction": "the instruction's number in the program",
-            "operator": "the instruction's operator",
-            "node": "the instruction's node in the exported graph",
-            "module": "the path of the module that the node is from",
-            "source": "the line of the user's code, as file:line",
-            "value": "dtype and shape of the value",
-            "known": (
+            "rows": "a list with an item for each value that an instruction writes",
+            "rows.instruction": "the instruction's number in the program",
+            "rows.operator": "the instruction's operator",
+            "rows.node": "the instruction's node in the exported graph",
+            "rows.module": "the path of the module that the node is from",
+            "rows.source": "the line of the user's code, as file:line",
+            "rows.value": "dtype and shape of the value",
+            "rows.known": (
                 "whether there is a reference, from ExecuTorch's Python operators on the host; if not, distance, "
                 "elements and distinct are null"
             ),
-            "inputs_right": "whether all its inputs were equal to the references",
-            "distance": "the largest difference from the reference, in quanta; of floats in their own unit",
-            "elements": "how many elements differ from the reference",
-            "at_fault": "whether the kernel is wrong: other values on right inputs, or it overwrote other values",
-            "wrong_layout": "for arguments in the layout of another ISA class, that class and the target's; else null",
-            "damaged": "the instructions whose values it overwrote",
-            "graph_quanta": "difference of the reference from fake-quant on equal inputs, in quanta; null if not known",
-            "sqnr_db": "signal-to-quantisation-noise ratio against the float module, in dB; null if not known",
-            "distinct": "how many different numbers the value has",
+            "rows.inputs_right": "whether all its inputs were equal to the references",
+            "rows.distance": "the largest difference from the reference, in quanta; of floats in their own unit",
+            "rows.elements": "how many elements differ from the reference",
+            "rows.at_fault": "whether the kernel is wrong: other values on right inputs, or it overwrote other values",
+            "rows.wrong_layout": "for arguments laid out for another ISA class, that class and the target's; else null",
+            "rows.damaged": "the instructions whose values it overwrote",
+            "rows.graph_quanta": "quanta from the reference to fake-quant on equal inputs; null if not known",
+            "rows.sqnr_db": "signal-to-quantisation-noise ratio against the float module, in dB; null if not known",
+            "rows.distinct": "how many different numbers the value has",
         },
         each="each program, and for each test that failed (error)",
     ),

@@ -153,8 +153,8 @@ class Options:
             "compared_with": "the number of the nightly that it is compared with; null if there is none",
             "changes": (
                 "for each kind, suite, runtime, test, target, figure, before, after, limit (what the figure had to "
-                "keep to), at_peak (of planned bytes, the operator at the peak), parts (by operator, section or bank: "
-                "before, after)"
+                "keep to), at_peak (of planned bytes, the operator at the peak), layer (of instructions, that which "
+                "changed most), parts (by operator, section or bank: before, after)"
             ),
             "coverage": "with --coverage, by ISA class lines and branches of the kernels (each covered and all)",
         }
