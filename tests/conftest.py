@@ -25,7 +25,7 @@ from preloaded import write_interpreter
 DEADLINE = 300.0  # seconds
 
 # The seconds that it takes to draw inputs depend on how busy the machine is, and not on what is tested.
-settings.register_profile("hil", suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("hil", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hil")
 
 # A shell's background job ignores SIGINT and SIGQUIT, and what nohup starts SIGHUP. What the tests start would inherit
