@@ -170,7 +170,7 @@ def references(draw: st.DrawFn) -> References:
     return References(draw(arrays()), quantized, draw(st.none() | arrays()), disturbed, draw(st.none() | arrays()))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     outputs=st.lists(host_tensors() | of_scalars(), max_size=3).map(tuple),
     known=references(),
@@ -251,7 +251,7 @@ def read_or_refused(folder: Path, data: bytes) -> None:
         assert str(folder) in error.message and error.hint
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 1 << 20), what=st.binary(max_size=8), cut=st.booleans())
 def test_a_bundle_with_damaged_bytes_is_read_or_refused(
     bundle: Bundle, folder: Path, place: int, what: bytes, cut: bool
@@ -282,7 +282,7 @@ def changed(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
     return copy
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 10_000), leaf=LEAVES)
 def test_a_description_that_is_another(bundle: Bundle, folder: Path, number: int, leaf: Any) -> None:
     members = archives_of(pack_bundle(bundle))
@@ -292,7 +292,7 @@ def test_a_description_that_is_another(bundle: Bundle, folder: Path, number: int
     read_or_refused(folder, archives.pack(members))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 100), other=st.integers(0, 100), cut=st.integers(0, 500))
 def test_a_bundle_with_swapped_members_is_read_or_refused(
     bundle: Bundle, folder: Path, number: int, other: int, cut: int

@@ -114,7 +114,7 @@ def nets(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, ...]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(nets(), st.sampled_from(list(Isa)), st.sampled_from(["channels_last", "explicit"]))
 def test_every_tensor_of_a_spaced_net_has_zones_on_both_sides(
     net: tuple[nn.Module, tuple[int, ...]], isa: Isa, layout: Layout

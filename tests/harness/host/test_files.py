@@ -160,7 +160,7 @@ SOUND = io.BytesIO()
 np.save(SOUND, np.arange(6, dtype=np.float32).reshape(2, 3))
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(
     st.binary(max_size=200)
     | st.builds(header, st.lists(WORDS, max_size=20).map(" ".join), st.sampled_from([(1, 0), (2, 0)]))

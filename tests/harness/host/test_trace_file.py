@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, InfraError
@@ -102,7 +102,6 @@ _VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)  # it writes files
 @given(_VALUES.map(json.dumps) | st.text(min_size=1))
 def test_what_is_no_trace_is_left_as_it_is(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     file = tmp_path_factory.mktemp("trace") / "t.json"

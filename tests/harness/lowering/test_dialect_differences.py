@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.lowering import lower
@@ -56,7 +56,6 @@ def means(image: list[list[int]], kernel: int, stride: int, padding: int, window
     return [Fraction(sum(pixels), len(pixels)) for pixels in parts]
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_an_average_is_that_of_the_windows_pixels_with_halves_away_from_zero(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 6))
@@ -70,7 +69,6 @@ def test_an_average_is_that_of_the_windows_pixels_with_halves_away_from_zero(dat
     assert found.flatten().tolist() == expected
 
 
-@settings(deadline=None)
 @given(st.integers(-128, 127), st.integers(-128, 127), st.integers(-128, 127), st.sampled_from([0.5, 1.0, 0.3]))
 def test_a_quotient_has_halves_away_from_zero(one: int, other: int, zero: int, scale: float) -> None:
     given = torch.tensor([one], dtype=torch.int8), 0, torch.tensor([other], dtype=torch.int8), zero, 0, scale

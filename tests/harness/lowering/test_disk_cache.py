@@ -59,7 +59,7 @@ arrays = st.builds(
 values = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=3)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(names.map(lambda name: f"a{name}"), arrays | values, max_size=4))
 def test_what_is_found_is_what_was_made(entry: dict[str, Any]) -> None:
     cache = DiskCache()
@@ -76,7 +76,7 @@ def test_what_is_found_is_what_was_made(entry: dict[str, Any]) -> None:
                 assert one[name] == value and type(one[name]) is type(value)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_entry_is_made_again(folder: Path, data: st.DataObject) -> None:
     cache = DiskCache()

@@ -154,7 +154,7 @@ def test_every_changed_byte_is_survived() -> None:
         only_rejects(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.lists(
         st.tuples(
@@ -175,7 +175,7 @@ def test_mutated_files_are_rejected_or_read(edits: list[tuple[int, int, int]], c
     only_rejects(bytes(changed[:cut]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_are_rejected(data: bytes) -> None:
     only_rejects(b"\x10\0\0\0BP08" + data)

@@ -219,13 +219,13 @@ def mutate(data: bytes, edits: list[tuple[int, int, int]], cut: int | None) -> b
     return bytes(changed[:cut])
 
 
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=700)
 @given(mutations())
 def test_mutated_files_are_rejected_or_read(data: bytes) -> None:
     only_rejects(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_are_rejected(data: bytes) -> None:
     only_rejects(b"\x10\0\0\0ET12" + data)

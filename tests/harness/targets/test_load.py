@@ -475,7 +475,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.one_of(st.text(), st.lists(WORDS).map("".join)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_text_is_refused_with_a_config_error(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "targets.yaml"
@@ -490,7 +490,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from(["cpu", "board", "launcher", "isa", "fallback", "extra"]), TREES)
 def test_any_value_of_any_key_is_refused_or_taken(key: str, value: object) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -506,7 +506,6 @@ def test_any_value_of_any_key_is_refused_or_taken(key: str, value: object) -> No
 # --- sizes ---------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.integers(0, 1 << 40), st.sampled_from([("", 0), ("K", 10), ("M", 20), ("G", 30)]))
 def test_sizes_with_units_are_parsed(number: int, unit: tuple[str, int]) -> None:
     letter, shift = unit
@@ -515,7 +514,6 @@ def test_sizes_with_units_are_parsed(number: int, unit: tuple[str, int]) -> None
     assert parse_size(number) == number
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text(), st.floats(), st.booleans(), st.none(), st.integers(max_value=-1)))
 def test_texts_that_are_no_size_are_refused(text: object) -> None:
     if re.fullmatch(r"\s*[0-9]+[KMG]?\s*", str(text)):
@@ -660,7 +658,7 @@ YAML_PIECES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.one_of(st.lists(YAML_PIECES, max_size=60).map("".join), st.text(max_size=60)).map(str.encode) | st.binary())
 def test_any_bytes_are_targets_or_a_config_error(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

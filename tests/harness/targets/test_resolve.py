@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
@@ -56,7 +56,6 @@ def test_target_patterns_select_the_matching_targets(patterns: list[str], names:
         assert chosen == names
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([*NAMES, "m4-*", "*-qemu", "all"])), st.integers(0))
 def test_each_name_comes_once_however_it_is_asked_for(patterns: list[str], at: int) -> None:
     chosen = select(patterns, TARGETS)

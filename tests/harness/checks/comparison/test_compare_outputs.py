@@ -550,7 +550,7 @@ def test_findings_are_sorted_by_severity() -> None:
     assert found == sorted(found) and len(found) > 3
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.floats(width=32), min_size=1, max_size=12), st.sampled_from([FILE, unquantised(FILE)]))
 def test_any_floats_are_compared_without_an_exception(values: list[float], file: PteFile) -> None:
     array = np.array(values, np.float32)

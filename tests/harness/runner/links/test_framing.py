@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.runner.links.framing import (
@@ -39,7 +39,6 @@ def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(ends)]
 
 
-@settings(deadline=None)
 @given(PAYLOADS)
 def test_cobs_round_trip(data: bytes) -> None:
     encoded = cobs_encode(data)
@@ -64,7 +63,6 @@ def test_cobs_is_what_the_firmware_encodes(data: bytes, encoded: str) -> None:
     assert cobs_encode(data).hex() == encoded
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=600))
 def test_cobs_decoder_takes_any_bytes(data: bytes) -> None:
     try:
@@ -81,7 +79,6 @@ def test_the_wire_format_is_the_documented_one() -> None:
     assert cobs_decode(wire[1:-1]) == body + struct.pack("<I", zlib.crc32(body))
 
 
-@settings(deadline=None)
 @given(st.lists(FRAMES, max_size=5), st.lists(st.integers(0)))
 def test_frames_survive_any_chunking(frames: list[ProtocolFrame], places: list[int]) -> None:
     wire = b"".join(map(encode, frames))
@@ -90,14 +87,12 @@ def test_frames_survive_any_chunking(frames: list[ProtocolFrame], places: list[i
     assert decoder.flush() == b""
 
 
-@settings(deadline=None)
 @given(st.lists(FRAMES, max_size=3), st.data())
 def test_byte_by_byte_is_the_same(frames: list[ProtocolFrame], data: st.DataObject) -> None:
     wire = b"".join(encode(frame) + data.draw(GARBAGE) + b"\0" for frame in frames)
     assert feed_all(Decoder(), (bytes([byte]) for byte in wire)) == feed_all(Decoder(), [wire])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(GARBAGE, FRAMES), max_size=5), GARBAGE, st.lists(st.integers(0)))
 def test_garbage_between_frames_costs_no_frame(
     items: list[tuple[bytes, ProtocolFrame]], last: bytes, places: list[int]
@@ -109,7 +104,6 @@ def test_garbage_between_frames_costs_no_frame(
     assert decoder.flush() == kept.replace(b"\0", b"")
 
 
-@settings(deadline=None)
 @given(FRAMES, FRAMES, st.integers(0), st.integers(1, 255))
 def test_a_corrupted_byte_never_makes_another_frame(
     first: ProtocolFrame, second: ProtocolFrame, place: int, flip: int
@@ -123,7 +117,6 @@ def test_a_corrupted_byte_never_makes_another_frame(
         assert got == [second]
 
 
-@settings(deadline=None)
 @given(FRAMES, st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=8))
 def test_burst_errors_never_make_another_frame(frame: ProtocolFrame, changes: list[tuple[int, int]]) -> None:
     wire = bytearray(encode(frame))
@@ -132,7 +125,6 @@ def test_burst_errors_never_make_another_frame(frame: ProtocolFrame, changes: li
     assert all(got == frame for got in feed_all(Decoder(), [bytes(wire), b"\0"]))
 
 
-@settings(deadline=None)
 @given(FRAMES, FRAMES, st.integers(1))
 def test_a_truncated_frame_is_dropped_and_the_next_one_read(
     first: ProtocolFrame, second: ProtocolFrame, size: int
@@ -144,7 +136,6 @@ def test_a_truncated_frame_is_dropped_and_the_next_one_read(
     assert decoder.flush() == part.strip(b"\0")
 
 
-@settings(deadline=None)
 @given(FRAMES)
 def test_an_unfinished_frame_is_not_yielded(frame: ProtocolFrame) -> None:
     wire = encode(frame)
@@ -153,7 +144,6 @@ def test_an_unfinished_frame_is_not_yielded(frame: ProtocolFrame) -> None:
     assert feed_all(decoder, [wire[-1:]]) == [frame]
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(TEXT, FRAMES), max_size=8))
 def test_text_is_kept_in_order_for_the_log(items: list[bytes | ProtocolFrame]) -> None:
     decoder = Decoder()

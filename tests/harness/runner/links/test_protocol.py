@@ -461,7 +461,7 @@ PAYLOADS = st.one_of(BODIES, BODIES.map(lambda body: OK + body), st.builds(failu
 TYPED = (ProtocolError, IdentityError, LinkError, ProgramRejected, UnsupportedOperator, OutOfTargetMemory)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.sampled_from(Request), PAYLOADS, st.data())
 def test_any_answer_is_a_value_or_a_typed_error(request: Request, payload: bytes, data: st.DataObject) -> None:
     """Also what is sound but for one byte."""
@@ -619,7 +619,7 @@ def test_an_echo_of_what_is_sent_is_not_taken_for_an_event() -> None:
     assert use(opened(peer), Request.EXECUTE) == 9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 255), BODIES, st.integers(0, 2), st.integers(0, 2), st.booleans())
 def test_any_frame_in_between_is_taken_or_a_typed_error(
     kind: int, payload: bytes, seq: int, version: int, lossless: bool

@@ -556,7 +556,7 @@ def test_a_rejected_program_leaves_the_session_usable(dut: Dut, session: Session
     assert dut.session() is session
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_mutations_are_rejected_or_run(native: Dut, data: st.DataObject) -> None:
     """The sanitizers see to it that a bad byte does no more than that."""
