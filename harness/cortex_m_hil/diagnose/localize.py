@@ -132,7 +132,7 @@ class Row:
     def place(self) -> str:
         """Return the place where the value is computed, if known: operator, node, module, instruction and source line.
 
-        For example `cortex_m::quantized_conv2d.out (node, module), instruction 3, model.py:12`.
+        For example `cortex_m::quantized_conv2d.out (node, module), operator 3, model.py:12`.
         """
         where = f" ({self.node})" if self.node else ""
         line = f", {self.source}" if self.source else ""

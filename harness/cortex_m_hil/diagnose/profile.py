@@ -110,7 +110,7 @@ class ProfileRow:
 
     @property
     def place(self) -> str:
-        """Return the module's path, else the graph node, else `instruction 3`."""
+        """Return the module's path, else the graph node, else `operator 3`."""
         return self.module or self.node or f"operator {self.index}"
 
 

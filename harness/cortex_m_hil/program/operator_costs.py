@@ -36,7 +36,7 @@ class OperatorCost:
         return self.ticks if self.clock is Clock.INSTRUCTIONS else None
 
     def __str__(self) -> str:
-        """Return a line such as `instruction 3, cortex_m::quantized_linear, head, model.py:12: 8200 instructions`."""
+        """Return a line such as `operator 3, cortex_m::quantized_linear, head, model.py:12: 8200 instructions`."""
         where = f"operator {self.index}" if self.index is not None else ""
         place = ", ".join(filter(None, (where, self.operator, self.module, self.source)))
         return f"{place}: {self.ticks} {self.clock.value}"

@@ -277,7 +277,7 @@ def test_localize_has_the_verdict_of_each_test(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SUITE)
     done = spawn("localize", "test_it.py", "-t", "native", cwd=tmp_path)
     assert done.status == NO and "test_it[native-accepted]: pass\n" in done.out
-    assert "WouldFailOnExecuTorch: test_it.py::test_it[native-rejected]: instruction 0" in done.err
+    assert "WouldFailOnExecuTorch: test_it.py::test_it[native-rejected]: operator 0" in done.err
     assert "known=[36] accepts it\n" in done.err
     assert f"KnownBugAbsent: test_it.py::test_it[native-absent]: {ABSENT}" in done.err and "→ leave 7 out" in done.err
 

@@ -240,7 +240,7 @@ def test_what_executorch_logs_reaches_the_host(dut: Dut, program: Program) -> No
     with pytest.raises(ProgramRejected) as caught:
         session.execute(dut.seconds)
     assert "Method::step: Error::InvalidArgument: " in caught.value.message and ".cpp:" in caught.value.message
-    where = re.search(r"\(instruction (\d+)\)", caught.value.message)
+    where = re.search(r"\(operator (\d+)\)", caught.value.message)
     assert where is not None
     assert caught.value.operator == program.file.instructions[int(where[1])].operator
     assert "[error]" in session.log
