@@ -43,7 +43,7 @@ NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 TARGETS = load_targets()
 AS_CMSIS_NN = {"HIL_CMSIS_NN_SCRATCH": "ON"}
 # Each is one more runner to build, and the kernel that writes too far is the same.
-NAMES_AS_CMSIS_NN = ["native", "m4-qemu", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[2:])]
+NAMES_AS_CMSIS_NN = ["m4-qemu", "native", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[2:])]
 LAYOUTS = ["channels_last", pytest.param("explicit", marks=pytest.mark.slow)]
 CACHE = cache_directory()  # before anything moves HOME
 DEADLINE = 300.0  # seconds, for a run that may have to build runners

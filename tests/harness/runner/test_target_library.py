@@ -386,6 +386,6 @@ def test_a_build_that_fails_or_makes_nothing_is_told(tmp_path: Path) -> None:
 
 def test_what_only_runners_can_be_is_refused() -> None:
     target = load_targets(SAMPLE / "targets.yaml")["bare-metal"]
-    with pytest.raises(ConfigError, match="cannot be built with .*, only runners can"):
+    with pytest.raises(ConfigError, match=r"cannot be built with .*, only runners can"):
         build_runner(target, options={"HIL_TEST_KERNELS": "ON"})
     assert os.path.samefile(target.board.directory, SAMPLE / "board")
