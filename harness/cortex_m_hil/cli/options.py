@@ -16,7 +16,7 @@ from cortex_m_hil.cli.command_output import Answer, answering
 from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import time_limits
-from cortex_m_hil.host.files import check_folder
+from cortex_m_hil.host.files import check_folder, check_new_file
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.targets.runtimes import AUTO, ONE
@@ -127,6 +127,17 @@ def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | No
     """
     if value is not None:
         check_folder(value, param.opts[0])
+    return value
+
+
+def file_to_write(param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Check the file of an option, as its callback: it must be writable, before the work whose result it is for.
+
+    Raises:
+        ConfigError: the file could not be written.
+    """
+    if value is not None:
+        check_new_file(value, param.opts[0])
     return value
 
 

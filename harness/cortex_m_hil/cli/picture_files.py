@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from cortex_m_hil.cli.options import file_to_write
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profile_changes import ProfileChanges
@@ -25,7 +26,13 @@ _NAMES: Final = [one.value for one in Picture]
 _HINT: Final = "a file in a folder that can be written"
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE.html", show_default=False, help="Write a page of all pictures, for a browser"),
+    typer.Option(
+        "--html",
+        metavar="FILE.html",
+        callback=file_to_write,
+        show_default=False,
+        help="Write a page of all pictures, for a browser",
+    ),
 ]
 Svg = Annotated[
     list[str] | None,
@@ -68,7 +75,7 @@ class PictureFiles:
             profiles: how many profiles there will be.
 
         Raises:
-            ConfigError: there is no such picture, or a picture of one profile is asked for where there are several.
+            ConfigError: there is no such picture, its file cannot be written, or there are several profiles.
         """
         svg = dict(map(_picture_and_file, options.svg or ()))
         if svg and profiles > 1:
@@ -104,4 +111,5 @@ def _picture_and_file(text: str) -> tuple[Picture, Path]:
     if name not in _NAMES or not path:
         known = name if name in _NAMES else "memory"
         raise ConfigError(f"--svg {text} names no picture and file", hint=f"--svg {known}=FILE.svg")
+    files.check_new_file(Path(path), "--svg")
     return Picture(name), Path(path)

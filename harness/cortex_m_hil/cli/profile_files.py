@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from cortex_m_hil.cli.options import file_to_write, folder_to_write
 from cortex_m_hil.diagnose.etdump import etdump, traced_run
 from cortex_m_hil.diagnose.model_explorer import node_data
 from cortex_m_hil.diagnose.profile import Profile
@@ -22,8 +23,8 @@ _ELSEWHERE: Final = "a file in a folder that you may write to"
 _OF_MODULES: Final = "hil profile package.module:function, which lowers the module"
 
 
-def _file(text: str, metavar: str = "FILE") -> typer.models.OptionInfo:
-    found: typer.models.OptionInfo = typer.Option(metavar=metavar, show_default=False, help=text)
+def _file(text: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(metavar="FILE", callback=file_to_write, show_default=False, help=text)
     return found
 
 
@@ -40,7 +41,13 @@ class FileOptions:
     ] = None
     etrecord: Annotated[Path | None, _file("Write the ETRecord of a module that hil lowers")] = None
     model_explorer: Annotated[
-        Path | None, _file("Write node data for Model Explorer there, a .json for each figure", "FOLDER")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            callback=folder_to_write,
+            show_default=False,
+            help="Write node data for Model Explorer there, a .json for each figure",
+        ),
     ] = None
 
     def require_one(self, parts: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from cortex_m_hil.cli.progress import status
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import arrays
+from cortex_m_hil.host.files import check_new_file
 from cortex_m_hil.lowering import Io, LoweringOptions, lower
 from cortex_m_hil.lowering.named_modules import NETWORKS, check_name, load_named_module
 from cortex_m_hil.program.bpte_file import SUFFIXES
@@ -172,15 +172,12 @@ def check_outputs(program: Program, paths: Sequence[Path]) -> None:
         problem = f"{program.name} has {counted(has, 'output')}, {len(paths)} --output given"
         raise ConfigError(problem, hint=f"give at most {has} --output")
     for path in paths:
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            what, hint = "it is a folder", f"name a file in it: --output {path / 'output.npy'}"
-            if not path.is_dir():
-                what, hint = "its folder does not exist", f"mkdir -p {shlex.quote(str(path.parent))}"
-            raise ConfigError(f"cannot write --output {path}: {what}", hint=hint)
+        check_new_file(path, "--output")
 
 
 def write_output(path: Path, output: HostTensor) -> None:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(output.npy())
     except OSError as error:
         raise InfraError(f"cannot write --output {path}: {error.strerror}", hint="another --output") from error

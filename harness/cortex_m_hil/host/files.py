@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +89,7 @@ def check_folder(path: Path, option: str) -> None:
     try:
         there = next(one for one in (path.absolute(), *path.absolute().parents) if _is_there(one))
         why = "" if there.is_dir() else f"{there} is no folder"
-        why = why or ("" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written to")
+        why = why or ("" if _takes_files(there) else f"{there} cannot be written to")
     except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
         why = getattr(error, "strerror", None) or str(error)
     if why:
@@ -99,12 +100,21 @@ def check_new_file(path: Path, option: str) -> None:
     """Raise ConfigError where a file cannot be written, before the work whose result it is for.
 
     Args:
-        path: the file.
+        path: the file; its folder is made when it is needed.
         option: the option with the file, for the message.
     """
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        why = "a folder" if path.is_dir() else "in no folder that is there"
-        raise ConfigError(f"{option}={path} is {why}", hint="name a file, which is written at the end")
+    if path.is_dir():
+        raise ConfigError(f"{option} {path} is a folder", hint="name a file in it")
+    check_folder(path.parent, option)
+
+
+def _takes_files(folder: Path) -> bool:
+    """Return whether a file can be made in a folder. Access rights do not tell: root has all, in /proc too."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
 
 
 def _is_there(path: Path) -> bool:

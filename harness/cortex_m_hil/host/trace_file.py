@@ -141,6 +141,7 @@ def _text(one: Span) -> str:
 def _alone(path: Path) -> Iterator[None]:
     """Keep other processes from adding to a file meanwhile, by a lock of its folder, which leaves no file behind."""
     try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
         folder = os.open(path.absolute().parent, os.O_RDONLY)
     except OSError as error:
         raise InfraError(f"cannot write {path}: its folder: {error.strerror}", hint=_HINT) from error

@@ -123,6 +123,7 @@ class _Report:
     def _write(self) -> str:
         content = {"schema_version": SCHEMA_VERSION, **self._run.found.fields()}
         try:
+            self._run.file.parent.mkdir(parents=True, exist_ok=True)
             self._run.file.write_text(json.dumps(content, indent=1) + "\n")
         except OSError as error:
             return f"cannot write {self._run.file}: {error.strerror}"

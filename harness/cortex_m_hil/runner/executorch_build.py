@@ -23,6 +23,7 @@ import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import subprocesses, time_limits, toolchain
+from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import linked_executorch
@@ -100,13 +101,13 @@ def install_prefix(
         link: a symbolic link to make to the prefix, in place of selecting it for the CPU's targets; None: no link.
 
     Raises:
-        ConfigError: the request is wrong, or `link` exists and is no symbolic link.
+        ConfigError: the request is wrong, or `link` cannot be made, which is found before anything is built.
         ToolchainError: a tool is missing.
         BuildError: the build fails; the error names the first error in the log and the submodules that are missing.
     """
     _check(request)
-    if link is not None and not link.is_symlink() and link.exists():
-        raise ConfigError(f"{link} exists, and is no symlink", hint="--link PATH that does not exist: it is made")
+    if link is not None:
+        _prepare(link)
     home = cache_directory() / "executorch"
     directory = home / f"{request.cpu}-{_key(request)}"
     try:
@@ -121,6 +122,14 @@ def install_prefix(
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
     version = prefixes.installed_version(directory)
     return InstalledPrefix(directory, request.cpu, version, built, request.coverage)
+
+
+def _prepare(link: Path) -> None:
+    """Make the folder of a symbolic link, and refuse to replace anything but a symbolic link."""
+    if not link.is_symlink() and link.exists():
+        raise ConfigError(f"{link} exists, and is no symlink", hint="--link PATH that does not exist: it is made")
+    check_folder(link.parent, "--link")
+    link.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _check(request: BuildRequest) -> None:

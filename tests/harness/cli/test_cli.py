@@ -524,8 +524,8 @@ def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
 def test_output_files_that_cannot_be_written_are_refused(hil: Hil, files: Files, tmp_path: Path) -> None:
     arguments = ("run", files.pte, "-t", "m4-qemu", "-i", files.input)
     expect(hil(*arguments, "-o", "a.npy", "-o", "b.npy"), CANNOT_TELL, "small has 1 output, 2 --output given")
-    expect(hil(*arguments, "-o", "none/a.npy"), CANNOT_TELL, "--output none/a.npy: its folder does not exist")
-    expect(hil(*arguments, "-o", tmp_path), CANNOT_TELL, "it is a folder")
+    expect(hil(*arguments, "-o", "/proc/none/a.npy"), CANNOT_TELL, "--output '/proc/none': /proc cannot be written to")
+    expect(hil(*arguments, "-o", tmp_path), CANNOT_TELL, f"--output {tmp_path} is a folder")
     done = hil(*arguments, "-o", "/dev/full")
     assert done.status == CANNOT_TELL
     assert done.err == "InfraError: cannot write --output /dev/full: No space left on device\n  → another --output\n"

@@ -9,6 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from command_line import CANNOT_TELL, Files, Hil, expect
+from cortex_m_hil import flow
 from cortex_m_hil.cli.app import App
 from cortex_m_hil.cli.command_output import CALL
 
@@ -72,3 +74,32 @@ def test_each_command_has_json_and_verbose_where_it_has_a_log(
 
     assert called(command, *words, **more).exit_code == status
     assert seen == ([] if status else [True if more else None])
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("build", "--library"),
+        ("inspect size {pte}", "--plan"),
+        ("nightly tests -t m4-qemu", "--report"),
+        ("nightly tests -t m4-qemu", "--hil-trace"),
+        *(
+            ("profile {pte} -t m4-qemu", option)
+            for option in ("--html", "--svg=memory", "--etdump", "--etrecord", "--model-explorer")
+        ),
+        ("profile {pte} -t m4-qemu --etdump trace", "--debug-buffer"),
+        ("results report", "--output"),
+        ("results export", "--output"),
+        ("run {pte} -t m4-qemu", "--output"),
+        ("run {pte} -t m4-qemu", "--hil-trace"),
+        ("shrink test_it.py::test_it -t m4-qemu", "--out"),
+        ("dev fuzz {pte} --target native", "--corpus"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_refused_before_the_work(
+    hil: Hil, files: Files, command: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write everywhere by access rights, yet makes no folder in /proc."""
+    monkeypatch.setattr(flow, "open_dut", None)
+    done = hil(*command.format(pte=files.pte).split(), f"{option}=/proc/none/file")
+    expect(done, CANNOT_TELL, f"{option.partition('=')[0]} '/proc/none", "/proc cannot be written to")

@@ -132,7 +132,7 @@ def test_a_worker_that_dies_is_said_to_have_told_nothing(pytester: pytest.Pytest
     ("arguments", "message"),
     [
         (["--target=vboard-f405", "--hil-coverage=out"], "*coverage is collected on QEMU and native only*"),
-        (["--target=native", "--hil-coverage=no/out"], "*--hil-coverage=no/out is in no folder that is there*"),
+        (["--target=native", "--hil-coverage=/proc/no/out"], "*--hil-coverage '/proc/no': /proc cannot be written to*"),
     ],
 )
 def test_what_cannot_be_counted_is_a_usage_error(pytester: pytest.Pytester, arguments: list[str], message: str) -> None:

@@ -130,7 +130,7 @@ def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     """For commits that are bisected, one after the other."""
     used = install_prefix(BuildRequest(checkout, "cortex-m0plus"))
     (checkout / "core.cpp").write_text((checkout / "core.cpp").read_text() + "int two() { return 2; }\n")
-    link = tmp_path / "prefix"
+    link = tmp_path / "folder_that_is_made" / "prefix"
     other = install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=link)
     assert link.resolve() == other.directory != used.directory
     assert [one.directory for one in selected_prefixes()] == [used.directory]
@@ -139,6 +139,14 @@ def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="exists, and is no symlink"):
         install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=tmp_path / "file")
+
+
+def test_a_link_that_cannot_be_made_is_refused_before_the_build(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for parent, why in ((tmp_path / "file", r"file is no folder"), (Path("/proc/none"), r"/proc cannot be written to")):
+        with pytest.raises(ConfigError, match=why):
+            install_prefix(BuildRequest(checkout, "cortex-m0plus"), link=parent / "prefix")
+    assert not list((tmp_path / "cache" / "executorch").glob("*"))
 
 
 def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:

@@ -26,7 +26,7 @@ from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.change_lines import all_changes, lines_of_changes
 from cortex_m_hil.cli.command_output import CALL, Answer, end, json_fields, say, write_answer
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, NO, OK
-from cortex_m_hil.cli.options import DAY, YEAR, folder_to_write, within
+from cortex_m_hil.cli.options import DAY, YEAR, file_to_write, folder_to_write, within
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
@@ -44,7 +44,9 @@ Markdown = Annotated[
     bool,
     typer.Option("--markdown", help="Print a summary as Markdown, for $GITHUB_STEP_SUMMARY or a comment on GitHub"),
 ]
-File = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it")]
+File = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", callback=file_to_write, help="Where to write it")
+]
 
 
 @results.callback()

@@ -10,7 +10,7 @@ import typer
 
 from cortex_m_hil.cli.command_output import Answer, end, json_fields
 from cortex_m_hil.cli.commands.inspect.group import inspect
-from cortex_m_hil.cli.options import Method
+from cortex_m_hil.cli.options import Method, file_to_write
 from cortex_m_hil.cli.run_result_output import CONSTANTS_HELP, constants_as_fields
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError
@@ -57,7 +57,13 @@ def size(
     everything: Annotated[bool, typer.Option("--all", help=f"Every symbol of an ELF, not the {SHOWN} largest")] = False,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", metavar="FILE.svg", help="Draw the memory plan of the method", show_default=False),
+        typer.Option(
+            "--plan",
+            metavar="FILE.svg",
+            callback=file_to_write,
+            help="Draw the memory plan of the method",
+            show_default=False,
+        ),
     ] = None,
     method: Method = "",
 ) -> None:
