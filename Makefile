@@ -21,7 +21,8 @@ SCHEMA := $(BIN)/python -c 'from cortex_m_hil.host.toolchain import schema_direc
 # What make test leaves to make demo and the nightly: whole networks, floats, the other layout, and further shapes.
 LEFT := explicit quantized-24 llama stresnet mobilenet ds_cnn attention frames_one branches_in test_float promoted oblong \
 	1xn odd tall stride 4d backwards apart keepdim pad_ short images cat_first relu_image multiplier dilated sparse offsets batches \
-	no_bias wide_padding per_channel counts pool_sums ceil relu6 masked unsqueeze deep_autoencoder
+	no_bias wide_padding per_channel counts pool_sums ceil relu6 masked unsqueeze deep_autoencoder tanh silu log conv_1x1 grouped \
+	add_relu linear_rows maximum_broadcast max_pool_3x3 volumes bags enlargements dense truths
 SOME := (conv_3x3 or not ($(subst $(eval) , or ,$(strip $(LEFT))))) and (not test_model or mlp)
 # The static analyzer takes 95 % of clang-tidy's time: the nightly runs it.
 TIDY_CHECKS ?= -clang-analyzer-*

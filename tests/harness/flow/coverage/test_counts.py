@@ -189,6 +189,7 @@ def test_sources_newer_than_the_runner_that_was_built_of_the_same_content_are_no
         assert gcov.kernels(dut.target, dut.elf, dut.session().coverage())
 
 
+@pytest.mark.slow
 def test_what_gcov_cannot_read_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """However often a run reads it."""
     with opened("native") as dut:
@@ -203,6 +204,7 @@ def test_what_gcov_cannot_read_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp
     assert "gcov" in lost.why
 
 
+@pytest.mark.slow
 def test_a_session_that_dies_is_said_and_what_was_read_before_is_kept() -> None:
     with opened("native") as dut:
         dut.counting, dut.what = Counting(dut.target, dut.elf, "builtin"), "the first"
@@ -257,6 +259,7 @@ def test_a_runner_whose_notes_are_damaged_is_built_again(tmp_path: Path, monkeyp
     assert len(note.read_bytes()) == len(whole)
 
 
+@pytest.mark.slow
 def test_a_runner_that_counts_coverage_is_another_build() -> None:
     elf, plain = build_runner(TARGETS["native"], options=COUNTING), build_runner(TARGETS["native"])
     assert elf.build_id != plain.build_id and elf.path != plain.path
