@@ -17,6 +17,7 @@ from packaging.version import Version
 OWN = "executorch-cortex-m-hil"
 UNPINNED = {OWN, "pip"}
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
+OLDEST = Version(SUPPORTED[0])
 
 HEADER = """\
 # The versions this project is tested with; the lower bounds are in pyproject.toml.
@@ -34,9 +35,11 @@ def pin(distribution: Distribution) -> str:
     name = canonical(metadata["Name"])
     line = f"{name}=={Version(distribution.version).public}"
     needs = SpecifierSet(str(metadata.json.get("requires_python", "")))
-    # The latest patch release: a bound such as >=3.11.2 does not exclude 3.11.
-    fits = [minor for minor in SUPPORTED if f"{minor}.99" in needs]
-    return line if fits == list(SUPPORTED) else f'{line} ; python_version >= "{fits[0]}"'
+    lowest = max((Version(bound.version) for bound in needs if bound.operator == ">="), default=OLDEST)
+    if lowest <= OLDEST:
+        return line
+    # Of a bound such as >=3.11.5 a marker with python_version would keep 3.11.2 from resolving anything.
+    return f'{line} ; {"python_full_version" if lowest.micro else "python_version"} >= "{lowest}"'
 
 
 def main() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib.metadata import PathDistribution
+from pathlib import Path
 
+import pytest
 from packaging.specifiers import SpecifierSet
 
 import freeze
@@ -32,6 +35,25 @@ def test_the_package_index_is_told_of_each() -> None:
 
 def test_constraints_are_frozen_for_each() -> None:
     assert freeze.SUPPORTED == SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("needs", "marker"),
+    [
+        ("", ""),
+        (">=3.9", ""),
+        (">=3.10,<4", ""),
+        (">=3.11", ' ; python_version >= "3.11"'),
+        ("!=3.10.1,>=3.10.2", ' ; python_full_version >= "3.10.2"'),
+        (">=3.11.5", ' ; python_full_version >= "3.11.5"'),
+    ],
+)
+def test_a_pin_leaves_out_the_pythons_that_its_release_does(tmp_path: Path, needs: str, marker: str) -> None:
+    """Debian 12 has Python 3.11.2: with a pin that needs 3.11.5, nothing could be installed there."""
+    (tmp_path / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: It\nVersion: 1.0+cpu\n" + (f"Requires-Python: {needs}\n" if needs else "")
+    )
+    assert freeze.pin(PathDistribution(tmp_path)) == f"it==1.0{marker}"
 
 
 def test_the_installer_looks_for_each() -> None:
