@@ -83,7 +83,8 @@ def call(function: Callable[[], object]) -> str:
     ],
 )
 def test_a_call_that_does_not_fit(function: Callable[[], object], said: str) -> None:
-    assert call(function) == said
+    # Python 3.12 says "keyword-only", and 3.11 does not.
+    assert call(function).replace("required keyword-only argument", "required argument") == said
 
 
 def test_inputs_are_a_tuple_or_a_list_as_of_a_run() -> None:
