@@ -100,12 +100,17 @@ def check_new_file(path: Path, option: str) -> None:
     """Raise ConfigError where a file cannot be written, before the work whose result it is for.
 
     Args:
-        path: the file; its folder is made when it is needed.
+        path: the file; its folder is made when it is needed. A link, pipe or device is written to directly.
         option: the option with the file, for the message.
     """
-    if path.is_dir():
-        raise ConfigError(f"{option} {path} is a folder", hint="name a file in it")
-    check_folder(path.parent, option)
+    try:
+        if path.is_dir():
+            raise ConfigError(f"{option} {path} is a folder", hint="name a file in it")
+        is_direct = path.is_symlink() or (path.exists() and not path.is_file())
+    except OSError as error:  # a name that is too long
+        raise ConfigError(f"{option} {shown(str(path))}: {error.strerror}", hint="name a file") from error
+    if not is_direct:
+        check_folder(path.parent, option)
 
 
 def _takes_files(folder: Path) -> bool:

@@ -76,6 +76,14 @@ def test_a_folder_that_is_not_there_yet_is_not_made_either(tmp_path: Path, monke
     assert not list(tmp_path.iterdir())
 
 
+def test_a_device_is_written_to_whatever_its_folder_is(tmp_path: Path) -> None:
+    """Such as /dev/stdout, in a folder where a user makes no files."""
+    files.check_new_file(Path("/proc/self/fd/1"), "--out")
+    for path in (tmp_path, Path("/proc/new"), tmp_path / ("n" * 300)):
+        with pytest.raises(ConfigError, match=r"^--out "):
+            files.check_new_file(path, "--out")
+
+
 def test_a_name_with_a_nul(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="null"):
         files.read(tmp_path / "a\0b", LIMIT)
