@@ -106,11 +106,16 @@ def check_new_file(path: Path, option: str) -> None:
     try:
         if path.is_dir():
             raise ConfigError(f"{option} {path} is a folder", hint="name a file in it")
-        is_direct = path.is_symlink() or (path.exists() and not path.is_file())
+        is_direct = _is_written_directly(path)
     except OSError as error:  # a name that is too long
         raise ConfigError(f"{option} {shown(str(path))}: {error.strerror}", hint="name a file") from error
     if not is_direct:
         check_folder(path.parent, option)
+
+
+def _is_written_directly(path: Path) -> bool:
+    """Return whether a path is a link, pipe or device, which is never replaced by a new file."""
+    return path.is_symlink() or (path.exists() and not path.is_file())
 
 
 def _takes_files(folder: Path) -> bool:
@@ -169,7 +174,7 @@ def write_atomically(path: Path, data: bytes, hint: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink() or (path.exists() and not path.is_file()):
+        if _is_written_directly(path):
             path.write_bytes(data)
             return
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
