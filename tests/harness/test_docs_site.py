@@ -67,6 +67,7 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(site: Path) -> Non
     assert [address for address in addresses if re.match(r"(?!data:)[a-z]+:|//", address)] == []
 
 
+@pytest.mark.slow
 def test_the_index_of_the_search_finds_words(site: Path) -> None:
     text = (site / "searchindex.js").read_text()
     index: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])

@@ -140,6 +140,7 @@ def test_power_that_is_lost_in_the_middle_of_a_flash_costs_one_test(bed: Bed) ->
     assert "1 passed, 1 failed" in output.replace("1 failed, 1 passed", "1 passed, 1 failed"), output
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_with_a_lease_stops_nobody(bed: Bed) -> None:
     bed.targets()
     run = bed.begin(STAY="300")

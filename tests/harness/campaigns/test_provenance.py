@@ -114,6 +114,7 @@ def test_a_folder_of_pytests_configuration(option: tuple[str, ...], begin: Begin
     assert project.judge(*PYTEST, *option, test).told is RunVerdict.PASS
 
 
+@pytest.mark.slow
 def test_pythonpath_to_another_checkout_still_imports_the_worktree(begin: Begin) -> None:
     project = begin(**{"test_net.py": TEST})
     assert project.judge("env", f"PYTHONPATH={project.top}/src", *PYTEST).told is RunVerdict.PASS
@@ -177,6 +178,7 @@ def test_an_editable_install_by_pip_still_imports_the_worktree(backend: str, beg
     assert project.judge(python, *PYTEST[1:]).told is RunVerdict.PASS
 
 
+@pytest.mark.slow
 def test_a_clone_of_the_same_project_is_mapped_to_the_worktree_or_refused(begin: Begin, tmp_path: Path) -> None:
     """By the project's name it is mapped; without one it is known by its commits, and told."""
     project = begin(**{"pyproject.toml": '[project]\nname = "the-net"\n', "test_net.py": TEST})
@@ -253,6 +255,7 @@ def test_a_module_that_is_loaded_by_its_path(begin: Begin) -> None:
     )
 
 
+@pytest.mark.slow
 def test_build_products_that_only_the_checkout_has(begin: Begin) -> None:
     """A generated module that git ignores, and an extension module that it does not know."""
     project = begin(**{"pyproject.toml": INI, ".gitignore": "version.py\n", "src/pack/__init__.py": ""})

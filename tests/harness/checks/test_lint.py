@@ -835,6 +835,7 @@ def test_a_reshape_reads_the_same_elements_in_the_same_order(data: st.DataObject
     assert base.reads_as(view) == (read.ravel() == np.arange(base.numel)).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(data=st.data())
 def test_lint_refuses_the_dtypes_and_dim_orders_that_the_runner_refuses(native: Dut, data: st.DataObject) -> None:

@@ -64,6 +64,7 @@ def test_a_file_without_expected_outputs_is_run(hil: Hil, files: Files) -> None:
     assert answer(hil("run", files.pte, "-i", files.input, "-t", "native", "--json").out)["case"] is None
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("options", "status"), [((), OK), (("--qtol", 1), NO), (("--qtol", 2), OK)])
 def test_other_arithmetic_is_granted_noise_and_with_qtol_quanta(
     hil: Hil, files: Files, options: tuple[object, ...], status: int

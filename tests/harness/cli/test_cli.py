@@ -189,6 +189,7 @@ def test_one_broken_target_does_not_stop_the_others(hil: Hil, files: Files, tmp_
     assert hil(*arguments, "-t", "m4-qemu,native").status == OK
 
 
+@pytest.mark.slow
 def test_lint_and_build_of_several_targets(hil: Hil, files: Files, tmp_path: Path) -> None:
     done = hil("lint", files.pte, "-t", "m55-qemu,m0-qemu")
     assert done.status == NO
@@ -253,6 +254,7 @@ def test_lint_finds_the_wrong_layout(hil: Hil, files: Files) -> None:
     assert "\nsmall.pte does not fit m4-qemu; NOT checked: method" in done.out.replace(f"{files.pte.parent}/", "")
 
 
+@pytest.mark.slow
 def test_lint_without_a_compiler_says_what_it_did_not_check(files: Files, tmp_path: Path) -> None:
     path = links(tmp_path / "bin", without="arm-none-eabi")
     done = spawn("lint", files.pte, "-t", "m4-qemu", cwd=tmp_path, PATH=path, HIL_CACHE_DIR=str(tmp_path / "cache"))
@@ -497,6 +499,7 @@ def test_closed_standard_streams_change_no_exit_status(tmp_path: Path, closed: s
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("arguments", [("nothing",), ("run", "nowhere", "-t", "native")])
 def test_a_full_standard_error_is_no_verdict(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
@@ -506,6 +509,7 @@ def test_a_full_standard_error_is_no_verdict(tmp_path: Path, arguments: tuple[st
     assert done.returncode == CANNOT_TELL
 
 
+@pytest.mark.slow
 def test_a_locale_that_is_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "targets.yaml").write_text(
         "targets:\n  mine: {cpu: cortex-m4, board: mps2, launcher: {qemu: 'mps2-an386\N{RIGHTWARDS ARROW}'}}\n", "utf-8"
@@ -649,6 +653,7 @@ def test_a_missing_compiler_is_a_toolchain_error_with_its_package(files: Files, 
     assert done.status == NO and done.out.startswith("FAIL  m4-qemu: ToolchainError: arm-none-eabi-g++")
 
 
+@pytest.mark.slow
 def test_a_missing_qemu_is_a_toolchain_error_with_its_package(files: Files, tmp_path: Path) -> None:
     changes = {"PATH": links(tmp_path / "bin", without="qemu"), "HIL_CACHE_DIR": str(tmp_path / "cache")}
     done = spawn("run", files.pte, "-t", "m4-qemu", "-i", files.input, cwd=tmp_path, **changes)
@@ -756,6 +761,7 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(tmp_path: Path)
     assert [path.suffix for path in (cache / "runners").iterdir()] == [".lock"]
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_no_compiler(tmp_path: Path) -> None:
     """ninja gives each of its jobs a process group of its own."""
     with running("build", "-t", "m4-qemu", cwd=tmp_path, HIL_CACHE_DIR=str(tmp_path / "cache")) as process:

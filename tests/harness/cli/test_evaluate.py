@@ -83,6 +83,7 @@ def without_times(told: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name != "samples_per_second"}
 
 
+@pytest.mark.slow
 def test_features_for_an_int8_input_are_quantised_where_that_is_asked_for(evaluate: Evaluate, folder: Path) -> None:
     """A cast in place of it tells 93.75 %: one of 16 samples loses its sign."""
     module, inputs = load_named_module("signs:sign")
@@ -126,6 +127,7 @@ def test_a_module_is_lowered_to_int8_inputs_where_that_is_asked_for(evaluate: Ev
     assert refused.status == CANNOT_TELL and "--io int8: sign.pte is lowered" in refused.err
 
 
+@pytest.mark.slow
 def test_an_autoencoder_of_int8_is_scored_by_the_numbers_that_its_integers_stand_for(
     evaluate: Evaluate, folder: Path
 ) -> None:

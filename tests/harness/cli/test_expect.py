@@ -47,6 +47,7 @@ def test_a_quantised_output_is_compared_in_quanta(hil: Hil, files: Files, qtol: 
         assert "--qtol=N" in done.err and "ExecuTorch's Python operators" not in done.err
 
 
+@pytest.mark.slow
 def test_each_target_is_compared_and_differing_outputs_are_written(hil: Hil, files: Files, tmp_path: Path) -> None:
     done = hil(*arguments(files, files.moved(5), "-t", "native", "--json"))
     assert [one["error"]["type"] for one in answers(done.out)] == ["Mismatch", "Mismatch"]
@@ -91,6 +92,7 @@ def test_floats_for_an_int8_input_are_quantised_where_that_is_asked_for(hil: Hil
     assert told["saturated"] == 0.25 and told["compared"]["outputs"][0]["max_quanta"] == 0
 
 
+@pytest.mark.slow
 def test_what_the_dialect_is_granted_is_not_granted_to_a_file(hil: Hil, tmp_path: Path) -> None:
     """An average pool may be a quantum off ExecuTorch's Python operators, and never off what a user expects."""
     shutil.copy(SEEDS / "conv.pte", tmp_path / "conv.pte")

@@ -73,6 +73,7 @@ def test_targets_say_whether_they_run_here_and_are_hardware(hil: Hil, monkeypatc
     assert rows["alif-e8"]["reason"].startswith("no port /dev/ttyACM0; is the board plugged in?")
 
 
+@pytest.mark.slow
 def test_a_board_is_runnable_where_one_of_its_ports_is_there(hil: Hil, tmp_path: Path) -> None:
     head = "targets: {it: {cpu: cortex-m4, board: stm32f4, launcher: {serial: "
     for ports, runnable in (("[/dev/none, /dev/null]", True), ("[/dev/none]", False), ("['socket://far:1']", True)):
@@ -188,6 +189,7 @@ def test_an_error_of_the_system_is_a_line_too(hil: Hil, tmp_path: Path) -> None:
     assert (done.status, done.err, answer(done.out)["error"]["kind"]) == (CANNOT_TELL, "", "infra")
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_a_line_too(files: Files, tmp_path: Path) -> None:
     (tmp_path / "targets.yaml").write_text(FROZEN)
     with running("run", files.pte, "-t", "frozen", "-i", files.input, "--json", cwd=tmp_path) as process:

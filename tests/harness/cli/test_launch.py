@@ -107,6 +107,7 @@ def test_missing_operators_are_named_and_not_waited_for(hil: Hil, build: Build) 
     assert time.monotonic() - began < 40  # three times the timeout would be 180
 
 
+@pytest.mark.slow
 def test_endless_output_without_a_line_end_arrives_and_ends(build: Build, tmp_path: Path) -> None:
     elf = build('void work(void) { for (;;) say("abcdefgh"); }')
     with running("launch", elf, "-t", "m3-qemu", "--timeout", 600, cwd=tmp_path) as process:
@@ -169,6 +170,7 @@ def test_what_it_says_is_printable() -> None:
 # --- what does not fit is told before the start --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_that_are_no_program(hil: Hil, build: Build, tmp_path: Path) -> None:
     whole = build("void work(void) {}").read_bytes()
     object_file = bytearray(whole)
@@ -216,6 +218,7 @@ def test_an_elf_for_another_cpu_is_a_config_error(hil: Hil, build: Build) -> Non
         assert hil("launch", build(work, cpu=cpu), "-t", target).status == OK, (cpu, target)
 
 
+@pytest.mark.slow
 def test_programs_for_more_memory_than_there_is(hil: Hil, build: Build) -> None:
     large = build("char big[9 << 20]; void work(void) { big[0] = 1; }")
     expect(hil("launch", large, "-t", "m3-qemu"), NO,

@@ -71,6 +71,7 @@ def test_files_for_other_tools_are_of_one_profile(hil: Hil, files: Files) -> Non
     expect(hil(*where, "m4-qemu", "--debug-buffer", "a"), CANNOT_TELL, "--etdump FILE as well")
 
 
+@pytest.mark.slow
 def test_a_saved_profile_and_a_program_are_compared(hil: Hil, files: Files, tmp_path: Path) -> None:
     saved = tmp_path / "old.json"
     saved.write_text(hil("profile", files.pte, "-t", "m4-qemu", "--runtime", "builtin", "--json").out)

@@ -151,6 +151,7 @@ def test_the_inspector_gives_the_same_figures(traced: TracedRun, tmp_path: Path)
     assert [(list(row.aot_ops), row.gap) for row in gaps.itertuples()] == [([name], [0.0]) for name in nodes]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # ExecuTorch's
 def test_the_inspector_finds_a_wrong_tensor(traced: TracedRun, tmp_path: Path) -> None:
     where = next(index for index, call in enumerate(traced.calls) if call.outputs[0].spec.dtype == "int8")

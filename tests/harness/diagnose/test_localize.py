@@ -179,6 +179,7 @@ class Coarse(nn.Module):
         return self.second(torch.relu(self.first(x)))
 
 
+@pytest.mark.slow
 def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
     found = localize(native, flow.lower(Coarse(), (torch.rand(1, 32),), isa=Isa.SCALAR))
     assert not found.at_fault
@@ -238,6 +239,7 @@ class TwoOutputs(nn.Module):
         return torch.clone(x), torch.ops.hil_test.stray(x, self.at, 0x41)
 
 
+@pytest.mark.slow
 def test_damage_to_an_output_that_nothing_reads_again_is_found() -> None:
     """No instruction of the program has a wrong value of its own."""
     file = lowered(TwoOutputs(0)).file
@@ -257,6 +259,7 @@ def test_a_program_without_references_is_a_mistake_of_the_call(native: Dut) -> N
         localize(native, Program.from_bytes(program(Isa.SCALAR).pte, "x.pte"))
 
 
+@pytest.mark.slow
 def test_other_inputs_than_the_programs_own(native: Dut) -> None:
     one = program(Isa.SCALAR)
     given = HostTensor.from_array(np.full((1, 3, 24, 24), 0.25, np.float32), one.inputs[0].spec.dim_order)

@@ -33,6 +33,7 @@ def profile(*rows: ProfileRow, ran: Ran = RAN, planned: int = 64) -> Profile:
     return Profile("net", "forward", "DSP", ran, "", "", "", total, total, total, 1, 0, None, {"sram": planned}, rows)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("target", ["m55-qemu", "m4-qemu", "m0-qemu"])
 def test_the_rows_add_up_to_what_a_run_counts(target: str) -> None:
     torch.manual_seed(0)
@@ -89,6 +90,7 @@ def test_ticks_of_two_clocks_or_instruction_sets_are_not_compared() -> None:
         replace(profile(), isa="MVE").against(profile())
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.integers() | st.text() | st.booleans(),

@@ -290,6 +290,7 @@ def test_the_bytes_inside_are_the_tensors_own(open_dut: Callable[..., Dut], name
         assert not result.unwritten[0].any()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("poison", [POISON, COUNTER_POISON])
 def test_the_pattern_itself_is_no_hiding_place(open_dut: Callable[..., Dut], poison: int) -> None:
     """Written over its own value a byte of the zone is unchanged in one of the passes, and not in the other."""
@@ -359,6 +360,7 @@ def test_outputs_do_not_depend_on_the_plan(open_dut: Callable[..., Dut], name: s
     assert len(set(outputs[0].array().ravel())) > 8
 
 
+@pytest.mark.slow
 def test_every_planned_tensor_has_a_name() -> None:
     torch.manual_seed(3)
     program = flow.lower(Net(), (torch.randn(1, 3, 17, 17),), isa=Isa.DSP, redzones=True)
@@ -460,6 +462,7 @@ def test_the_command_line_watches_too(
     assert "\nred zones none: its memory plan leaves no byte free" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_plan_without_a_free_byte_does_not_read_as_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def has_relu(part: ModulePart) -> tuple[Symptom, ...]:
 KINDS = st.lists(st.sampled_from([nn.Sigmoid, nn.Tanh, nn.ReLU]), min_size=1, max_size=9)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(KINDS.filter(lambda kinds: nn.ReLU in kinds))
 def test_one_operator_is_left_of_any_chain(kinds: list[type[nn.Module]]) -> None:

@@ -107,6 +107,7 @@ def test_a_fault_is_decoded() -> None:
     assert caught.value.operator.startswith("hil_test::fault.out")
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("kind", [0, 1], ids=["busy", "asleep"])
 def test_a_hang_is_bounded(kind: int) -> None:

@@ -215,6 +215,7 @@ def test_absurd_banks_and_methods_without_a_plan_are_typed_refusals_of_host_and_
     flow.selftest(dut)
 
 
+@pytest.mark.slow
 def test_the_poison_reaches_every_bank_and_what_lies_beyond_a_plan_can_be_read(dut: Dut) -> None:
     session = dut.session()
     program = lowered(dut.target.isa, *dut.target.board.memory.banks)
@@ -229,6 +230,7 @@ def test_the_poison_reaches_every_bank_and_what_lies_beyond_a_plan_can_be_read(d
         assert session.digest(MemoryRegion.BANK, number) != whole
 
 
+@pytest.mark.slow
 def test_what_no_bank_can_hold_is_told_with_what_each_lacks() -> None:
     with pytest.raises(OutOfTargetMemory, match=r"no bank has room for a tensor of \d+ bytes: a lacks \d+ bytes, b l"):
         lowered(Isa.DSP, Placed("a", 1024), Placed("b", 1024))
@@ -269,6 +271,7 @@ def unplanned(module: nn.Module, given: tuple[torch.Tensor, ...], *, inputs: boo
     return replace(program, inputs=tuple(HostTensor.from_array(one.numpy()) for one in given))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("inputs", "outputs", "count"), [(True, True, 4), (True, False, 2), (False, True, 2)])
 def test_inputs_and_outputs_without_a_plan_lie_in_their_bank(dut: Dut, inputs: bool, outputs: bool, count: int) -> None:
     memory = dut.target.board.memory
@@ -281,6 +284,7 @@ def test_inputs_and_outputs_without_a_plan_lie_in_their_bank(dut: Dut, inputs: b
     assert [one.array().tolist() for one in found.outputs] == [one.tolist() for one in Halves()(*GIVEN)]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
 def test_a_bank_too_small_for_inputs_without_a_plan_is_refused(dut: Dut, linted: bool) -> None:
     memory = dut.target.board.memory

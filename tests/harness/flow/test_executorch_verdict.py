@@ -61,6 +61,7 @@ CASES: dict[str, tuple[Any, Any, tuple[int, ...], dict[str, Any], int | str]] = 
 }  # fmt: skip
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", CASES)
 def test_what_executorch_fails_on_is_a_failure_unless_it_is_accepted(native: hil.OpenTarget, name: str) -> None:
     wrong, mended, shape, options, cause = CASES[name]

@@ -61,6 +61,7 @@ def native() -> Iterator[OpenTarget]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 def test_a_stream_is_the_dialects_bit_for_bit(target: OpenTarget) -> None:
     """Frame by frame, as is the state; each frame is another one's, so that the comparison proves something."""
@@ -165,6 +166,7 @@ def test_a_nan_that_is_quantised_has_its_frame(native: OpenTarget) -> None:
         native.stream(program(Isa.SCALAR), with_a_nan(frames(), 5))
 
 
+@pytest.mark.slow
 def test_a_nan_of_a_float_program_is_told(native: OpenTarget) -> None:
     """It is right, and stays in the state: from there on a stream proves nothing."""
     one = native.lower(Fading(1.0), (torch.ones(1, 6),), quantize=False)
@@ -253,6 +255,7 @@ def test_what_is_no_stream_is_refused(native: OpenTarget) -> None:
         native.stream(one, frames(), state=native.stream(one, frames()).state[:1])
 
 
+@pytest.mark.slow
 def test_a_program_without_state_streams_too(native: OpenTarget) -> None:
     torch.manual_seed(1)
     one = native.lower(nn.Linear(8, 3), (torch.randn(1, 8),))

@@ -187,6 +187,7 @@ def endless() -> Program:
     return Program.from_bytes(bytes(serialize_pte_binary(PTEFile(program=tree))), "endless.pte")
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("name", ["native", "m4-qemu"])
 def test_a_program_that_never_stops_making_progress_hangs_too(name: str) -> None:

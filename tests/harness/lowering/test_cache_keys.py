@@ -589,6 +589,7 @@ def test_an_unchanged_module_is_lowered_once() -> None:
     assert (cache.misses, cache.hits, cache.unkeyed) == (1, 2, 0)
 
 
+@pytest.mark.slow
 def test_calibration_options_and_ambient_state_are_in_the_key() -> None:
     module = nn.Linear(4, 4)
 
@@ -623,6 +624,7 @@ def key_after(function: Callable[[Any], Any], x: Any = X) -> str | None:
     return key_of(torch.export.export(Calls(function), (x,), strict=True))
 
 
+@pytest.mark.slow
 def test_layout_sharing_and_branches_are_in_the_key() -> None:
     image = torch.rand(1, 2, 3, 3)
     assert key_after(torch.relu, image) != key_after(torch.relu, image.to(memory_format=torch.channels_last))
@@ -725,6 +727,7 @@ class Keeps(nn.Module):
         return self.drop(self.layer(x)) + self.cache + table(4)
 
 
+@pytest.mark.slow
 def test_a_module_that_keeps_tensors_is_unchanged_and_sees_no_fake_ones() -> None:
     module = Keeps()
     before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -743,6 +746,7 @@ def test_a_module_that_keeps_tensors_is_unchanged_and_sees_no_fake_ones() -> Non
     assert cache.misses == 1
 
 
+@pytest.mark.slow
 def test_a_function_that_uses_the_original_runs_in_eval_mode_and_changes_nothing() -> None:
     module = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Dropout(0.9), nn.BatchNorm2d(2))
     module.forward = lambda x: module[2](module[1](module[0](x)))  # type: ignore[method-assign]
@@ -838,6 +842,7 @@ def line_of(text: str) -> int:
     return next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith(text))
 
 
+@pytest.mark.slow
 def test_what_changes_and_is_no_state_is_refused_with_its_place() -> None:
     place = f"table at {__file__}:{line_of('# the line')}, which is no buffer"
     unseen = "in a way that torch.export does not see"
@@ -865,6 +870,7 @@ class Fresh(nn.Module):
         return x * self.sum + torch.index_select(x, 1, torch.tensor([2, 0, 3, 1]))
 
 
+@pytest.mark.slow
 def test_a_tensor_that_forward_makes_may_be_changed() -> None:
     module = Fresh()
     assert lower(module, (X,), isa=Isa.DSP).state_names == ("sum",)

@@ -56,6 +56,7 @@ def means(image: list[list[int]], kernel: int, stride: int, padding: int, window
     return [Fraction(sum(pixels), len(pixels)) for pixels in parts]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_an_average_is_that_of_the_windows_pixels_with_halves_away_from_zero(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 6))

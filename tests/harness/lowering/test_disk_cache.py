@@ -325,6 +325,7 @@ def test_references_are_remembered_for_each_inputs_and_the_float_module_runs_eac
     assert disk.counts["references", "made"] == made
 
 
+@pytest.mark.slow
 def test_what_has_no_key_is_lowered_once_for_program_and_references() -> None:
     with torch.device("cpu"):
         program = linear()()

@@ -76,6 +76,7 @@ def executorch() -> Iterator[hil.api.OpenTarget]:
 # --- what is lowered -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("isa", Isa)
 @pytest.mark.parametrize(
@@ -144,6 +145,7 @@ def test_dimensions_of_one_name_must_have_equal_sizes(shapes: Any) -> None:
     assert again.dimensions == exported.dimensions
 
 
+@pytest.mark.slow
 def test_a_multiple_of_a_size() -> None:
     half = Dim("half", min=2, max=9)
     given = (torch.rand(1, 3, 8, 8),)
@@ -156,6 +158,7 @@ def test_a_multiple_of_a_size() -> None:
     assert lower(first, isa=Isa.DSP, options=FLOAT).file.input_specs()[0].shape == (1, 3, 18, 8)
 
 
+@pytest.mark.slow
 def test_samples_may_have_any_size_within() -> None:
     options = LoweringOptions(calibration=[rows(1), rows(8)])
     lower(nn.Linear(16, 8), rows(4), isa=Isa.DSP, options=options, dynamic_shapes=ROWS)
@@ -211,6 +214,7 @@ def test_the_scratch_of_a_convolution_fixes_the_batch(isa: Isa, size: int) -> No
             lower(fixed, isa=isa)
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize(
     ("module", "operator"),
@@ -390,12 +394,14 @@ def test_builtin_quantised_at_the_upper_bounds() -> None:
         assert opened.run(program, rows(8)).outputs[0].spec.shape == (8, 4)
 
 
+@pytest.mark.slow
 def test_builtin_has_no_operators_on_sizes() -> None:
     with hil.open("native") as opened, pytest.raises(UnsupportedOperator, match=r"no aten::sym_size.int") as raised:
         opened.check(nn.Flatten(), rows(8, 4, 4), dynamic_shapes=ROWS)
     assert raised.value.hint == "lower the module without dynamic_shapes, or run it on the runtime executorch"
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("redzones", [True, False])
 @pytest.mark.parametrize(
@@ -418,6 +424,7 @@ def test_every_size_runs_by_executorchs_portable_kernels(module: nn.Module, redz
         )
 
 
+@pytest.mark.slow
 def test_two_dimensions_at_once(executorch: hil.api.OpenTarget) -> None:
     shapes = ({0: BATCH, 2: Dim("height", min=4, max=20)},)
     more = [rows(2, 4, 20, 16), rows(8, 4, 5, 16)]
@@ -486,6 +493,7 @@ def test_shapes_are_judged_by_range_step_and_symbol(dimensions: Sequence[Dimensi
     assert found.startswith(said) and bool(found) == bool(said)
 
 
+@pytest.mark.slow
 def test_the_key_of_a_lowering_knows_no_size_that_is_not_fixed() -> None:
     """It would need the example's, the bounds and torch's symbols: there is none, and each is lowered anew."""
     one: Exported = export(nn.Linear(16, 8), rows(4), dynamic_shapes=ROWS)

@@ -125,6 +125,7 @@ class Holds(nn.Module):
         return self.inner(x)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("wrap", [lambda graph: graph, Holds], ids=["itself", "within"])
 def test_what_pt2e_converted_is_not_quantised_twice(wrap: Any) -> None:
     graph, inputs = converted()
@@ -198,6 +199,7 @@ def test_an_exported_program_that_cannot_be_lowered(make: Any, said: str) -> Non
         lower(make(), isa=Isa.DSP)
 
 
+@pytest.mark.slow
 def test_decompositions_that_change_nothing_are_no_mistake() -> None:
     program = linear()
     one, other = lower(program.run_decompositions({}), isa=Isa.DSP), lower(program, isa=Isa.DSP)
@@ -246,6 +248,7 @@ def test_other_inputs_for_the_same_export(layout: Layout) -> None:
         np.testing.assert_allclose(some[0], more[0], rtol=1e-5)  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_the_layout_is_that_of_the_export() -> None:
     exported = export(normalized(), IMAGE, "explicit")
     operators = [one.operator for one in lower(exported, isa=Isa.DSP).file.instructions]
@@ -285,6 +288,7 @@ def test_a_call_that_does_not_fit(exported: Exported, call: Any, said: str) -> N
         call(exported)
 
 
+@pytest.mark.slow
 def test_a_lowering_works_on_a_copy() -> None:
     """Whatever torchao or ExecuTorch write to: the export is the float reference, and may be lowered again."""
     exported = export(normalized(), IMAGE)

@@ -135,6 +135,7 @@ def test_scratch_is_what_the_class_needs_and_no_other(layout: Layout) -> None:
                    for n, m in zip(needs, required_scratch(file, other), strict=True))  # fmt: skip
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("isa", Isa)
 def test_scratch_of_batch_matmul(isa: Isa) -> None:
     seed(2)
@@ -143,6 +144,7 @@ def test_scratch_of_batch_matmul(isa: Isa) -> None:
     assert need.required == need.planned and "batch_matmul" in need.operator
 
 
+@pytest.mark.slow
 def test_the_scratch_of_an_average_pool_is_found_in_executorch_1_4_too() -> None:
     """There the operator has no ceil_mode, so that its other arguments stand one place earlier."""
     file = lower(nn.AvgPool2d(2), (torch.randn(1, 8, 6, 6),), isa=Isa.DSP).file
@@ -165,12 +167,14 @@ def test_lowering_without_quantisation_matches_the_float_module() -> None:
     assert "aten::convolution.out" in program.file.operators
 
 
+@pytest.mark.slow
 def test_a_program_without_constants_has_no_extended_header() -> None:
     program = lower(Matmul(), (torch.randn(2, 3, 8), torch.randn(2, 8, 5)), isa=Isa.DSP)
     assert program.pte[HEADER_AT : HEADER_AT + 4] != HEADER_MAGIC
     assert parse_pte(program.pte).output_specs()[0].shape == (2, 3, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [nn.Unflatten(1, (2, 4))])
 def test_output_quantisation_through_a_final_view(last: Any) -> None:
     seed(4)
@@ -281,6 +285,7 @@ def test_quiet_is_over_when_it_is_over() -> None:
 # --- the cache -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_equal_contents_are_lowered_once() -> None:
     module, inputs = small_net()
     first = lower(module, inputs, isa=Isa.DSP)
@@ -414,6 +419,7 @@ def hint_of(module: Any, x: Any, error: type[HarnessError], **options: Any) -> s
     return caught.value.hint
 
 
+@pytest.mark.slow
 def test_another_float_than_float32_is_named() -> None:
     x = torch.randn(1, 4)
     for module, value, said in (
@@ -438,6 +444,7 @@ def test_another_float_than_float32_is_named() -> None:
     assert "call the module" in hint_of(nn.Embedding(3, 2), torch.tensor([7]), ConfigError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [Branches(), Rows()])
 def test_what_depends_on_values_is_not_blamed_on_the_quantisation(module: nn.Module) -> None:
     hint = hint_of(module, torch.tensor([2.0, 1.0]), LoweringError)
@@ -564,6 +571,7 @@ def test_inputs_that_are_no_dense_tensors_get_a_hint() -> None:
     assert "MyModule()" in hint_of(nn.ReLU, torch.ones(2), ConfigError)
 
 
+@pytest.mark.slow
 def test_tensors_of_five_dimensions_stay_as_they_are_in_channels_last() -> None:
     """`Module.to(memory_format=torch.channels_last)` fails on them."""
     program = lower(nn.Conv3d(1, 2, 2), (torch.randn(1, 1, 4, 4, 4),), isa=Isa.DSP)
@@ -590,6 +598,7 @@ def test_a_pass_that_fails_is_told_with_the_reason_its_node_and_the_users_line()
     assert "While executing %pool" in raised.value.log
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("pool", [torch.nn.functional.avg_pool2d, torch.nn.functional.max_pool2d])
 def test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch(pool: Callable[..., Any]) -> None:
     """Known bug 17 of docs/known_bugs.md: where this fails, ExecuTorch has mended it."""
@@ -603,6 +612,7 @@ def test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch(pool:
     assert f"at node %cortex_m_quantized_{pool.__name__}_default" in raised.value.message
 
 
+@pytest.mark.slow
 def test_what_names_its_parts_is_returned_as_a_tuple() -> None:
     class Largest(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:

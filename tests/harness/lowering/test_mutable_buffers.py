@@ -117,6 +117,7 @@ def test_the_file_has_what_each_state_begins_with() -> None:
     assert zeros.file.initial_state()[0].data == bytes(16)
 
 
+@pytest.mark.slow
 def test_what_a_state_begins_with_is_content() -> None:
     first = lowered(Keeps(added, first=0.5))
     hits = cache.hits
@@ -127,6 +128,7 @@ def test_what_a_state_begins_with_is_content() -> None:
     assert lowered(Keeps(added, first=0.5)).pte == first.pte
 
 
+@pytest.mark.slow
 def test_state_that_one_sample_leaves_is_calibrated() -> None:
     """Of a state of zeros alone the quantiser would learn a range of nothing."""
     found = streamed(lowered(Keeps(added)), 2)

@@ -108,6 +108,7 @@ class Nothing(Quantizer):  # type: ignore[misc]
         pass
 
 
+@pytest.mark.slow
 def test_a_quantiser_of_the_users_has_the_key_of_its_content() -> None:
     module = nn.Conv2d(2, 3, 3)
     default = lower(module, (X,), isa=Isa.DSP)

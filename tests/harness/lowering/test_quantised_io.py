@@ -79,6 +79,7 @@ def test_the_choice_is_part_of_the_key() -> None:
     assert dtypes(hil.lower(module, inputs, isa=hil.Isa.SCALAR)) == (["float32"], ["float32"])
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize(
     ("io", "inputs", "outputs"),
@@ -109,6 +110,7 @@ def test_what_is_no_choice_is_refused(io: Any) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.slow
 def test_an_input_or_output_that_cannot_be_int8_is_named() -> None:
     module, inputs = two()
     with pytest.raises(ConfigError, match=r"Two: io: input 2 is no tensor of floats; 3 inputs") as caught:

@@ -76,6 +76,7 @@ def references(program: Program) -> References:
     return program.reference(program.inputs)
 
 
+@pytest.mark.slow
 def test_disturbed_runs_are_the_same_each_time_and_leave_the_generators_alone(convolution: Program) -> None:
     states = torch.random.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
     one, other = references(convolution), references(convolution)
@@ -176,6 +177,7 @@ def test_a_bias_beyond_int32_is_caught() -> None:
     assert "calibrate with inputs of the range that is run" in found.advice[0].hint
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("module", CLAMPS.values(), ids=CLAMPS)
 def test_a_clamp_of_integers_that_ignores_their_zero_point_is_caught(module: nn.Module) -> None:

@@ -163,6 +163,7 @@ def test_a_program_the_target_lacks_operators_for_lets_nothing_pass(fuzzer: Fuzz
 # --- campaigns -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize(("target", "total"), [("native", 300), ("m4-qemu", 24)])
 def test_a_small_campaign_finds_nothing(target: str, total: int) -> None:

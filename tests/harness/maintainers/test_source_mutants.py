@@ -28,6 +28,7 @@ def changes(source: str) -> dict[str, str]:
     return {f"{one.kind.value} {one.before}": one.after for one in found}
 
 
+@pytest.mark.slow
 @given(mutants)
 def test_a_mutant_differs_in_one_place(mutant: SourceMutant) -> None:
     source = KERNELS.sources[mutant.path]

@@ -382,6 +382,7 @@ def test_implementation_tests_are_known_without_an_import() -> None:
     assert suite.implementation_tests(backends / "tests" / "test_reporting.py") == frozenset()
 
 
+@pytest.mark.slow
 def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
     package = tmp_path / "executorch" / "backends" / "cortex_m"
     for folder in (package.parents[1], package.parent, package):

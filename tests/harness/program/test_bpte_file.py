@@ -148,6 +148,7 @@ def test_every_truncation_is_rejected_or_read() -> None:
         only_rejects(whole()[:length])
 
 
+@pytest.mark.slow
 def test_every_changed_byte_is_survived() -> None:
     data = whole()
     for at in range(len(data)):

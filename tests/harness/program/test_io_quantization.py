@@ -97,6 +97,7 @@ def test_constants_of_a_float_input_are_its_users_own() -> None:
     assert hil.Program.from_file(file).input_quantization(0) is None
 
 
+@pytest.mark.slow
 def test_mutants_of_the_constants_are_rejected_or_are_quantisations() -> None:
     read = rejected = 0
     for mutant in islice(mutants((SEEDS / "int8.pte").read_bytes(), 20261127), 1500):

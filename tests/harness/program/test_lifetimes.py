@@ -83,6 +83,7 @@ def test_plans_that_are_right_are_said_to_be(program: Program) -> None:
         assert not list(Lifetimes(file).overlaps())
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("by", [0, 4])
 def test_planted_overlaps_are_found_and_named(program: Program, by: int) -> None:
     """Each value in turn over each that is still needed: in its very place, and partly."""

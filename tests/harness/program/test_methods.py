@@ -186,6 +186,7 @@ def test_a_name_as_long_as_names_may_be() -> None:
     assert parse_pte(rename(1, "x" * MAX_METHOD_NAME), method="x" * MAX_METHOD_NAME).method == "x" * MAX_METHOD_NAME
 
 
+@pytest.mark.slow
 def test_mutated_files_are_rejected_or_read() -> None:
     """Names, plans and values are changed, and what several methods share."""
     read = 0

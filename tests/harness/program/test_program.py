@@ -231,6 +231,7 @@ def test_arbitrary_bytes_are_rejected(data: bytes) -> None:
     only_rejects(b"\x10\0\0\0ET12" + data)
 
 
+@pytest.mark.slow
 def test_every_single_byte_change_is_survived() -> None:
     data = FILES[1]
     for at in range(len(data)):

@@ -89,6 +89,7 @@ def test_every_byte_belongs_to_one_part(name: str) -> None:
     assert tables["EValue"] == len(kinds) and tables["Tensor"] == kinds.count("Tensor")
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("name", FILES)
 def test_so_it_is_in_damaged_files(name: str) -> None:

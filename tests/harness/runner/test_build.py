@@ -133,6 +133,7 @@ def test_what_goes_into_the_build_is_in_the_key(
     assert build_runner(user_board).build_id == keys[-1]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     "damage",
     ["one byte", "empty", "cut", "gone", "a folder", "a pipe", "a link to nowhere", "no digest", "another digest"],
@@ -469,6 +470,7 @@ except BuildError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_disk_too_full_to_compile(cache: Path) -> None:
     """No file may grow past 64 KiB: what a full disk does, to the compiler and its tools."""
     out, errors = builder("m0-qemu", LIMITED).communicate(timeout=300)
@@ -575,6 +577,7 @@ def beyond_armv6m(elf: Elf) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("name", ["m0-qemu", "m0plus-fvp", "rpi-pico"])
 @pytest.mark.parametrize("kernels", [{}, {"HIL_TEST_KERNELS": "ON"}], ids=["runner", "test-kernels"])

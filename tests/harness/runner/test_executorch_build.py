@@ -124,6 +124,7 @@ def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Pa
     assert [one.directory for one in selected_prefixes()] == [first.directory]
 
 
+@pytest.mark.slow
 def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_link_that_cannot_be_made_is_refused_before_the_build(checkout: Path, 
     assert not list((tmp_path / "cache" / "executorch").glob("*"))
 
 
+@pytest.mark.slow
 def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
     options = ("-DX=1",)
     orders = [
@@ -167,6 +169,7 @@ def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
     assert git(checkout, "status", "--porcelain") == " M core.cpp\n"  # nothing is built in the checkout
 
 
+@pytest.mark.slow
 def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, tmp_path: Path) -> None:
     """Each is refused where the other is needed, with the command that installs that."""
     cache = tmp_path / "cache"
@@ -185,6 +188,7 @@ def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, t
     ]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("counts", [False, True])
 def test_a_prefix_of_the_other_kind_that_is_named_is_refused(
     counts: bool, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -230,6 +234,7 @@ FAILURES: list[tuple[Callable[[Path], BuildRequest], str, str]] = [
 ]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("order", "said", "hint"), FAILURES, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_build_that_fails_says_where_and_what_is_missing(
     order: Callable[[Path], BuildRequest], said: str, hint: str, checkout: Path, tmp_path: Path
@@ -291,6 +296,7 @@ def test_a_build_that_was_interrupted_goes_on(number: int, checkout: Path, tmp_p
     assert [one.name for one in home.glob("*/") if not one.is_symlink()] == [found.directory.name]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("version", ["24.3.25", "24.3.26"])
 def test_a_flatc_of_the_checkouts_own_version_is_not_compiled(
     version: str, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -310,6 +316,7 @@ def test_a_flatc_of_the_checkouts_own_version_is_not_compiled(
     assert used == (version == "24.3.25")
 
 
+@pytest.mark.slow
 def test_what_is_left_of_other_content_is_removed(checkout: Path, tmp_path: Path) -> None:
     """By the next build of the same command; a build of another command is left to go on."""
     for order in (missing_submodule(checkout), BuildRequest(checkout, "cortex-m4", None, ("-DNEEDS_JSON=1",))):
@@ -323,6 +330,7 @@ def test_what_is_left_of_other_content_is_removed(checkout: Path, tmp_path: Path
     assert len(before) == len({*home.glob("*.unfinished")}) == 2 and len(before & {*home.glob("*.unfinished")}) == 1
 
 
+@pytest.mark.slow
 def test_a_cmsis_nn_of_ones_own(checkout: Path, tmp_path: Path) -> None:
     mine = tmp_path / "cmsis"
     mine.mkdir()

@@ -118,6 +118,7 @@ def test_commits_that_do_not_build_widen_the_answer(bisect: Bisect, made: Reposi
     assert "the build ends with 1" in text
 
 
+@pytest.mark.slow
 def test_a_build_that_fails_everywhere_is_an_error(bisect: Bisect, made: Repository) -> None:
     begin(bisect, made, "--build", "echo no compiler; false")
     done = bisect("run", "--verbose", "--", "true")
@@ -136,6 +137,7 @@ def test_ends_that_are_asserted_are_not_run(bisect: Bisect, made: Repository) ->
     assert {one["position"] for one in answer(done.out)["evidence"]}.isdisjoint({0, COMMITS})
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("options", "test", "message", "runs"),
     [
@@ -195,6 +197,7 @@ def test_a_budget_ends_it_and_it_goes_on(bisect: Bisect, made: Repository) -> No
     assert found(bisect("run", "--json"))[:2] == (OK, made.commits[CULPRIT])
 
 
+@pytest.mark.slow
 def test_runs_of_earlier_searches_count_where_that_is_asked_for(
     bisect: Bisect, made: Repository, tmp_path: Path
 ) -> None:
@@ -303,6 +306,7 @@ def flaky(folder: Path) -> list[str]:
     return ["sh", "-c", text]
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_what_was_killed_goes_on_with_the_same_answer(number: int, made: Repository, tmp_path: Path) -> None:
@@ -506,6 +510,7 @@ def test_each_commits_own_modules_are_tested_and_what_tests_another_ends_the_sea
     assert f"{made.path}/test_net.py:3 loads it by its path" in done.err and "import it by its name" in done.err
 
 
+@pytest.mark.slow
 def test_a_step_tests_its_folder_where_another_checkout_is_on_the_path(tmp_path: Path) -> None:
     made = history(tmp_path / "r", 1, lambda at: {"src/net.py": f"RIGHT = {at < 1}\n"})
     made.git("worktree", "add", "--quiet", str(tmp_path / "old"), "HEAD~1")
@@ -533,6 +538,7 @@ exit(not own_firmware(target, {}).path.read_text().startswith("right"))
 BOARD = (SAMPLE / "board" / "board.yaml").read_text()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("place", ["source", "tests"])
 def test_each_commits_firmware_and_board_are_tested(
     place: str, bisect: Bisect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

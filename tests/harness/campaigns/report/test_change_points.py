@@ -60,6 +60,7 @@ def test_a_level_begins_where_it_does(at: int) -> None:
     assert abs(alone[0].at - at) <= 1 and night - at <= 4
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("tests", "boards"), [(1, 30), (2, 30), (3, 30), (20, 60)])
 def test_of_noise_little_is_told(tests: int, boards: int) -> None:
     """0.5 % of the nights at most; tests/nightly/test_change_points.py measures it."""

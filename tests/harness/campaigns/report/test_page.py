@@ -286,6 +286,7 @@ def test_it_is_read_in_the_dark_and_on_paper(show: Show, chromium: Page) -> None
     page.emulate(prefers_color_scheme="light")
 
 
+@pytest.mark.slow
 def test_a_nightly_without_results_has_a_page(show: Show) -> None:
     night = replace(report(1, 1).night, results={})
     assert show(report_on([night])).run("document.querySelectorAll('#matrix td').length") == 0

@@ -72,6 +72,7 @@ def test_it_comes_back_from_json(coverage: Coverage) -> None:
     assert Coverage.from_fields(json.loads(json.dumps(coverage.fields()))) == coverage
 
 
+@pytest.mark.slow
 @given(coverages, coverages)
 def test_the_order_of_merging_makes_no_difference(a: Coverage, b: Coverage) -> None:
     assert merged(a, b).classes == merged(b, a).classes

@@ -417,6 +417,7 @@ def test_counts_and_descriptions_are_the_files(session: Session, known: KnownAns
     assert set(DTYPES) == set(SCALAR_TYPES.values())
 
 
+@pytest.mark.first_only
 def test_builtin_takes_no_other_size_of_an_input(dut: Dut, session: Session, known: KnownAnswer) -> None:
     shape = known.inputs[0].spec.shape
 
