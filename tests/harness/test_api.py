@@ -224,6 +224,7 @@ def test_verdicts_are_raised_with_the_name_that_was_asked_for() -> None:
     assert not [one for one in caught.traceback if Path(one.path).parent.name in ("flow", "checks", "session")]
 
 
+@pytest.mark.slow
 def test_warnings_have_the_callers_place(native: hil.OpenTarget) -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -368,6 +369,7 @@ def test_the_layout_of_another_class_is_the_cause(native: hil.OpenTarget) -> Non
     assert dict(caught.value.details)["lint"] == told["lint"]
 
 
+@pytest.mark.slow
 def test_what_lint_would_have_refused_is_told_of_a_run_that_goes_well(native: hil.OpenTarget) -> None:
     """Of one that fails its verdict tells it."""
     told = r"operator 1, .*: MVE layout on a SCALAR target; .*; lint was off \(lint=False\)"
@@ -391,6 +393,7 @@ class Quotient(torch.nn.Module):
         return x / y
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("given", [0.0, float("nan")])
 def test_a_nan_that_is_quantised_is_no_targets_fault(native: hil.OpenTarget, given: float) -> None:
     """Of an input, or made by the module: broadcast, the division stays in float, and 0/0 has no integer."""

@@ -145,6 +145,7 @@ def test_quanta_are_given_as_quanta_or_quantised_where_that_is_asked_for(native:
     assert native.check_program(program, [FLOATS], [other], quantize_inputs=True, qtol=1).ok
 
 
+@pytest.mark.slow
 def test_a_method_is_named(native: hil.OpenTarget, tmp_path: Path) -> None:
     pte, decoder = three_methods(), modules()["decode"][0]
     expected = decoder(*PAIR)
@@ -224,6 +225,7 @@ def test_operators_are_counted_when_asked_for(m4: hil.OpenTarget, monkeypatch: p
     m4.check_program(SMALL.program, [X], [Y])
 
 
+@pytest.mark.slow
 def test_operators_of_a_module_have_its_paths(m4: hil.OpenTarget) -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))

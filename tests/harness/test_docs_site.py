@@ -77,6 +77,7 @@ def test_the_index_of_the_search_finds_words(site: Path) -> None:
         assert f"docs/{page}" in [index["docnames"][number] for number in numbers]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
 def test_a_word_in_the_search_box_leads_to_a_page(site: Path, tmp_path: Path) -> None:
     """From files, as offline as can be."""

@@ -196,6 +196,7 @@ time.sleep(600)
     assert lab.farm.run_client("reservations").strip() == ""
 
 
+@pytest.mark.slow
 def test_power_goes_through_labgrids_driver(lab: Lab) -> None:
     lease = labgrid.acquire(lab.url, what="test", wait=60)
     try:

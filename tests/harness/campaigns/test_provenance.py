@@ -304,6 +304,7 @@ def test_a_copy_of_the_project_that_is_installed(begin: Begin, tmp_path: Path) -
     elsewhere(project.judge(*PYTEST), *expected)
 
 
+@pytest.mark.slow
 def test_a_run_that_uses_nothing_of_the_worktree_is_refused(begin: Begin, tmp_path: Path) -> None:
     """A module of the same name somewhere else, and no module at all; a file of it is something."""
     project = begin(**{"test_net.py": TEST})

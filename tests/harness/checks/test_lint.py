@@ -928,6 +928,7 @@ def _put(*indices: Any, accumulate: bool = False) -> nn.Module:
 AT = torch.tensor([0, 1])
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("module", "quantize", "message", "runtimes"),
     [

@@ -458,6 +458,7 @@ def test_inputs_that_are_archives_or_missing(hil: Hil, files: Files, tmp_path: P
     expect(hil(*arguments, tmp_path / "none.npy"), CANNOT_TELL, "ConfigError: cannot read", "none.npy")
 
 
+@pytest.mark.slow
 def test_files_that_are_none_are_refused_at_once(hil: Hil, files: Files, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").touch()
@@ -674,6 +675,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     expect(done, CANNOT_TELL, "BuildError: cannot write the runner to /dev/null/cache", "Not a directory")
 
 
+@pytest.mark.slow
 def test_a_virtual_board_without_a_folder(tmp_path: Path) -> None:
     done = spawn("board", "virtual", "native", cwd=tmp_path, HIL_CACHE_DIR="/dev/null/cache")
     said = "ConfigError: cannot make the folder of a virtual board, /dev/null/cache/vboards/native: Not a directory"
@@ -718,6 +720,7 @@ def test_nobody_reads_standard_output(tmp_path: Path, arguments: tuple[str, ...]
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_show_arrows(tmp_path: Path) -> None:
     done = spawn("build", "-t", "m4-fvp", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert done.status == OK and "m4-fvp ? m4-qemu" in done.out

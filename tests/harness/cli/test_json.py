@@ -82,6 +82,7 @@ def test_a_board_is_runnable_where_one_of_its_ports_is_there(hil: Hil, tmp_path:
         assert (rows["it"]["runnable"], rows["it"]["hardware"]) == (runnable, True)
 
 
+@pytest.mark.slow
 def test_a_target_without_its_tools_is_not_runnable(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     rows = {row["target"]: row for row in answers(hil("targets", "--json").out)}

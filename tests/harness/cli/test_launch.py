@@ -91,6 +91,7 @@ def test_a_fault_that_the_program_survives_is_its_own_business(hil: Hil, build: 
     assert hil("launch", elf, "-t", "m3-qemu").status == OK
 
 
+@pytest.mark.slow
 def test_missing_operators_are_named_and_not_waited_for(hil: Hil, build: Build) -> None:
     log = (
         "E [executorch:operator_registry.cpp:277 get_op_function_from_registry()] kernel 'aten::a.out' not found.\\n"

@@ -55,7 +55,6 @@ def test_each_region_fails_one_step_below(fit: tuple[str, Fit]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("region", [Region.PROGRAM, Region.PLANNED, Region.METHOD])
 def test_a_runner_of_every_day_agrees(fit: tuple[str, Fit], region: Region) -> None:
     """Built by itself, from the cache's recipe: what `targets.yaml` with these pools gives."""

@@ -77,6 +77,7 @@ def violation(dut: Dut, program: Program) -> RedzoneViolation:
 # --- the plan ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 5000)), st.sampled_from([1, 2, 16, 64]), st.integers(0, 10000))
 def test_a_spread_leaves_room_before_between_and_after(sizes: list[int], alignment: int, start: int) -> None:
     offsets, end = spaced_offsets(sizes, alignment, start)

@@ -101,6 +101,7 @@ def test_an_engine_is_what_the_model_says(models: Path, says: str, engine: str, 
     assert resolve("m4-fvp", TARGETS).display_name == display_name
 
 
+@pytest.mark.slow
 def test_a_fault_is_decoded() -> None:
     with pytest.raises(TargetFault, match="UsageFault") as caught:
         run(bad("fault", 1))
@@ -108,7 +109,6 @@ def test_a_fault_is_decoded() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("kind", [0, 1], ids=["busy", "asleep"])
 def test_a_hang_is_bounded(kind: int) -> None:
     with pytest.raises(TargetHang) as caught:

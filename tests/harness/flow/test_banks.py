@@ -128,6 +128,7 @@ def test_both_plans_give_the_same_bits_and_each_arena_lies_in_its_bank(dut: Dut,
         assert flow.run(other, greedy).outputs == found.outputs
 
 
+@pytest.mark.slow
 def test_red_zones_spill_to_the_bank_that_has_room(dut: Dut) -> None:
     memory = dut.target.board.memory
     program = flow.lower(module(), INPUTS, isa=dut.target.isa, banks=memory.banks, redzones=True)
@@ -378,7 +379,8 @@ class Stray(nn.Module):
         return torch.clone(torch.ops.hil_test.stray(torch.clone(x), self.at, 0))
 
 
-@pytest.mark.parametrize("name", ["native", pytest.param("native-banks", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["native", "native-banks"])
 def test_a_write_behind_the_plan_of_a_bank_is_found(targets: dict[str, Target], name: str) -> None:
     """Without red zones in the plan, and with lint off."""
     file = misbehaving.program(Stray(0)).file

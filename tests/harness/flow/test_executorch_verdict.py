@@ -146,6 +146,7 @@ def test_a_convolution_of_one_channel_and_pixel_fails_on_mve() -> None:
         target.check(nn.Conv2d(1, 16, 3, padding=1), inputs)  # what the kernel filled up with zeros is lowered to
 
 
+@pytest.mark.slow
 def test_what_lint_refuses_here_too_is_expected_where_it_is_accepted(native: hil.OpenTarget) -> None:
     largest = Apply(lambda x: torch.max(x, 1)[0])
     for known, accepted in (((), ""), ((26,), "accepted: known bug 26 of ExecuTorch")):
@@ -154,6 +155,7 @@ def test_what_lint_refuses_here_too_is_expected_where_it_is_accepted(native: hil
         assert caught.value.causes == (26,) and caught.value.accepted == accepted
 
 
+@pytest.mark.slow
 def test_a_bundle_replays_with_what_was_accepted(native: hil.OpenTarget, tmp_path: Path) -> None:
     failed: list[Attempt] = []
 
@@ -234,6 +236,7 @@ def test_each_command_that_runs_a_program_has_the_verdict(
     assert (done.status, named) == ((NO, {verdict}) if verdict else (OK, set())), told
 
 
+@pytest.mark.slow
 def test_shrinking_follows_what_executorch_fails_on_unless_it_is_accepted(native: hil.OpenTarget) -> None:
     """What the parts' tests accept is what occurs in them."""
     module, inputs = Apply(mirrored).eval(), (torch.randn(IMAGE),)

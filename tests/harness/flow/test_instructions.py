@@ -83,7 +83,7 @@ def with_args(name: str, *args: str) -> Dut:
     return flow.open_dut(replace(resolved, target=replace(resolved.target, launcher=launcher)))
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_number_does_not_depend_on_how_long_an_instruction_takes(name: str) -> None:
     """The board's timer runs two, four and eight times as fast against them; the user's icount replaces ours."""

@@ -54,6 +54,7 @@ def agree(duts: dict[Isa, Dut], module: nn.Module, inputs: tuple[Any, ...], layo
     return bits[Isa.SCALAR]
 
 
+@pytest.mark.slow
 def test_an_average_pool_of_executorch_1_4_1(duts: dict[Isa, Dut]) -> None:
     """It has no ceil_mode, which is False here."""
     dut = duts[Isa.SCALAR]

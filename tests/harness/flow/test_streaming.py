@@ -62,7 +62,6 @@ def native() -> Iterator[OpenTarget]:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 def test_a_stream_is_the_dialects_bit_for_bit(target: OpenTarget) -> None:
     """Frame by frame, as is the state; each frame is another one's, so that the comparison proves something."""
     one = program(target.isa)

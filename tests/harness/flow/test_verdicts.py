@@ -188,7 +188,6 @@ def endless() -> Program:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("name", ["native", "m4-qemu"])
 def test_a_program_that_never_stops_making_progress_hangs_too(name: str) -> None:
     with flow.open_dut(resolve(name, TARGETS), multiplier=SHORT) as dut:

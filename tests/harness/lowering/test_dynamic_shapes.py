@@ -77,7 +77,6 @@ def executorch() -> Iterator[hil.api.OpenTarget]:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("isa", Isa)
 @pytest.mark.parametrize(
     "module",
@@ -101,6 +100,7 @@ def test_what_executorch_lowers_for_any_batch_is_planned_for_the_largest(module:
     assert program.inputs[0].spec.shape == (4, 16) and program.no_key == "a size that is not fixed"
 
 
+@pytest.mark.slow
 def test_references_are_those_of_the_size() -> None:
     module, (largest,) = nn.Linear(16, 8), rows(8)
     program = lower(module, (largest,), isa=Isa.DSP, dynamic_shapes=ROWS)
@@ -215,7 +215,6 @@ def test_the_scratch_of_a_convolution_fixes_the_batch(isa: Isa, size: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("module", "operator"),
     [(nn.Conv2d(4, 8, 3), "quantized_conv2d"), (nn.Conv2d(4, 4, 3, groups=4), "quantized_")],
@@ -402,7 +401,6 @@ def test_builtin_has_no_operators_on_sizes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("redzones", [True, False])
 @pytest.mark.parametrize(
     "module",

@@ -336,6 +336,7 @@ def test_a_module_that_does_not_settle_is_called_no_more_than_so_often() -> None
     assert carried_of(settled) == "" and len(calls) == 4
 
 
+@pytest.mark.slow
 def test_an_exported_program_is_taken_as_it_is() -> None:
     """torch's own export has lost it already, and no module is there to be asked."""
     program = torch.export.export(Own(assigned, h=torch.zeros(1, 8)).eval(), (X,), strict=True)

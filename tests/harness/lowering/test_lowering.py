@@ -215,6 +215,7 @@ class Branches(nn.Module):  # type: ignore[misc, unused-ignore]
         return x + 1 if x.sum() > 0 else x - 1
 
 
+@pytest.mark.slow
 def test_calibrating_changes_no_inputs() -> None:
     """A module that works in place would be calibrated with other inputs than it is run with."""
 
@@ -548,6 +549,7 @@ def test_a_node_that_a_pass_failed_at_is_named_with_the_users_line() -> None:
         lower(attention, (torch.rand(2, 3, 8),), isa=Isa.DSP)
 
 
+@pytest.mark.slow
 def test_calibration_that_fails_is_a_mistake_of_the_call_and_says_why() -> None:
     x = torch.randn(1, 4)
     linear = nn.Linear(4, 3)

@@ -169,7 +169,6 @@ def test_attention_is_lowered_in_its_parts(mode: str, frozen: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("mode", MODES)
 def test_state_that_is_written_to_in_a_mode_is_kept(mode: str) -> None:
     program = lowered(Cache(MODES[mode]), options=LoweringOptions(quantize=False))

@@ -149,6 +149,7 @@ def test_an_input_that_changes_with_the_state_is_refused() -> None:
     assert "clone" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_program_with_state_has_no_parts() -> None:
     """As `hil shrink` asks for."""
     origin = lowered(Keeps(added)).origin

@@ -80,7 +80,6 @@ def test_the_choice_is_part_of_the_key() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("io", "inputs", "outputs"),
     [
@@ -205,6 +204,7 @@ def test_streams_and_localisations_quantise_where_that_is_asked_for(native: hil.
         assert "quantize_inputs=True" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_nan_has_no_integer() -> None:
     module, _ = network()
     x = torch.full((1, 8), torch.nan)

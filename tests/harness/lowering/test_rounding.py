@@ -89,6 +89,7 @@ def test_disturbed_runs_are_the_same_each_time_and_leave_the_generators_alone(co
     assert any((run != one.quantized[0]).any() for (run,) in one.disturbed)
 
 
+@pytest.mark.slow
 def test_at_least_one_step_of_the_last_operator_is_rounding() -> None:
     """A softmax's quantum is 1/256; quantised anew, to a finer scale, it is several. Chance may move none of a few."""
     seed(1)
@@ -125,6 +126,7 @@ def test_there_is_nothing_to_disturb_without_quantisation() -> None:
     assert references(program).disturbed == ()
 
 
+@pytest.mark.slow
 def test_errors_of_a_lowering_are_not_rounding(convolution: Program) -> None:
     """All that a single layer can have, and of one quantum too: the dialect, which has them as well, sees none."""
     comparisons = {name: judged(convolution, found) for name, found in planted(convolution, seed=1)}
@@ -178,7 +180,6 @@ def test_a_bias_beyond_int32_is_caught() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("module", CLAMPS.values(), ids=CLAMPS)
 def test_a_clamp_of_integers_that_ignores_their_zero_point_is_caught(module: nn.Module) -> None:
     """Known bug 16 (docs/known_bugs.md). By fake-quant; and before it runs, on either runtime."""

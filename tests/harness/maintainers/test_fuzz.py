@@ -164,7 +164,6 @@ def test_a_program_the_target_lacks_operators_for_lets_nothing_pass(fuzzer: Fuzz
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize(("target", "total"), [("native", 300), ("m4-qemu", 24)])
 def test_a_small_campaign_finds_nothing(target: str, total: int) -> None:
     with flow.open_dut(resolve(target, TARGETS)) as opened:
@@ -217,6 +216,7 @@ def test_scratch_arguments_that_the_binding_cannot_take_are_a_verdict() -> None:
         required_scratch(regression("scratch-argument").file, Isa.SCALAR)
 
 
+@pytest.mark.slow
 def test_a_constant_is_no_input(dut: Dut) -> None:
     mutated = regression("constant-input")
     with pytest.raises(ProgramRejected, match="a constant"):

@@ -64,7 +64,7 @@ def hardswish() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8, bias=False), nn.Hardswish())
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ("native", "m4-qemu", *(pytest.param(one, marks=pytest.mark.slow) for one in ("m0-qemu", "m55-qemu")))
 )

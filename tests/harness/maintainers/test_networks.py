@@ -272,6 +272,7 @@ def test_a_relation_is_not_asked_of_what_is_quantised_otherwise(native: Dut) -> 
     assert not models._quantised_alike(one, other)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_not_lowered_is_refused_with_a_reason(native: Dut) -> None:
     judged = ModelJudge([native]).judge(
         part(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.ReLU()), torch.rand(2, 4)), Checks()

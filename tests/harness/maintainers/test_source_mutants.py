@@ -38,6 +38,7 @@ def test_a_mutant_differs_in_one_place(mutant: SourceMutant) -> None:
     assert data[mutant.start + len(mutant.before.encode()) : mutant.end].strip() == b""  # the room that it took
 
 
+@pytest.mark.slow
 @given(mutants)
 def test_lines_stay_where_they_are(mutant: SourceMutant) -> None:
     source = KERNELS.sources[mutant.path]

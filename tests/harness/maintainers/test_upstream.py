@@ -502,6 +502,7 @@ def test_upstreams_own_command_runs_on_an_installed_runner(tmp_path: Path) -> No
     assert "1 passed" in done.stdout and "2 xfailed" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_runner_for_upstream_lacks_what_the_plugin_withholds_and_nothing_else() -> None:
     native = resolve("native", TARGETS)
     with flow.open_dut(native) as whole, flow.open_dut(native, options=WITHOUT_PORTABLE) as lacking:

@@ -155,6 +155,7 @@ def test_every_changed_byte_is_survived() -> None:
         only_rejects(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(
     st.lists(

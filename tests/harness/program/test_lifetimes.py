@@ -83,7 +83,7 @@ def test_plans_that_are_right_are_said_to_be(program: Program) -> None:
         assert not list(Lifetimes(file).overlaps())
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [0, 4])
 def test_planted_overlaps_are_found_and_named(program: Program, by: int) -> None:
     """Each value in turn over each that is still needed: in its very place, and partly."""
@@ -164,6 +164,7 @@ class Viewed(nn.Module):
         return self.second(torch.relu(first)).reshape(1, 1, 4, 36) + self.last(rows)
 
 
+@pytest.mark.slow
 def test_scratch_in_the_very_place_of_a_view_that_is_needed_is_found() -> None:
     file = lower(Viewed(), (torch.randn(1, 4, 6, 6),), isa=Isa.DSP, options=LoweringOptions(layout="explicit")).file
     value, convolution = last_scratch(file)

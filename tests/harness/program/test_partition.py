@@ -253,6 +253,7 @@ def test_indices_are_not_left_in_float() -> None:
 # --- what is not known ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_macs_there_is_no_share() -> None:
     found = lowered(nn.ReLU(), (torch.randn(1, 8),)).partition
     assert (found.macs, found.cortex_m_macs, found.uncounted) == (0, None, ())

@@ -90,7 +90,6 @@ def test_every_byte_belongs_to_one_part(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("name", FILES)
 def test_so_it_is_in_damaged_files(name: str) -> None:
     """Whatever the parser lets pass: fields may refer to what others refer to as well, or to nothing."""
@@ -112,6 +111,7 @@ def test_what_nothing_refers_to_is_padding_or_unknown() -> None:
     assert after == {**before, PteSection.PADDING: before[PteSection.PADDING] + 8, PteSection.UNKNOWN: 2}
 
 
+@pytest.mark.slow
 def test_constants_of_all_methods_are_counted_once() -> None:
     """The encoder and the decoder share their weights, and a constant method has a tensor."""
     methods = {name: one for name, one in modules().items() if name != "reset"}

@@ -98,6 +98,7 @@ def test_what_is_accepted_passes_and_has_to_occur(suite: pytest.Pytester) -> Non
     assert report.count('name="hil_missing_elsewhere" value="aten::linear.out"') == 1
 
 
+@pytest.mark.slow
 def test_what_is_accepted_occurs_on_each_runtime(suite: pytest.Pytester) -> None:
     """On builtin as what ExecuTorch would refuse, on ExecuTorch as what lint refuses, and where neither does.
 
@@ -123,6 +124,7 @@ def test_what_is_accepted_occurs_on_each_runtime(suite: pytest.Pytester) -> None
     assert report.count('name="hil_known_bugs" value="aten::linear.out"') == 2
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("ini", "passed"), [("36", 5), ("all", 5)])
 def test_the_ini_file_accepts_it_wherever_it_occurs(suite: pytest.Pytester, ini: str, passed: int) -> None:
     suite.makeini(f"[pytest]\nhil_known = {ini}\n")

@@ -186,6 +186,7 @@ def test_a_cache_may_be_named_from_where_we_are(tmp_path: Path, monkeypatch: pyt
     assert cache_directory() == tmp_path / "here"
 
 
+@pytest.mark.slow
 def test_an_unchanged_copy_of_a_board_is_a_configuration_of_its_own(user_board: Target) -> None:
     """Its runner says the copy's name in its handshake, so it cannot share the original's."""
     assert build_runner(user_board).build_id != build_runner(TARGETS["m4-qemu"]).build_id
@@ -577,7 +578,6 @@ def beyond_armv6m(elf: Elf) -> list[str]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize("name", ["m0-qemu", "m0plus-fvp", "rpi-pico"])
 @pytest.mark.parametrize("kernels", [{}, {"HIL_TEST_KERNELS": "ON"}], ids=["runner", "test-kernels"])

@@ -474,6 +474,7 @@ WORDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.one_of(st.text(), st.lists(WORDS).map("".join)))
 @settings(max_examples=100)
 def test_any_text_is_refused_with_a_config_error(text: str) -> None:

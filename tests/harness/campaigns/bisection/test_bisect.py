@@ -307,7 +307,6 @@ def flaky(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.first_only
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_what_was_killed_goes_on_with_the_same_answer(number: int, made: Repository, tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}

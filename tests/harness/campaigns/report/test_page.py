@@ -272,6 +272,7 @@ def test_what_is_injected_all_the_same_is_not_run(chromium: Page, tmp_path: Path
     assert len(refused) >= 2
 
 
+@pytest.mark.slow
 def test_it_is_read_in_the_dark_and_on_paper(show: Show, chromium: Page) -> None:
     found = report(40, 3, failing=0.3)
     chromium.emulate(prefers_color_scheme="light")

@@ -182,7 +182,7 @@ def test_what_is_warned_of_at_an_import_is_no_error_of_the_users() -> None:
     assert done.stderr.splitlines()[-1] == "UserWarning: the user is warned as ever"
 
 
-@pytest.mark.first_only
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_a_changed_compiler_gives_no_key_from_then_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change, said = WAYS[name]
@@ -245,7 +245,8 @@ print(compiler_state.problem())
 """
 
 
-@pytest.mark.parametrize("changes", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [False, True])
 def test_a_part_of_the_compiler_that_is_imported_late_is_no_change_and_is_watched(changes: bool) -> None:
     """As ExecuTorch's serialisation is, by the first lowering, be it one without a key."""
     name = "executorch.extension.flat_tensor.serialize.flat_tensor_schema.TensorMetadata"

@@ -172,6 +172,7 @@ def runs(dut: Dut) -> None:
 # --- what a program costs --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_a_program_costs_on_a_board_is_counted_in_cycles(native: VirtualBoard) -> None:
     """By its port a virtual board cannot be told from a real one; as itself it has the host's clock."""
     known = known_answer(native.target.isa)
@@ -585,6 +586,7 @@ def test_another_firmware_that_nothing_replaces(native: VirtualBoard, firmware: 
         dut.session()
 
 
+@pytest.mark.slow
 def test_a_tool_that_flashes_something_else(native: VirtualBoard, firmware: Path) -> None:
     other = build_runner(native.target, options=OPTIONS)
     assert isinstance(native.target.launcher, SerialLauncher)
@@ -716,6 +718,7 @@ def test_a_silence_while_a_program_runs_is_no_verdict(f405: VirtualBoard, short_
         runs(dut)
 
 
+@pytest.mark.slow
 def test_a_board_reset_in_the_middle_of_a_transfer(native: VirtualBoard) -> None:
     with native.dut() as dut:
         session = dut.session()
