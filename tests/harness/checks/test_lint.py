@@ -47,7 +47,7 @@ from cortex_m_hil.targets.executorch_prefix import VARIABLE
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.target import Board, Target
+from cortex_m_hil.targets.target import Board, OwnFirmware, Target
 from memories import host_memory
 from networks import Apply
 from prefixes import FLAGS, make_prefix
@@ -211,6 +211,14 @@ def test_the_partition_of_a_program_with_delegates_is_told() -> None:
         assert f" {numbers}: {note.operator} is not delegated, a kernel runs it" in note.message
     assert found[3].operator == "aten::sin.out"
     with pytest.raises(errors.UnsupportedOperator, match=r"BackendWithCompilerDemo.*the runner has no aten::sin\.out"):
+        raise_findings(found, "x")
+
+
+def test_what_the_users_own_firmware_lacks_is_not_the_runners() -> None:
+    own = replace(target(Isa.DSP), firmware=OwnFirmware(Path("app.elf"), "", Path(), "targets.yaml:3"))
+    operator, *others = sorted({one.operator for one in program(Isa.DSP).file.instructions})
+    found = lint(program(Isa.DSP), own, operators=others)
+    with pytest.raises(errors.UnsupportedOperator, match=rf"your firmware has no {re.escape(operator)}"):
         raise_findings(found, "x")
 
 

@@ -58,7 +58,7 @@ def owner(error: str, message: str) -> str:
         found = re.search(r"output \d+: (\w+):", message)
         return _OF_MISMATCH.get(found[1], _KERNEL) if found else _KERNEL
     if kind is errors.UnsupportedOperator:
-        missing = re.search(r"the runner has no ([\w:]+\.\w+)", message)
+        missing = re.search(r"(?:the runner|your firmware) has no ([\w:]+\.\w+)", message)
         return EXECUTORCH if missing and executorch_lacks(missing[1]) else _KERNEL
     if isinstance(kind, type) and issubclass(kind, errors.VerdictError):
         return _OF_VERDICTS.get(kind, _KERNEL)

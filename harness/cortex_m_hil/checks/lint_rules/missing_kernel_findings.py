@@ -31,7 +31,8 @@ def delegates(subject: LintSubject) -> Iterator[LintFinding]:
     for delegate in dict.fromkeys(file.delegates):
         at = places.get((InstructionKind.DELEGATE, delegate), [])
         what = f"{_at(at)} of {len(file.instructions)}" if at else "no call"
-        text = f"the program needs delegate {delegate} ({what}), and the runner has none: lower the module without it"
+        theirs = f"the program needs delegate {delegate} ({what}), and {_computes(subject)} has none"
+        text = f"{theirs}: lower the module without it"
         yield LintFinding(Rule.DELEGATE, text, delegate, at[0] if at else -1)
     for (kind, name), at in places.items():
         if file.delegates and kind is InstructionKind.KERNEL:
@@ -41,6 +42,10 @@ def delegates(subject: LintSubject) -> Iterator[LintFinding]:
 def _at(instructions: Sequence[int]) -> str:
     word = "operator" if len(instructions) == 1 else "operators"
     return f"{word} {', '.join(map(str, instructions))}"
+
+
+def _computes(subject: LintSubject) -> str:
+    return "the runner" if subject.target.firmware is None else "your firmware"
 
 
 def lacking(subject: LintSubject) -> Iterator[LintFinding]:
@@ -59,7 +64,7 @@ def lacking(subject: LintSubject) -> Iterator[LintFinding]:
             blind = _is_blind(subject.file, instruction)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             hint = IN_FLOAT if blind else missing_operators.hint(name, subject.runtime)
-            yield subject.finding(Rule.OPERATOR, f"the runner has no {name}{cause}", instruction, hint=hint)
+            yield subject.finding(Rule.OPERATOR, f"{_computes(subject)} has no {name}{cause}", instruction, hint=hint)
 
 
 def lacking_in_executorch(subject: LintSubject) -> Iterator[LintFinding]:
