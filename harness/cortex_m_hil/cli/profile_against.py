@@ -20,7 +20,7 @@ from cortex_m_hil.cli.profile_in_nightly import is_nightly, profile_in_nightly
 from cortex_m_hil.cli.program_files import programs_of
 from cortex_m_hil.cli.progress import runner_of, status
 from cortex_m_hil.diagnose.profile import Profile
-from cortex_m_hil.diagnose.profile_measurement import profile
+from cortex_m_hil.diagnose.profile_measurement import profile, require_cost
 from cortex_m_hil.errors import ConfigError, IdentityError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files, time_limits
@@ -76,6 +76,7 @@ class Order:
             accept: called with the program before it is run; raises ConfigError where files that were asked for cannot
                 be made of it.
         """
+        require_cost(resolved)
         program, source = self.load(resolved.target)
         accept(program)
         with status(runner_of(resolved)) as line, self.on.open(resolved) as dut:

@@ -28,6 +28,7 @@ from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.memory import Memory
+from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.runtimes import executes
 from cortex_m_hil.targets.target import Clock
 
@@ -69,7 +70,7 @@ def profile(
     events = events_of(counters)
     told("a whole run")
     result = flow.run(dut, program, inputs, linted=linted)
-    _require_cost(dut, result.ran.clock)
+    require_cost(dut.resolved, result.ran.clock)
     if events:
         counters_of(dut)
     counted = result.ran.clock is Clock.INSTRUCTIONS
@@ -129,7 +130,7 @@ def operator_costs(
         ConfigError: the clock is no measure of cost.
         HarnessError: a run fails.
     """
-    _require_cost(dut, clock)
+    require_cost(dut.resolved, clock)
     found, parts = _run_by_steps(dut, program, inputs).ticks, program.partition.steps
     rows = tuple(
         OperatorCost(one.instruction, one.operator, one.module, one.source, found[one.instruction], clock)
@@ -137,6 +138,20 @@ def operator_costs(
     )
     rest = ticks - sum(found.values())
     return (*rows, OperatorCost(None, "the rest", "", "", rest, clock)) if rest else rows
+
+
+def require_cost(resolved: Resolved, clock: Clock | None = None) -> None:
+    """Raise ConfigError where a target's clock is no measure of cost.
+
+    Args:
+        resolved: the target.
+        clock: the clock of its runner; None: the best that any runner of it can have, which is known before a run.
+    """
+    clock = clock or resolved.target.launcher.clock(counts=True)
+    if clock not in COSTS:
+        what = f"{resolved.target.name} counts neither instructions nor cycles, it has {clock.value}, {clock.meaning}"
+        hint = "a target of QEMU counts instructions, a board cycles: hil targets"
+        raise ConfigError(what, target=resolved.name, hint=hint)
 
 
 # --- runs ----------------------------------------------------------------------------------------------------
@@ -148,13 +163,6 @@ class _Stepped:
 
     ticks: Counter[int]
     calls: Counter[int]
-
-
-def _require_cost(dut: flow.Dut, clock: Clock) -> None:
-    if clock not in COSTS:
-        what = f"{dut.target.name} counts neither instructions nor cycles, it has {clock.value}, {clock.meaning}"
-        hint = "a target of QEMU counts instructions, a board cycles: hil targets"
-        raise ConfigError(what, target=dut.resolved.name, hint=hint)
 
 
 def _run_by_steps(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> _Stepped:

@@ -12,10 +12,16 @@ from zipfile import ZipFile
 import pytest
 
 from command_line import CANNOT_TELL, OK, Files, Hil, answer, answers, expect
+from cortex_m_hil.cli.options import ModelOptions, TargetOptions
+from cortex_m_hil.cli.profile_against import Order
 from cortex_m_hil.cli.program_files import FORMULA
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.named_modules import NETWORKS
+from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.runtimes import RUNTIMES
+from cortex_m_hil.targets.target import Target
 from etdumps import read_etdump
 from file_texts import TWO_LAYERS
 from installed import installed_executorch
@@ -38,6 +44,15 @@ def test_the_rows_add_up_to_the_run(hil: Hil, files: Files) -> None:
     assert "a .pte has none" in page and picture.startswith("<svg ") and "quantized_linear" in page
     assert f"whole run  {found['ticks']} instructions: {found['ticks']} in 3 rows, 0 outside" in shown
     assert "\x1b" not in shown and "█" not in shown and "CPU instructions, counted; without loading" in shown
+
+
+def test_a_target_that_counts_nothing_is_told_before_the_lowering_and_the_build() -> None:
+    def load(target: Target) -> tuple[Program, str]:
+        pytest.fail("it was lowered")
+
+    order = Order(TargetOptions(), ModelOptions(), "native", "m:f", load, runs=1)
+    with pytest.raises(ConfigError, match="native counts neither instructions nor cycles"):
+        order.profile(resolve("native", load_targets(None)))
 
 
 def test_files_for_other_tools_have_the_same_figures(hil: Hil, tmp_path: Path) -> None:
