@@ -97,7 +97,7 @@ def test_what_executorch_lowers_for_any_batch_is_planned_for_the_largest(module:
     assert [(str(one), one.range) for one in program.dimensions] == [
         (f"dimension 0 of {program.dimensions[0].name}", "1 to 8")
     ]
-    assert program.inputs[0].spec.shape == (4, 16) and program.no_key == "a size that is not fixed"
+    assert program.inputs[0].spec.shape == (4, 16) and program.no_key.endswith("a size that is not fixed")
 
 
 @pytest.mark.slow
