@@ -23,7 +23,7 @@ from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.report_files import write_report
 from cortex_m_hil.campaigns.store import Store, StoredCampaign
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from github_actions import append, fail, fenced, is_harmless, shortened
 
 KEPT = 30  # nightlies that are kept

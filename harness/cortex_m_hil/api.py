@@ -50,7 +50,7 @@ from cortex_m_hil.flow import Launched as Launched
 from cortex_m_hil.flow import Recording as Recording
 from cortex_m_hil.flow import export as export
 from cortex_m_hil.flow import lower as lower
-from cortex_m_hil.host import files, time_limits
+from cortex_m_hil.host import files, timeouts
 from cortex_m_hil.host.api_calls import checked_call, warn
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.lowering import Exported as Exported
@@ -65,9 +65,9 @@ from cortex_m_hil.program.partition import Partition as Partition
 from cortex_m_hil.program.program import Program as Program
 from cortex_m_hil.program.program import References as References
 from cortex_m_hil.program.tensor import HostTensor as HostTensor
-from cortex_m_hil.runner.results import Frame as Frame
-from cortex_m_hil.runner.results import RunResult as RunResult
-from cortex_m_hil.runner.results import Streamed as Streamed
+from cortex_m_hil.runner.run_results import Frame as Frame
+from cortex_m_hil.runner.run_results import RunResult as RunResult
+from cortex_m_hil.runner.run_results import Streamed as Streamed
 from cortex_m_hil.targets.cpu import Isa as Isa
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
@@ -164,7 +164,7 @@ def open(
         BuildError: the runner does not compile.
     """
     try:
-        in_range(timeout_multiplier, *time_limits.MULTIPLIERS)
+        in_range(timeout_multiplier, *timeouts.MULTIPLIERS)
     except ValueError as error:
         raise ConfigError(f"timeout_multiplier: {error}", hint="1.0 is a limit as it is, 2.0 twice that") from None
     known = load_targets() if targets is None else targets

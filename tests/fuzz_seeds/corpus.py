@@ -15,7 +15,7 @@ import cortex_m_hil
 from cortex_m_hil.maintainers.fuzzing.program_mutator import mutants
 from cortex_m_hil.program.methods import DEFAULT_METHOD
 from cortex_m_hil.runner.links.protocol import Action, MemoryRegion, Request, name
-from cortex_m_hil.runner.session.exchange import CHUNK
+from cortex_m_hil.runner.session.requests import CHUNK
 
 MUTANTS = 50  # of each seed program
 PASS = 0x20  # kPass of firmware/fuzz/frames.cpp

@@ -17,7 +17,7 @@ from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan, run_of
 from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
 from cortex_m_hil.campaigns.report.nightly_results import Key, Result
 from cortex_m_hil.campaigns.store import Store
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from documented import Shell, environment_of, shell, write
 from file_texts import TEST_OF_KNOWN_ANSWER
 from shown import blocks, text_of

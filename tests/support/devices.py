@@ -20,7 +20,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 # ticket is given up, for which those behind it wait, so that a queue in order gives rising times however busy the host.
 LEASED = """
 import time
-from cortex_m_hil.boards.tickets import Ticket
+from cortex_m_hil.boards.board_queue import Ticket
 
 leased = []
 give_up = Ticket.__exit__

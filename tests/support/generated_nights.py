@@ -10,7 +10,7 @@ from typing import Final
 from cortex_m_hil.campaigns.report.changes import changes
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 DAY: Final = 86400.0
 TARGETS: Final = ("m0-qemu", "m4-qemu", "m55-qemu", "native")

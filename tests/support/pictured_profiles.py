@@ -13,7 +13,7 @@ from cortex_m_hil.diagnose.profile_pictures.picture_data import PictureData
 from cortex_m_hil.program.partition import PartitionStep
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.elf_size import ElfSection, ElfSize, SymbolSize
-from cortex_m_hil.runner.results import Ran
+from cortex_m_hil.runner.run_results import Ran
 from cortex_m_hil.targets.memory import Memory, Placed, Region
 from cortex_m_hil.targets.target import Clock
 from paths import REPOSITORY

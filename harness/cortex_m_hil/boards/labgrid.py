@@ -18,10 +18,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from cortex_m_hil.boards import board_tools as tools
-from cortex_m_hil.boards import leases, locks
+from cortex_m_hil.boards import file_locks, leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links.uart import LABGRID
 from cortex_m_hil.targets.board_tool_commands import Procedure
@@ -77,7 +77,7 @@ class _Reservation:
             raise LaunchError("labgrid-client reserve said no token", log=said)
         self.token = found[1]
         self._path = _records() / self.token
-        handle = locks.try_lock(self._path)
+        handle = file_locks.try_lock(self._path)
         assert handle is not None  # tokens are unique
         os.write(handle, farm.coordinator.encode())
         self._handle = handle
@@ -91,7 +91,7 @@ class _Reservation:
 
 
 def _records() -> Path:
-    folder = locks.lock_directory() / "labgrid"
+    folder = file_locks.lock_directory() / "labgrid"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
@@ -105,7 +105,7 @@ def _give_back(farm: Farm, token: str) -> None:
 
 def _give_back_what_was_left(farm: Farm) -> None:
     for path in _records().iterdir():
-        if path.read_text() != farm.coordinator or (handle := locks.try_lock(path)) is None:
+        if path.read_text() != farm.coordinator or (handle := file_locks.try_lock(path)) is None:
             continue
         try:
             with contextlib.suppress(LaunchError):  # the coordinator may have dropped the reservation
@@ -144,7 +144,7 @@ class RemoteLease:
         self._reservation.end()
 
 
-def acquire(port: str, *, what: str, wait: float = time_limits.LEASE_WAIT, setup: str = "") -> RemoteLease:
+def acquire(port: str, *, what: str, wait: float = timeouts.LEASE_WAIT, setup: str = "") -> RemoteLease:
     """Lease a place of a labgrid farm.
 
     Args:

@@ -1,10 +1,10 @@
 """Leases of boards: a lock for each board, which the kernel releases when its owner ends in any way.
 
-A lock (`boards.locks`) is named after the device behind the port, so two targets on one port share it. Next to the lock
-are the holder's record, which is valid only while the process that wrote it lives, and the board's health
+A lock (`boards.file_locks`) is named after the device behind the port, so two targets on one port share it. Next to the
+lock are the holder's record, which is valid only while the process that wrote it lives, and the board's health
 (`boards.health`).
 
-Fairness: a waiting process has a ticket (`boards.tickets`). Nothing is polled: a waiter sleeps in the kernel on the
+Fairness: a waiting process has a ticket (`boards.board_queue`). Nothing is polled: a waiter sleeps in the kernel on the
 locks that it needs.
 """
 
@@ -24,11 +24,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cortex_m_hil.boards import locks
+from cortex_m_hil.boards import file_locks
+from cortex_m_hil.boards.board_queue import QUEUE_LOCK, Ticket
 from cortex_m_hil.boards.health import Health
-from cortex_m_hil.boards.tickets import QUEUE_LOCK, Ticket
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.deadline import Deadline
 
 RELEASE_TIMEOUT = 10.0  # seconds for the process of `hil board hold` to end after SIGTERM
@@ -94,7 +94,7 @@ def _holder(pid: int, command: str, what: str, keeper: bool = False) -> Holder:
 def _read_holder(board: str) -> Holder | None:
     """Return the holder's record; None if there is none, or if its process has ended without removing it."""
     try:
-        holder = Holder(**locks.read_record(locks.board_file(board, "holder")))
+        holder = Holder(**file_locks.read_record(file_locks.board_file(board, "holder")))
     except TypeError:
         return None
     return holder if holder.is_alive else None
@@ -104,7 +104,7 @@ def _read_holder(board: str) -> Holder | None:
 
 
 def read_health(board: str) -> Health:
-    record = locks.read_record(locks.board_file(board, "health"))
+    record = file_locks.read_record(file_locks.board_file(board, "health"))
     try:
         return Health(**{**record, "wedged_for": tuple(record.get("wedged_for", ()))})
     except TypeError:
@@ -113,7 +113,7 @@ def read_health(board: str) -> Health:
 
 def write_health(board: str, health: Health) -> None:
     """Write a board's health record. Only the holder of the lease may do so, and `hil board clear`."""
-    locks.write_record(locks.board_file(board, "health"), asdict(health))
+    file_locks.write_record(file_locks.board_file(board, "health"), asdict(health))
 
 
 # --- leases --------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Lease:
         """End the lease; a second call does nothing. The port must be closed before."""
         if self._handle is None:
             return
-        locks.board_file(self.board, "holder").unlink(missing_ok=True)
+        file_locks.board_file(self.board, "holder").unlink(missing_ok=True)
         fcntl.flock(self._handle, fcntl.LOCK_UN)  # a forked child may have the file open as well
         os.close(self._handle)
         self._handle = None
@@ -156,7 +156,7 @@ class Lease:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         holder = _holder(keeper.pid, f"hil board hold, for {seconds:.0f} s", what, keeper=True)
-        locks.write_record(locks.board_file(self.board, "holder"), asdict(holder))
+        file_locks.write_record(file_locks.board_file(self.board, "holder"), asdict(holder))
         os.close(self._handle)
         self._handle = None
         _ours.discard(self)
@@ -176,7 +176,7 @@ def acquire(
     ports: Sequence[str],
     *,
     what: str,
-    wait: float = time_limits.LEASE_WAIT,
+    wait: float = timeouts.LEASE_WAIT,
     build: str = "",
     setup: str = "",
     even_wedged: bool = False,
@@ -216,19 +216,20 @@ def acquire(
                     lease.release()
             if attempt and deadline.expired:
                 raise _busy(known, len(before), wait)
-            locks.watch.any(
-                [*(locks.board_file(board, "lock") for board in open_to_us), *(path for path, _ in before)], deadline
+            file_locks.watch.any(
+                [*(file_locks.board_file(board, "lock") for board in open_to_us), *(path for path, _ in before)],
+                deadline,
             )
     raise AssertionError
 
 
 def _try(board: str, port: str, setup: str, what: str) -> Lease | None:
-    handle = locks.try_lock(locks.board_file(board, "lock"))
+    handle = file_locks.try_lock(file_locks.board_file(board, "lock"))
     if handle is None:
         return None
     os.pwrite(handle, board.encode(), 0)  # read by `known_boards`
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    locks.write_record(locks.board_file(board, "holder"), asdict(_holder(os.getpid(), command, what)))
+    file_locks.write_record(file_locks.board_file(board, "holder"), asdict(_holder(os.getpid(), command, what)))
     lease = Lease(board, port, setup, handle)
     _ours.add(lease)
     return lease
@@ -286,14 +287,16 @@ class BoardStatus:
 
 
 def inspect(board: str) -> BoardStatus:
-    held = locks.is_held(locks.board_file(board, "lock"))
+    held = file_locks.is_held(file_locks.board_file(board, "lock"))
     return BoardStatus(board, held, _read_holder(board) if held else None, read_health(board))
 
 
 def known_boards() -> list[str]:
     """Return all boards that were leased on this machine since its boot."""
     return sorted(
-        path.read_text(encoding="utf-8") for path in locks.lock_directory().glob("*.lock") if path.name != QUEUE_LOCK
+        path.read_text(encoding="utf-8")
+        for path in file_locks.lock_directory().glob("*.lock")
+        if path.name != QUEUE_LOCK
     )
 
 
@@ -328,5 +331,5 @@ def release_hold(port: str) -> Holder:
     while inspect(board).held:
         if deadline.expired or inspect(board).holder != status.holder:
             break
-        locks.watch.any([locks.board_file(board, "lock")], deadline)
+        file_locks.watch.any([file_locks.board_file(board, "lock")], deadline)
     return status.holder

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from cortex_m_hil.campaigns.store import Plan
 from cortex_m_hil.errors import HarnessError, LaunchError
-from cortex_m_hil.host import subprocesses, time_limits
+from cortex_m_hil.host import subprocesses, timeouts
 from cortex_m_hil.host.deadline import Deadline
 
 LOG_LINES: Final = 40  # lines at the end of a log that an error shows
@@ -50,11 +50,11 @@ class Worker:
         """Send a request and return its answer.
 
         Raises:
-            LaunchError: the worker ended, or did not read or answer for `time_limits.WORKER_ANSWER`, or the harness
+            LaunchError: the worker ended, or did not read or answer for `timeouts.WORKER_ANSWER`, or the harness
                 in it raised an error.
         """
         self._send(json.dumps(request).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(self._line(Deadline.after(time_limits.WORKER_ANSWER)))
+        answer: dict[str, Any] = json.loads(self._line(Deadline.after(timeouts.WORKER_ANSWER)))
         if problem := answer.get("error"):
             what = f"{problem['type']}: {problem['message']}"
             raise LaunchError(what, hint=problem["hint"], log=problem["log"])
@@ -69,7 +69,7 @@ class Worker:
         stdin = self._child.pipes[0].fileno()
         try:
             while data:
-                _, ready, _ = select.select([], [stdin], [], time_limits.WORKER_ANSWER)
+                _, ready, _ = select.select([], [stdin], [], timeouts.WORKER_ANSWER)
                 if not ready:
                     raise self._ended()
                 data = data[os.write(stdin, data) :]

@@ -15,7 +15,7 @@ import typer
 from cortex_m_hil.cli.command_output import Answer, answering
 from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.files import check_folder, check_new_file
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.host.pytest_options import pytest_options
@@ -147,7 +147,7 @@ Multiplier = Annotated[
     typer.Option(
         "--timeout-multiplier",
         metavar="FACTOR",
-        callback=within(*time_limits.MULTIPLIERS),
+        callback=within(*timeouts.MULTIPLIERS),
         help="Multiply every time limit by this",
     ),
 ]

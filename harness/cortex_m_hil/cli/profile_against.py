@@ -23,7 +23,7 @@ from cortex_m_hil.diagnose.profile import Profile
 from cortex_m_hil.diagnose.profile_measurement import profile, require_cost
 from cortex_m_hil.errors import ConfigError, IdentityError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host import files, time_limits
+from cortex_m_hil.host import files, timeouts
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.toolchain import run_tool
 from cortex_m_hil.lowering.named_modules import NETWORKS
@@ -176,7 +176,7 @@ def _of_commit(revision: str, order: Order) -> Profile:
             tree.check_out(sha)
             seen = Provenance(repository, tree.path, folder / "provenance", (sha,))
             said = run_tool(
-                _command(order), time_limits.BISECTION_TEST, env=seen.variables(variables(tree.path, "", sha)),
+                _command(order), timeouts.BISECTION_TEST, env=seen.variables(variables(tree.path, "", sha)),
                 cwd=tree.path / here.relative_to(top),
             )  # fmt: skip
             if (objection := seen.objection(is_pytest=True)) is not None:

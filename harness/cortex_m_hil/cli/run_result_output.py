@@ -11,7 +11,7 @@ from cortex_m_hil.errors.text import counted, printable
 if TYPE_CHECKING:
     from cortex_m_hil.program.pte_file import Constant
     from cortex_m_hil.program.tensor import HostTensor
-    from cortex_m_hil.runner.results import Identity, Ran, RunResult, Usage
+    from cortex_m_hil.runner.run_results import Identity, Ran, RunResult, Usage
     from cortex_m_hil.runner.statistics import Statistic
     from cortex_m_hil.targets.resolve import Resolved
 

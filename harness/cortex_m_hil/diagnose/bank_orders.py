@@ -11,7 +11,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, Mismatch, OutOfTargetMemory
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.runner.results import Arena, Ran, RunResult
+from cortex_m_hil.runner.run_results import Arena, Ran, RunResult
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Clock, Target
 

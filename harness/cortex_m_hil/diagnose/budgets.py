@@ -21,7 +21,7 @@ from cortex_m_hil.program.memory_shortage import peak_details
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.size import measure_pte
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.targets.memory import parse_size
 from cortex_m_hil.targets.target import Clock
 

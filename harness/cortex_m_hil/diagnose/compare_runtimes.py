@@ -16,7 +16,7 @@ from cortex_m_hil.checks.input_checks import require_fit
 from cortex_m_hil.errors import HarnessError, ProtocolError
 from cortex_m_hil.flow.checking import ProgramLint
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import operator_at
+from cortex_m_hil.flow.single_run import operator_at
 from cortex_m_hil.flow.stepping import Executed, steps
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind

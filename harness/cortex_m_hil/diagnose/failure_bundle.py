@@ -36,7 +36,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files
 from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner.results import Ran
+from cortex_m_hil.runner.run_results import Ran
 from cortex_m_hil.targets.cpu import Isa
 
 SINGLE: Final = ("dialect", "quantized", "eager", "expected")  # references that have one run each

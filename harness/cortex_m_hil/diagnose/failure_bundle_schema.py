@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.errors.text import printable, printable_lines
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.program.pte_file import MAX_RANK
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
@@ -170,7 +170,7 @@ class BundleJudgement(_Strict):
     linted: bool
     redzones: bool
     excluded: tuple[Line, ...]
-    seconds: Annotated[float, Field(gt=0, le=time_limits.LONGEST_EXECUTION)]
+    seconds: Annotated[float, Field(gt=0, le=timeouts.LONGEST_EXECUTION)]
     budget: BudgetEntry | None = None
     known: tuple[int | Line, ...] = ()
     expected: tuple[int | Line, ...] = ()

@@ -11,7 +11,7 @@ from functools import partial
 
 from cortex_m_hil.diagnose.redzones import RedZones, role
 from cortex_m_hil.errors import LifetimeViolation
-from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
+from cortex_m_hil.flow.single_run import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.lifetimes import Extent
 from cortex_m_hil.program.program import Program

@@ -18,7 +18,7 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.runner.compiler import compiler
-from cortex_m_hil.runner.results import Ran, RunResult
+from cortex_m_hil.runner.run_results import Ran, RunResult
 from cortex_m_hil.targets.memory import ALIGNMENT, STACK_ALIGNMENT, Memory, aligned
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher, Target

@@ -8,7 +8,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner.results import OperatorOutput
+from cortex_m_hil.runner.run_results import OperatorOutput
 
 
 def operator_outputs(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> list[OperatorOutput]:

@@ -16,7 +16,7 @@ from cortex_m_hil.diagnose.event_counters import EVENTS, Counts
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.partition import PartitionKind
-from cortex_m_hil.runner.results import Ran
+from cortex_m_hil.runner.run_results import Ran
 from cortex_m_hil.targets.target import Clock
 
 if TYPE_CHECKING:

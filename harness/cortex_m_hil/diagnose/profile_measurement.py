@@ -18,15 +18,15 @@ from cortex_m_hil import flow
 from cortex_m_hil.diagnose.event_counters import CountedEvents, count_events, counters_of, events_of
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow
 from cortex_m_hil.errors import ConfigError, VerdictError
-from cortex_m_hil.flow.execution import execute
-from cortex_m_hil.flow.hang import hang_diagnosed
+from cortex_m_hil.flow.hang_diagnosis import hang_diagnosed
+from cortex_m_hil.flow.single_run import execute
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.operator_costs import OperatorCost
 from cortex_m_hil.program.partition import PartitionKind, PartitionStep
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner.results import Ran
+from cortex_m_hil.runner.run_results import Ran
 from cortex_m_hil.targets.memory import Memory
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.runtimes import executes

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cortex_m_hil.errors import RedzoneViolation
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
+from cortex_m_hil.flow.single_run import COUNTER_POISON, POISON, Device, operator_at
 from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.program.program import Program

@@ -22,11 +22,11 @@ from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import RUNNER, build_runner
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import Target
@@ -113,7 +113,7 @@ def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier:
             notices = (other,)
     if not bundle.judges:
         notices = (*notices, "the bundle has no references: outputs are compared with nothing")
-    dut.seconds = min(bundle.description.judgement.seconds * multiplier, time_limits.LONGEST_EXECUTION)
+    dut.seconds = min(bundle.description.judgement.seconds * multiplier, timeouts.LONGEST_EXECUTION)
     dut.what = f"replay of {bundle.description.test}"
     return OpenedTarget(dut, bundled, notices)
 

@@ -18,8 +18,8 @@ from cortex_m_hil.diagnose.localize import Cause, localize
 from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch, VerdictError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import Guards
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.flow.single_run import Guards
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.lowering import LoweringOptions
 from cortex_m_hil.program.program import Program
@@ -128,7 +128,7 @@ def shrink(
     part: Any,
     judge: Callable[[Any], Sequence[Symptom]],
     *,
-    budget: float = time_limits.SHRINKING,
+    budget: float = timeouts.SHRINKING,
     parts: int = PARTS,
     calibrated: bool = False,
     had_io: bool = False,

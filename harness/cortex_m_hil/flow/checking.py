@@ -20,13 +20,13 @@ from cortex_m_hil.checks.lint import explain, lint, lint_elsewhere, raise_findin
 from cortex_m_hil.checks.lint_rules.finding import LintFinding
 from cortex_m_hil.errors import InfraError, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import Guards, execute, execute_loaded, load, operator_that_keeps_its_size
-from cortex_m_hil.flow.hang import hang_diagnosed
+from cortex_m_hil.flow.hang_diagnosis import hang_diagnosed
+from cortex_m_hil.flow.single_run import Guards, execute, execute_loaded, load, operator_that_keeps_its_size
 from cortex_m_hil.host import files
 from cortex_m_hil.lowering.scratch import scratch_needs
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.targets.target import Target
 
 

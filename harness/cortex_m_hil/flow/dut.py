@@ -18,13 +18,13 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.flow.coverage.counting import Counting
 from cortex_m_hil.flow.self_test import selftest
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.spans import span
 from cortex_m_hil.runner import elf_size as weight
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.runner.results import Identity, Ran
+from cortex_m_hil.runner.run_results import Identity, Ran
 from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
@@ -51,7 +51,7 @@ class Dut:
     def __init__(self, resolved: Resolved, elf: Elf, *, multiplier: float = 1.0) -> None:
         self.resolved = resolved
         self.elf = elf
-        self.seconds = time_limits.EXECUTION * multiplier
+        self.seconds = timeouts.EXECUTION * multiplier
         self.what = "hil"  # the purpose of a board's lease, shown to other users
         self.keep: Path | None = None  # a folder in which all programs that are run are kept with their inputs
         self.counting: Counting | None = None  # collects the coverage, if the runner counts it

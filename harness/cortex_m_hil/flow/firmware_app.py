@@ -23,9 +23,9 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.errors.text import align, counted, shown
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.hang import explained_silence
+from cortex_m_hil.flow.hang_diagnosis import explained_silence
 from cortex_m_hil.flow.users_call import UsersCall
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.program.tensor import Array
@@ -151,7 +151,7 @@ class App:
         return live.log if live is not None else ""
 
     @checked_call("app.attach")
-    def attach(self, channels: Sequence[str], *, timeout: float = time_limits.CHANNEL) -> None:
+    def attach(self, channels: Sequence[str], *, timeout: float = timeouts.CHANNEL) -> None:
         """Take inputs over from the firmware's sensors: from now on it waits at each for what is sent.
 
         `send` does it for its own input. Where a test sends to several, it takes all of them over first.
@@ -172,7 +172,7 @@ class App:
             )
 
     @checked_call("app.send")
-    def send(self, channel: str, array: Any, *, timeout: float = time_limits.CHANNEL) -> None:
+    def send(self, channel: str, array: Any, *, timeout: float = timeouts.CHANNEL) -> None:
         """Give the firmware a frame, in place of what its sensor would give; return when it is on its way.
 
         The first call waits until the firmware has come to the input.
@@ -194,7 +194,7 @@ class App:
 
     @checked_call("app.read")
     def read(
-        self, channel: str, dtype: Any, *, shape: Sequence[int] = (-1,), timeout: float = time_limits.CHANNEL
+        self, channel: str, dtype: Any, *, shape: Sequence[int] = (-1,), timeout: float = timeouts.CHANNEL
     ) -> Array:
         """Return the next frame of an output.
 
@@ -218,7 +218,7 @@ class App:
 
     @checked_call("app.record")
     def record(
-        self, channel: str, frames: Sequence[Any], outputs: Mapping[str, Any], *, timeout: float = time_limits.CHANNEL
+        self, channel: str, frames: Sequence[Any], outputs: Mapping[str, Any], *, timeout: float = timeouts.CHANNEL
     ) -> Recording:
         """Send frames one after the other, and collect what the firmware makes of each.
 
@@ -242,7 +242,7 @@ class App:
         stages: Mapping[str, Any],
         *,
         atol: float | Mapping[str, float] = 0.0,
-        timeout: float = time_limits.CHANNEL,
+        timeout: float = timeouts.CHANNEL,
     ) -> None:
         """Compare the next frame of each stage with what is expected, and name the first stage that departs.
 
@@ -490,12 +490,12 @@ class App:
                 state = session.use_channel(channel, Action.ATTACH, seconds)
                 self._outputs[channel.name] = _Output(channel, state.total + 1)
 
-    def _user_call(self, timeout: float = time_limits.CHANNEL) -> UsersCall:
+    def _user_call(self, timeout: float = timeouts.CHANNEL) -> UsersCall:
         """Check what every call needs, and return what explains its errors."""
         __tracebackhide__ = True
         name = self.dut.target.name
         try:
-            in_range(timeout, time_limits.SHORTEST_EXECUTION, time_limits.LONGEST_EXECUTION)
+            in_range(timeout, timeouts.SHORTEST_EXECUTION, timeouts.LONGEST_EXECUTION)
         except ValueError as error:
             raise ConfigError(f"timeout: {error}", target=name, hint="seconds: timeout=1.0") from None
         if self.dut.target.firmware is None:

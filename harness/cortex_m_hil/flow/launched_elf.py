@@ -13,9 +13,9 @@ import pexpect.spawnbase
 from cortex_m_hil.checks.input_checks import as_array
 from cortex_m_hil.errors import ConfigError, ProgramFailed, ProgramTimeout
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.flow.launching import Launch, Started, started
+from cortex_m_hil.flow.launch_elf import Launch, Started, started
 from cortex_m_hil.flow.users_call import UsersCall
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.targets.connection import Budget, LinkClosed
@@ -108,7 +108,7 @@ class Launched:
             raise ConfigError(what, hint="a backslash before what is meant literally") from None
         seconds = self._order.seconds if timeout is None else timeout
         try:
-            in_range(seconds, time_limits.SHORTEST_EXECUTION, time_limits.LONGEST_EXECUTION)
+            in_range(seconds, timeouts.SHORTEST_EXECUTION, timeouts.LONGEST_EXECUTION)
         except ValueError as error:
             raise ConfigError(f"timeout: {error}", hint="seconds: timeout=1.0") from None
         self._expecting.budget = self._program.budget(seconds)
@@ -212,6 +212,6 @@ def _content(content: Any) -> bytes:
 
 @contextmanager
 def launched(resolved: Resolved, order: Launch, *, count: bool = False) -> Iterator[Launched]:
-    """Start a program, and end it with the block. Raises as `launching.launch`."""
+    """Start a program, and end it with the block. Raises as `launch_elf.launch`."""
     with started(resolved, order, lambda _: None, count=count) as program:
         yield Launched(resolved, program, order)

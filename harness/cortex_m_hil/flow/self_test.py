@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from cortex_m_hil.errors import LaunchError, SelfTestFailed
-from cortex_m_hil.flow.execution import Device, execute
+from cortex_m_hil.flow.single_run import Device, execute
 from cortex_m_hil.program.known_answer import KnownAnswer, known_answer
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.runner.session.session import ResponseTimeout
 
 SAME_AGAIN: Final = (

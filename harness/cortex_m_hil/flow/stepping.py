@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cortex_m_hil.flow.execution import POISON, Device, Guard, load, operator_at, prepare
-from cortex_m_hil.flow.hang import hang_diagnosed
+from cortex_m_hil.flow.hang_diagnosis import hang_diagnosed
+from cortex_m_hil.flow.single_run import POISON, Device, Guard, load, operator_at, prepare
 from cortex_m_hil.host.spans import span
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind

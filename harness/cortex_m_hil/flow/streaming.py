@@ -17,14 +17,14 @@ from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.checking import ProgramLint
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
-from cortex_m_hil.flow.hang import hang_diagnosed
+from cortex_m_hil.flow.hang_diagnosis import hang_diagnosed
 from cortex_m_hil.flow.program_state import State, digest_state, read_state, require_state, write_state
+from cortex_m_hil.flow.single_run import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
 from cortex_m_hil.program.io_quantization import output_quantization
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.tensor import Array, HostTensor
-from cortex_m_hil.runner.results import Frame, Streamed
+from cortex_m_hil.runner.run_results import Frame, Streamed
 from cortex_m_hil.runner.session.session import Session
 
 Inputs = tuple[HostTensor, ...]

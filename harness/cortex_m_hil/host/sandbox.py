@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cortex_m_hil.host import confine
+from cortex_m_hil.host import sandbox_program
 
 # Folders that any dynamically linked program needs. No folder of programs is among them.
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/dev/urandom")
@@ -42,7 +42,7 @@ def landlock_abi() -> int:
 
     Return 0 without Landlock.
     """
-    return min(confine.landlock_abi(), confine.LATEST_ABI)
+    return min(sandbox_program.landlock_abi(), sandbox_program.LATEST_ABI)
 
 
 def warning() -> str:
@@ -73,7 +73,7 @@ class Sandbox:
             command: the command to run.
             observer: the descriptor of `SyscallObserver.theirs`; None: system calls are not observed.
         """
-        line = [sys.executable, "-I", "-S", confine.__file__, "--abi", str(landlock_abi())]
+        line = [sys.executable, "-I", "-S", sandbox_program.__file__, "--abi", str(landlock_abi())]
         for path in self.read:
             line += ["--read", str(path)]
         line += ["--write", str(self.folder), "--write", os.devnull]
@@ -150,7 +150,7 @@ class SyscallObserver:
         """
         if _group(thread) == thread:
             return ""
-        _, _, calls = confine.MACHINES[os.uname().machine]
+        _, _, calls = sandbox_program.MACHINES[os.uname().machine]
         name, positions = calls[number]
         try:
             paths = [_text_at(thread, arguments[position]) for position in positions]

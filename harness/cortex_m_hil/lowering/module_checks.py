@@ -1,6 +1,6 @@
 """Checks of modules, and of exported and quantised programs: each raises an error with a hint, or returns.
 
-Training mode is no error: `module_export` records it, and `flow.exporting` warns of it.
+Training mode is no error: `module_export` records it, and `flow.export_and_lower` warns of it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.operator_outputs import operator_outputs
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin import report_properties
 from cortex_m_hil.pytest_plugin.fixtures import TASKS
 
 
@@ -25,4 +25,6 @@ def _step(item: pytest.Item, ended: Attempt) -> None:
     verdict.
     """
     with contextlib.suppress(HarnessError):
-        records.record_operator_outputs(item, operator_outputs(ended.dut, ended.task.program, ended.task.inputs))
+        report_properties.record_operator_outputs(
+            item, operator_outputs(ended.dut, ended.task.program, ended.task.inputs)
+        )

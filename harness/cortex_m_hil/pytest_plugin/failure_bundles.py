@@ -13,7 +13,7 @@ from cortex_m_hil.diagnose.failure_bundle_file import SUFFIX, write_bundle
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
-from cortex_m_hil.pytest_plugin import records, summary
+from cortex_m_hil.pytest_plugin import report_properties, summary
 from cortex_m_hil.pytest_plugin.fixtures import FAILURE
 
 
@@ -43,7 +43,7 @@ def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError |
     except Exception as problem:
         yield "replay", f"no bundle: {printable(str(problem))}"
         return
-    records.record_bundle(item, report, path)
+    report_properties.record_bundle(item, report, path)
     yield "replay", printable(shlex.join(_command(item, path)))
 
 

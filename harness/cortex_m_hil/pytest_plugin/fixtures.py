@@ -23,13 +23,13 @@ from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.flow.coverage.counting import SLOWER
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.host.paths import path_under_test
 from cortex_m_hil.program.program import Intermediate, Program
-from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
+from cortex_m_hil.pytest_plugin import coverage, markers, option_names, report_properties
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -132,7 +132,7 @@ class Hil(OpenTarget):
         self._has_run = True
         self._seen |= causes
         if self._seen:
-            records.record_known(self._node, self._seen)
+            report_properties.record_known(self._node, self._seen)
 
     def _located(self, path: Path) -> Path:
         folder = self._node.path.parent
@@ -143,21 +143,21 @@ class Hil(OpenTarget):
 
     def _watched(self, program: Program) -> WatchedMemory:
         memory = super()._watched(program)
-        records.record_watched_bytes(self._node, memory.nbytes)
+        report_properties.record_watched_bytes(self._node, memory.nbytes)
         return memory
 
     def _begins(self, program: Program) -> None:
         missing = missing_elsewhere(program, self.target, self.dut.resolved.runtime)
-        records.record_missing_elsewhere(self._node, missing)
+        report_properties.record_missing_elsewhere(self._node, missing)
 
     def _ran(self, program: Program, result: RunResult) -> None:
         self._result = result
         self._node.stash[LOG] = "\n".join(result.log.splitlines()[-LOG_TAIL:])
-        records.record_run(self._node, program, result, self.dut.elf)
+        report_properties.record_run(self._node, program, result, self.dut.elf)
 
     def _compared(self, checked: Checked) -> None:
         super()._compared(checked)
-        records.record_comparison(self._node, checked.comparison)
+        report_properties.record_comparison(self._node, checked.comparison)
         self._intermediates = ()
         wanted = not checked.comparison.ok and self._node.config.getoption("hil_localize")
         if wanted or EVERY in self._node.config.stash:
@@ -191,7 +191,7 @@ class Hil(OpenTarget):
             found = localize(self.dut, program)
         except HarnessError as error:
             return f"not localised: {error.describe()}"
-        records.record_localization(self._node, found)
+        report_properties.record_localization(self._node, found)
         if EVERY in self._node.config.stash:
             self._node.config.stash[EVERY](self._node, self.dut, program, found)
         return "\n".join([*found.lines(), "", *found.plot()])
@@ -242,11 +242,11 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 @pytest.fixture
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
     """Yield the live target. It stays up between tests (unless `--dut-scope=function`), and boots again when broken."""
-    records.record_use_of_runner(request.node)
+    report_properties.record_use_of_runner(request.node)
     dut = request.config.stash[DUTS].get(target_spec, runner_elf)
     multiplier = request.config.getoption("hil_timeout_multiplier")
     multiplier *= SLOWER if runner_elf.counts else 1.0
-    dut.seconds = min(markers.seconds(request.node) * multiplier, time_limits.LONGEST_EXECUTION)
+    dut.seconds = min(markers.seconds(request.node) * multiplier, timeouts.LONGEST_EXECUTION)
     dut.what = request.node.nodeid
     dut.keep = request.config.getoption("hil_keep_programs")
     coverage.count(request.node, dut)
@@ -299,7 +299,7 @@ def hil_app(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[Calla
         return opened[-1]
 
     yield hil_app
-    records.record_apps(request.node, hil_dut, opened)
+    report_properties.record_apps(request.node, hil_dut, opened)
     for app in opened:
         app.close()
 
@@ -329,7 +329,7 @@ def hil_launch(
             *arguments: Any,
             files: Mapping[str, Any] | None = None,
             until: str = "",
-            timeout: float = time_limits.LAUNCH,
+            timeout: float = timeouts.LAUNCH,
             count_instructions: bool = False,
         ) -> Launched:
             __tracebackhide__ = True
@@ -347,7 +347,7 @@ def hil_launch(
                 flow.files_in(folder, files or {})
             order = flow.Launch(path, timeout, [*map(str, arguments)], folder, pattern)
             program = running.enter_context(flow.launched(target_spec, order, count=count_instructions))
-            running.callback(records.record_launch, request.node, target_spec, path, program)
+            running.callback(report_properties.record_launch, request.node, target_spec, path, program)
             return program
 
         yield hil_launch

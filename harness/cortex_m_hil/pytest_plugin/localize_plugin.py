@@ -16,7 +16,7 @@ from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.pytest_plugin.fixtures import EVERY, resolved_of
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

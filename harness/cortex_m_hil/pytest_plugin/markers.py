@@ -15,7 +15,7 @@ from cortex_m_hil.checks.executorch_verdict import accepted_causes
 from cortex_m_hil.diagnose.budgets import Budget
 from cortex_m_hil.errors import ConfigError, InfraError, NotOffered, VerdictError, did_you_mean
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.memory import parse_size
@@ -110,7 +110,7 @@ def seconds(item: pytest.Item) -> float:
         ConfigError: the argument of `target_timeout` makes no sense.
     """
     marker = item.get_closest_marker("target_timeout")
-    return time_limits.EXECUTION if marker is None else _understand(marker, target_timeout)
+    return timeouts.EXECUTION if marker is None else _understand(marker, target_timeout)
 
 
 def _understand(marker: pytest.Mark, meaning: Callable[..., Found]) -> Found:
@@ -194,7 +194,7 @@ def target_timeout(seconds: float) -> float:
     Raises:
         ValueError: the time is out of this range.
     """
-    return in_range(seconds, time_limits.SHORTEST_EXECUTION, time_limits.LONGEST_EXECUTION)
+    return in_range(seconds, timeouts.SHORTEST_EXECUTION, timeouts.LONGEST_EXECUTION)
 
 
 def hil_budget(

@@ -15,7 +15,7 @@ from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.diagnose.memory_fit import Fitting
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin import report_properties
 from cortex_m_hil.pytest_plugin.fixtures import TEST_ID
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.resolve import Resolved
@@ -44,11 +44,11 @@ def record(item: pytest.Item, ended: Attempt) -> None:
         return
     try:
         if fits.is_its_own(ended):
-            records.record_fit(
+            report_properties.record_fit(
                 item, fits.sizes(ended.dut.resolved, replace(ended.task.program, inputs=ended.task.inputs))
             )
     except HarnessError as error:
-        records.record_missing_fit(item, f"{type(error).__name__}: {error.message}")
+        report_properties.record_missing_fit(item, f"{type(error).__name__}: {error.message}")
 
 
 class Fits:

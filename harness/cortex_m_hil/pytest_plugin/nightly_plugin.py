@@ -35,13 +35,13 @@ from cortex_m_hil.errors.text import folders_replaced, printable_lines
 from cortex_m_hil.program.memory_shortage import peak_by_bank
 from cortex_m_hil.program.size import measure_pte
 from cortex_m_hil.pytest_plugin import memory_fit_plugin as fitting
-from cortex_m_hil.pytest_plugin import options, records
+from cortex_m_hil.pytest_plugin import options, report_properties
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
 from cortex_m_hil.pytest_plugin.outcomes import WORKER_CRASHED, Outcomes, headline, is_crash
 from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.pytest_plugin.summary import from_here
 from cortex_m_hil.runner.elf_size import measure_elf
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from cortex_m_hil.targets.target import Clock
 
 LOG_LIMIT: Final = 16 << 10  # characters of a log that are kept
@@ -143,10 +143,10 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     if call.when == "teardown" and _BEGAN in item.stash:
-        records.record(item, {prop.CPU_SECONDS: round(time.process_time() - item.stash[_BEGAN], 3)})
+        report_properties.record(item, {prop.CPU_SECONDS: round(time.process_time() - item.stash[_BEGAN], 3)})
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, IdentityError) and resolved_of(item) is None:
-        records.record_infra_without_target(report)
+        report_properties.record_infra_without_target(report)
     return report
 
 
@@ -154,12 +154,12 @@ def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     """Add a program's figures by part to the test's report, and once for each runner the use of its bytes."""
     profile = _profile(ended)
     found = {**_sections(ended), **_banks(ended), **_deviations(ended), **_ticks_by_part(profile)}
-    records.record(item, {prop.PARTS: json.dumps(found), prop.PROFILE: pack(profile) if profile else None})
+    report_properties.record(item, {prop.PARTS: json.dumps(found), prop.PROFILE: pack(profile) if profile else None})
     fitting.record(item, ended)
     measured, elf = item.config.stash[_MEASURED], ended.dut.elf
     if elf.build_id not in measured:
         measured.add(elf.build_id)
-        records.record(item, {prop.RUNNER: json.dumps(_of_runner(elf.path))})
+        report_properties.record(item, {prop.RUNNER: json.dumps(_of_runner(elf.path))})
 
 
 def _sections(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
@@ -401,7 +401,7 @@ def _section(phases: list[pytest.TestReport], wanted: str) -> str:
 def _of_phases(phases: list[pytest.TestReport]) -> tuple[Verdict, str, str]:
     """Return verdict, error and headline of a test that uses no target, from the reports of its phases."""
     for report in phases:
-        if report.failed and records.is_infra(report):
+        if report.failed and report_properties.is_infra(report):
             return Verdict.INFRA, IdentityError.__name__, headline(report)
         if report.failed:
             return Verdict.FAIL if report.when == "call" else Verdict.ERROR, "", headline(report)

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import pytest
 
 from cortex_m_hil.checks.executorch_verdict import ALL, accepted_words
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.numbers import ranged_number
 from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, seeding
@@ -32,7 +32,7 @@ _DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
         "help": "how long a simulator lives (default: session)",
     },
     "--hil-timeout-multiplier": {
-        "default": 1.0, "type": ranged_number(float, *time_limits.MULTIPLIERS), "metavar": "FACTOR",
+        "default": 1.0, "type": ranged_number(float, *timeouts.MULTIPLIERS), "metavar": "FACTOR",
         "help": "multiply every program's time limit by this",
     },
     "--hil-seed": {

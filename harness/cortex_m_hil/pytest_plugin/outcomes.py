@@ -11,8 +11,8 @@ from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.terminal_summary import NO_RUNNER, TargetOutcome
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.errors.text import printable
-from cortex_m_hil.pytest_plugin.records import LARGEST
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.pytest_plugin.report_properties import LARGEST
+from cortex_m_hil.runner.run_results import Verdict
 
 _OWN: Final = f"{HarnessError.__module__}."  # prefix of the harness's errors in a traceback
 WORKER_CRASHED: Final = "WorkerCrashed"

@@ -39,7 +39,7 @@ from cortex_m_hil.pytest_plugin import (
     option_names,
     options,
     quarantine,
-    records,
+    report_properties,
     runtime_differences,
     seeding,
     summary,
@@ -73,7 +73,7 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     target_spec,
 )
 from cortex_m_hil.pytest_plugin.summary import Summary
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher
 
@@ -194,7 +194,7 @@ def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
 
     This is no part of the header, since the tests' fixtures are known only after the collection.
     """
-    own = [item for item in items if resolved_of(item) is not None and not records.uses_runner(item)]
+    own = [item for item in items if resolved_of(item) is not None and not report_properties.uses_runner(item)]
     launching = sum("hil_launch" in getattr(item, "fixturenames", ()) for item in own)
     numbers = {"an own ELF, by hil_launch": launching, NO_RUNNER: len(own) - launching}
     return [f"hil: on a target, with {what}: {counted(number, 'test')}" for what, number in numbers.items() if number]
@@ -272,7 +272,7 @@ def _record_identity(item: pytest.Item, resolved: Resolved) -> None:
     others = [part for part in callspec._idlist if part != options.id_of(item.config, resolved)]
     base = item.nodeid.split("[")[0]
     item.stash[TEST_ID] = printable(base + (f"[{'-'.join(others)}]" if others else ""))
-    records.record_identity(item, item.stash[TEST_ID], resolved, item.config.getoption("hil_seed"))
+    report_properties.record_identity(item, item.stash[TEST_ID], resolved, item.config.getoption("hil_seed"))
 
 
 def _understand(item: pytest.Item, markers_of: Callable[[], None]) -> None:
@@ -305,7 +305,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     __tracebackhide__ = True
-    records.forget_attempt(item)
+    report_properties.forget_attempt(item)
     failure_bundles.forget(item)
     runtime_differences.forget_attempt(item, item.stash.get(TEST_ID, ""), resolved_of(item))
     if BAD_TEST in item.stash:
@@ -341,7 +341,7 @@ def pytest_runtest_makereport(
         report.outcome, report.longrepr = "skipped", (file, line or 0, f"Skipped: {error.message}")
     if resolved_of(item) is None:
         if report.failed and (lacks_target(item.config, error) or error is item.stash.get(BAD_TEST, _NO_ERROR)):
-            records.record_missing_target(report)
+            report_properties.record_missing_target(report)
         return report
     if isinstance(error, InfraError) and hasattr(report, "wasxfail"):
         # An infra error says nothing about the program, so it is not the failure that a plain xfail marker expects.
@@ -354,13 +354,13 @@ def pytest_runtest_makereport(
     if known is not None and call.when != "teardown":
         _expect(item, report, error, known)
     if call.when == "setup" and (entry := quarantine.ended_entry_of(item, date.today())) is not None:
-        records.record_ended_quarantine(item, f"{entry.until}: {entry.reason}")
+        report_properties.record_ended_quarantine(item, f"{entry.until}: {entry.reason}")
     verdict = _verdict(report, error)
     if verdict is not None:
         name = type(error).__name__ if error and verdict is not Verdict.SKIP else ""
         operator = error.operator if isinstance(error, HarnessError) else ""
         stage = error.stage if isinstance(error, Mismatch) else ""
-        records.record_verdict(item, report, verdict, name, operator=operator, stage=stage)
+        report_properties.record_verdict(item, report, verdict, name, operator=operator, stage=stage)
     if report.failed:
         report.sections += list(_sections(item, error))
         report.sections += list(failure_bundles.sections(item, report, _of_harness(error)))
@@ -371,7 +371,7 @@ def pytest_runtest_makereport(
 
 def _expect(item: pytest.Item, report: pytest.TestReport, error: BaseException | None, known: quarantine.Entry) -> None:
     """Turn the failure of a quarantined test into an expected one, unless it is an infra error or a ConfigError."""
-    records.record_quarantine(item, known.reason)
+    report_properties.record_quarantine(item, known.reason)
     if report.failed and error is not None and not isinstance(error, (InfraError, ConfigError)):
         report.outcome = "skipped"
         report.wasxfail = f"quarantined: {known.reason}"

@@ -12,9 +12,9 @@ from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.diagnose.failure_bundle import Attempt
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.flow import Dut
-from cortex_m_hil.pytest_plugin import options, records
+from cortex_m_hil.pytest_plugin import options, report_properties
 from cortex_m_hil.pytest_plugin.fixtures import RUNS
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher
 
@@ -56,7 +56,7 @@ class RuntimeDifferences:
         of_others = (runs for name, runs in by_runtime.items() if name != resolved.runtime)
         other = next((runs[len(own) - 1] for runs in of_others if len(runs) >= len(own)), None)
         if other is not None and _departs(own[-1], other):
-            records.record_runtime_difference(item, _first_difference(item, other.dut, ended))
+            report_properties.record_runtime_difference(item, _first_difference(item, other.dut, ended))
 
 
 def _digest_of_task(ended: Attempt) -> str:

@@ -22,10 +22,10 @@ from cortex_m_hil.campaigns.report.terminal_summary import (
 )
 from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.host.pytest_options import pytest_options
-from cortex_m_hil.pytest_plugin import option_names, options, quarantine, records
+from cortex_m_hil.pytest_plugin import option_names, options, quarantine, report_properties
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.runtimes import AUTO
 
@@ -113,11 +113,11 @@ def _lowering_lines(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
     every = [(node_id, origin) for node_id, of_test in origins.items() for origin in of_test]
     if not every:
         return
-    found = sum(origin == records.FOUND for _, origin in every)
+    found = sum(origin == report_properties.FOUND for _, origin in every)
     yield f"lowering: {found} found in the cache, {len(every) - found} made"
     without: dict[str, list[str]] = {}
     for node_id, origin in every:
-        if origin.startswith(records.NO_KEY):
+        if origin.startswith(report_properties.NO_KEY):
             without.setdefault(origin, []).append(node_id)
     for origin, node_ids in without.items():
         more = f" and {counted(len(node_ids) - 1, 'more program')}" if len(node_ids) > 1 else ""

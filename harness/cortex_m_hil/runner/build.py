@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import file_trees, files, subprocesses, time_limits, toolchain
+from cortex_m_hil.host import file_trees, files, subprocesses, timeouts, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.host.spans import span
@@ -35,7 +35,7 @@ WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
 """CMake definitions of a runner without the portable operators that ExecuTorch's own test runner lacks."""
 _MEMORY: Final = "memory"  # the folder in a build that has the files of `memory_files`
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
-LOCK_TIMEOUT = 2 * time_limits.RUNNER_BUILD + 60.0
+LOCK_TIMEOUT = 2 * timeouts.RUNNER_BUILD + 60.0
 _CAUSE = re.compile(r"error:|undefined reference|CMake Error")
 
 
@@ -208,14 +208,14 @@ class _Recipe:
         Raises BuildError, with the cause and the end of the log, where the command fails.
         """
         log = work / LOG
-        status = subprocesses.run(command, log, time_limits.RUNNER_BUILD)
+        status = subprocesses.run(command, log, timeouts.RUNNER_BUILD)
         text = log.read_text(errors="replace")
         for original, copy in self.copies(work).items():  # ccache gives the compiler relative paths
             text = text.replace(str(copy), str(original)).replace(f"../{copy.relative_to(log.parent)}", str(original))
         log.write_text(text)
         if status is None:
             raise BuildError(
-                f"no end after {time_limits.RUNNER_BUILD:.0f} s: {' '.join(command[:3])} …", target=self.target.name
+                f"no end after {timeouts.RUNNER_BUILD:.0f} s: {' '.join(command[:3])} …", target=self.target.name
             )
         if status != 0:
             lines = text.splitlines()

@@ -22,7 +22,7 @@ from typing import Final
 import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import subprocesses, time_limits, toolchain
+from cortex_m_hil.host import subprocesses, timeouts, toolchain
 from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
@@ -112,7 +112,7 @@ def install_prefix(
     directory = home / f"{request.cpu}-{_key(request)}"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with build_lock(directory.with_suffix(".lock"), 2 * time_limits.EXECUTORCH_BUILD):
+        with build_lock(directory.with_suffix(".lock"), 2 * timeouts.EXECUTORCH_BUILD):
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(request, directory, report)
@@ -240,15 +240,13 @@ class _Stages:
         status = subprocesses.run(
             command,
             self.log,
-            time_limits.EXECUTORCH_BUILD,
+            timeouts.EXECUTORCH_BUILD,
             cwd=self.request.source,
             meanwhile=lambda: self._report_progress(what, begin),
         )
         if status is None:
             hint = f"the same command goes on where it ended; its log is {self.log}"
-            raise BuildError(
-                f"{self.request.source} {what}: no end after {time_limits.EXECUTORCH_BUILD:.0f} s", hint=hint
-            )
+            raise BuildError(f"{self.request.source} {what}: no end after {timeouts.EXECUTORCH_BUILD:.0f} s", hint=hint)
         if status != 0:
             raise _failure(self.request, self.log, status)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import subprocesses, time_limits, toolchain
+from cortex_m_hil.host import subprocesses, timeouts, toolchain
 from cortex_m_hil.host.files import file_name_for
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory
@@ -91,7 +91,7 @@ def fetch_checkout(ref: str, repository: str = REPOSITORY, report: Callable[[str
     name = file_name_for(f"executorch-{ref}{whose}")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with build_lock(home / f"{name}.lock", 2 * time_limits.EXECUTORCH_FETCH):
+        with build_lock(home / f"{name}.lock", 2 * timeouts.EXECUTORCH_FETCH):
             return _Fetch(ref, repository, home, home / name, home / f"{name}.log", report).run()
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
@@ -139,7 +139,7 @@ class _Fetch:
             )
         folder = self.home / f"CMSIS-NN-{pinned[:12]}"
         complete = self.home / f"{folder.name}.complete"
-        with build_lock(self.home / f"{folder.name}.lock", 2 * time_limits.EXECUTORCH_FETCH):
+        with build_lock(self.home / f"{folder.name}.lock", 2 * timeouts.EXECUTORCH_FETCH):
             if not complete.is_file():
                 self._fetch(folder, CMSIS_NN, pinned)
                 complete.touch()
@@ -161,13 +161,11 @@ class _Fetch:
         # Git must not wait for a password, or for the confirmation of a host key.
         environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
         status = subprocesses.run(
-            [git, "-C", str(folder), *words], self.log, time_limits.EXECUTORCH_FETCH, env=environment,
+            [git, "-C", str(folder), *words], self.log, timeouts.EXECUTORCH_FETCH, env=environment,
             meanwhile=lambda: self._report_progress(what, begin),
         )  # fmt: skip
         if status != 0:
-            raise self._failure(
-                what, "" if status is not None else f"no end after {time_limits.EXECUTORCH_FETCH:.0f} s"
-            )
+            raise self._failure(what, "" if status is not None else f"no end after {timeouts.EXECUTORCH_FETCH:.0f} s")
 
     def _tail(self, begin: int) -> bytes:
         with self.log.open("rb") as log:

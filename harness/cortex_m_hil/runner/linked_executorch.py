@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.host import file_trees, subprocesses, time_limits, toolchain
+from cortex_m_hil.host import file_trees, subprocesses, timeouts, toolchain
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.runner.executorch_checkout import NEEDED_SUBMODULES
@@ -144,7 +144,7 @@ def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache:
     except OSError as error:
         what = f"cannot note when {directory} was built, in {folder}: {error.strerror}"
         raise ConfigError(what, target=target.name, hint=cache_advice()) from error
-    with build_lock(folder / f"{key}.lock", 2 * time_limits.EXECUTORCH_BUILD):
+    with build_lock(folder / f"{key}.lock", 2 * timeouts.EXECUTORCH_BUILD):
         stamp = folder / f"{key}.stamp"
         if not _is_older(directory, stamp, install.source):
             return
@@ -185,10 +185,10 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
     where = install.base or Path.cwd()
     log.unlink(missing_ok=True)
     status = subprocesses.run(
-        ["/bin/sh", "-c", install.build], log, time_limits.EXECUTORCH_BUILD, cwd=where, env=environment
+        ["/bin/sh", "-c", install.build], log, timeouts.EXECUTORCH_BUILD, cwd=where, env=environment
     )
     if status is None:
-        raise BuildError(f"no end after {time_limits.EXECUTORCH_BUILD:.0f} s: {install.build}", target=target.name)
+        raise BuildError(f"no end after {timeouts.EXECUTORCH_BUILD:.0f} s: {install.build}", target=target.name)
     if status != 0:
         text = log.read_text(errors="replace")
         tail = "\n".join(text.splitlines()[-40:])

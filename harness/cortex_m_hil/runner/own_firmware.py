@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError
-from cortex_m_hil.host import files, subprocesses, time_limits
+from cortex_m_hil.host import files, subprocesses, timeouts
 from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.host.spans import span
@@ -39,7 +39,7 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
     key = hashlib.sha256(str(firmware.elf).encode()).hexdigest()[:16]
     folder = cache_directory() / "firmware"
     folder.mkdir(parents=True, exist_ok=True)
-    with build_lock(folder / f"{key}.lock", 2 * time_limits.OWN_FIRMWARE_BUILD):
+    with build_lock(folder / f"{key}.lock", 2 * timeouts.OWN_FIRMWARE_BUILD):
         if firmware.build:
             with span("build", f"firmware of {target.name}"):
                 _build(firmware, target)
@@ -72,9 +72,9 @@ def _build(firmware: OwnFirmware, target: Target) -> None:
         raise BuildError(f"{firmware.origin}: firmware: no folder {firmware.base}", target=target.name)
     log = cache_directory() / "firmware" / f"{target.name}.log"
     log.unlink(missing_ok=True)
-    status = subprocesses.run(["/bin/sh", "-c", firmware.build], log, time_limits.OWN_FIRMWARE_BUILD, cwd=firmware.base)
+    status = subprocesses.run(["/bin/sh", "-c", firmware.build], log, timeouts.OWN_FIRMWARE_BUILD, cwd=firmware.base)
     if status is None:
-        raise BuildError(f"no end after {time_limits.OWN_FIRMWARE_BUILD:.0f} s: {firmware.build}", target=target.name)
+        raise BuildError(f"no end after {timeouts.OWN_FIRMWARE_BUILD:.0f} s: {firmware.build}", target=target.name)
     if status != 0:
         text = log.read_text(errors="replace")
         tail = "\n".join(text.splitlines()[-40:])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cortex_m_hil.runner.results import Identity
+from cortex_m_hil.runner.run_results import Identity
 
 
 @dataclass(frozen=True)

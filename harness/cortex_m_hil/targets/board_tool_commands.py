@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 
 # Template variables that the harness sets itself when it uses a tool.
 GIVEN = frozenset({"elf", "port", "python", "script", "coordinator", "place"})
@@ -59,7 +59,7 @@ class Procedure:
     script: tuple[str, ...] = ()
     talk: tuple[DialogueStep, ...] = ()
     fail: tuple[str, ...] = ()
-    seconds: float = time_limits.BOARD_PROCEDURE
+    seconds: float = timeouts.BOARD_PROCEDURE
     variables: Variables = field(default_factory=dict)
     origin: str = ""
     home: str = ""
@@ -222,7 +222,7 @@ class RawProcedure(_Strict):
     script: list[str] = []
     talk: list[RawExchange] = []
     fail: list[str] = []
-    seconds: float | None = Field(default=None, gt=0, le=time_limits.LONGEST_WAIT)
+    seconds: float | None = Field(default=None, gt=0, le=timeouts.LONGEST_WAIT)
     config: str | list[str] | None = None
     chip: str | None = None
     serial_number: str | None = None  # a string, since a number would lose its leading zeros
@@ -279,7 +279,7 @@ def _from_preset(raw: RawProcedure, kind: str, where: str, variables: Variables)
     return replace(
         preset,
         fail=(*preset.fail, *raw.fail),
-        seconds=raw.seconds or time_limits.BOARD_PROCEDURE,
+        seconds=raw.seconds or timeouts.BOARD_PROCEDURE,
         variables={**preset.variables, **variables},
         origin=where,
     )
@@ -291,7 +291,7 @@ def _from_command(raw: RawProcedure, where: str, variables: Variables) -> Proced
     talk = tuple(DialogueStep(step.expect, step.send) for step in raw.talk)
     return Procedure(
         raw.command[0], (tuple(raw.command),), tuple(raw.script), talk, tuple(raw.fail),
-        raw.seconds or time_limits.BOARD_PROCEDURE, variables, where,
+        raw.seconds or timeouts.BOARD_PROCEDURE, variables, where,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.targets.board_tool_commands import Procedure
 from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, RunningProcess
 from cortex_m_hil.targets.cpu import Isa, architecture
@@ -216,7 +216,7 @@ class HardwareLauncher(Launcher):
     reset: Procedure | None = None
     power: Procedure | None = None
     ports: tuple[Port, ...] = ()
-    wait: float = time_limits.LEASE_WAIT
+    wait: float = timeouts.LEASE_WAIT
 
     @property
     def is_hardware(self) -> bool:

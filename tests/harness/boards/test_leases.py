@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.boards import leases, locks
+from cortex_m_hil.boards import file_locks, leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
 from cortex_m_hil.host.deadline import Deadline
@@ -46,7 +46,7 @@ def holder_of(board: str) -> int:
 def queue(length: int) -> None:
     """Waits until so many wait."""
     deadline = Deadline.after(30.0)
-    folder = locks.lock_directory() / "queue"
+    folder = file_locks.lock_directory() / "queue"
     while not folder.is_dir() or sum(name.isdigit() for name in os.listdir(folder)) < length:
         assert not deadline.expired
         time.sleep(0.02)
@@ -105,7 +105,7 @@ def test_a_waiter_has_the_board_as_soon_as_it_is_given_back(start: Start) -> Non
 def test_a_killed_holder_frees_its_board_and_its_record_is_not_believed(start: Start) -> None:
     other = start(HOLD, "a:1", "60")
     says(other)
-    record = locks.board_file("a:1", "holder")
+    record = file_locks.board_file("a:1", "holder")
     other.kill()
     other.wait()
     assert json.loads(record.read_text())["pid"] == other.pid, "it had no time to remove its record"
@@ -128,7 +128,7 @@ def test_a_waiter_wakes_when_the_holder_is_killed(start: Start) -> None:
 def test_a_record_of_a_pid_that_is_used_again_is_not_believed(start: Start) -> None:
     other = start(HOLD, "a:1", "30")
     says(other)
-    path = locks.board_file("a:1", "holder")
+    path = file_locks.board_file("a:1", "holder")
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "pid": os.getpid()}))  # alive, and began at another time
     assert leases.inspect("a:1").describe() == "held by a process that has not said who it is"
@@ -144,7 +144,7 @@ def test_a_killed_waiter_stands_in_nobodys_way(start: Start) -> None:
     holder.kill()
     with leases.acquire(["a:1"], what="test", wait=20):
         pass
-    assert not list((locks.lock_directory() / "queue").iterdir())
+    assert not list((file_locks.lock_directory() / "queue").iterdir())
 
 
 def test_who_came_first_goes_first(start: Start) -> None:
@@ -277,19 +277,19 @@ def test_a_tests_lease_is_not_released_by_a_person(start: Start) -> None:
 
 
 def test_a_folder_that_others_may_write_is_not_trusted() -> None:
-    folder = locks.lock_directory()
+    folder = file_locks.lock_directory()
     folder.chmod(0o777)
     with pytest.raises(ConfigError, match="others can write"):
-        locks.lock_directory()
+        file_locks.lock_directory()
     folder.chmod(0o700)
 
 
 def test_a_health_record_of_another_version_is_no_error() -> None:
     leases.write_health("a:1", replace(Health(), failures=3))
     assert leases.read_health("a:1").failures == 3
-    locks.board_file("a:1", "health").write_text('{"mood": "good"}')
+    file_locks.board_file("a:1", "health").write_text('{"mood": "good"}')
     assert leases.read_health("a:1") == Health()
-    locks.board_file("a:1", "health").write_text("{")
+    file_locks.board_file("a:1", "health").write_text("{")
     assert leases.read_health("a:1") == Health()
 
 

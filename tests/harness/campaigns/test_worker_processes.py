@@ -10,7 +10,7 @@ import pytest
 
 from cortex_m_hil.campaigns.worker_processes import Worker
 from cortex_m_hil.errors import LaunchError
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     """Reads nothing and says nothing."""
     (tmp_path / "silent_worker.py").write_text("import time\ntime.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(time_limits, "WORKER_ANSWER", 0.2)
+    monkeypatch.setattr(timeouts, "WORKER_ANSWER", 0.2)
     worker = Worker("hil try", ["silent_worker"], tmp_path / "log")
     yield worker
     worker.end()

@@ -17,7 +17,7 @@ import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Hil, answer, descendant, expect, running
 from cortex_m_hil.boards.virtual import vboard
-from cortex_m_hil.flow.launching import LINE_LIMIT, Console
+from cortex_m_hil.flow.launch_elf import LINE_LIMIT, Console
 from small_programs import small_program
 
 BAUD = 921600

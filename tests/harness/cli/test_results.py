@@ -14,7 +14,7 @@ from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan, run_of
 from cortex_m_hil.campaigns.nightly.stored_nightlies import ExportedNightly
 from cortex_m_hil.campaigns.report.nightly_results import Key, Result
 from cortex_m_hil.campaigns.store import Store
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 DAY = 86400.0
 PLAN = NightlyPlan(("t",), None, ("m4-qemu",), ("builtin",), "", (), "1/1", (), {}, (), "", "", {"gcc": "12"})

@@ -21,7 +21,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering.etrecord import RecordedProgram
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

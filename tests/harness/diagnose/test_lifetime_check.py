@@ -17,7 +17,7 @@ from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.redzones import role
 from cortex_m_hil.errors import LifetimeViolation
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import operator_at
+from cortex_m_hil.flow.single_run import operator_at
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte_reader import parse_pte

@@ -18,7 +18,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.diagnose.localize import Cause, Localization, Row, _conclusions, localize
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
@@ -56,7 +56,7 @@ def native() -> Iterator[Dut]:
 @pytest.mark.slow
 def test_a_target_that_falls_silent_is_an_infra_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it was asked last: diagnosis asks for more than a run does."""
-    monkeypatch.setattr(time_limits, "REQUEST", 0.2)
+    monkeypatch.setattr(timeouts, "REQUEST", 0.2)
     with flow.open_dut(NATIVE) as dut:
         running = dut.session()
         (runner,) = (one for one in psutil.Process().children(recursive=True) if one.name() == "runner.elf")

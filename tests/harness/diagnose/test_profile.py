@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import cortex_m_hil as hil
 from cortex_m_hil.diagnose.profile import Profile, ProfileRow, pack, unpack
 from cortex_m_hil.program.partition import PartitionKind
-from cortex_m_hil.runner.results import Ran
+from cortex_m_hil.runner.run_results import Ran
 from cortex_m_hil.targets.target import Clock
 
 RAN = Ran("m4-qemu", "m4-qemu", "QEMU", "builtin", "0.2", Clock.INSTRUCTIONS)

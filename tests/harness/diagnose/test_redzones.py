@@ -21,7 +21,7 @@ from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.redzones import RedZones, Zone, role, zones
 from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
+from cortex_m_hil.flow.single_run import COUNTER_POISON, POISON
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import RED_ZONE, Layout, clear_cache
 from cortex_m_hil.lowering.redzone_planning import spaced_offsets

@@ -27,7 +27,7 @@ from cortex_m_hil.errors import (
     TargetFault,
 )
 from cortex_m_hil.flow import App
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.tensor import Array
 from cortex_m_hil.runner.build import build_runner
@@ -96,7 +96,7 @@ def test_another_thread_may_serve_and_nothing_is_sent_while_a_frame_is_worked_on
 def test_a_firmware_is_greeted_until_it_listens(app: App, boot: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes before is lost in one boot, and in the other kept, so that this one answers twice."""
     monkeypatch.setenv("CHANNELS_BOOT", boot)
-    monkeypatch.setattr(time_limits, "HANDSHAKE", 5.0)
+    monkeypatch.setattr(timeouts, "HANDSHAKE", 5.0)
     app.send("samples", FRAME)
     app.compare({"doubled": doubled(FRAME), "sum": summed(FRAME)})
 
@@ -254,7 +254,7 @@ def test_firmware_that_does_not_answer_as_the_library_does_is_told(
     with pytest.raises(ConfigError, match=r"mute\.elf does not link hil_target"):  # before it is started
         build_runner(target)
     elf.write_bytes(elf.read_bytes() + LIBRARY_TEXT)
-    monkeypatch.setattr(time_limits, "HANDSHAKE", 1.0)
+    monkeypatch.setattr(timeouts, "HANDSHAKE", 1.0)
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:
         with pytest.raises(error, match=message) as caught:
             App(dut).send("samples", FRAME)

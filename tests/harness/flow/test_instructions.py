@@ -11,7 +11,7 @@ import torch
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ProtocolError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import prepare
+from cortex_m_hil.flow.single_run import prepare
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.runner.links import protocol

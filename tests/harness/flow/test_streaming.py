@@ -17,7 +17,7 @@ from torch import nn
 from cortex_m_hil import HilWarning, OpenTarget, errors
 from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
-from cortex_m_hil.flow import execution
+from cortex_m_hil.flow import single_run
 from cortex_m_hil.flow.dut import Dut, open_dut
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.reference import to_host
@@ -200,7 +200,7 @@ def test_poison_over_state_is_found(target: OpenTarget, monkeypatch: pytest.Monk
     def everywhere(session: Session, file: PteFile | None, poison: int) -> None:
         session.fill(MemoryRegion.PLANNED, 0, poison)
 
-    monkeypatch.setattr(execution, "fill_around", everywhere)
+    monkeypatch.setattr(single_run, "fill_around", everywhere)
     with pytest.raises(errors.Mismatch, match="frame 0: "):
         target.stream(program(target.isa), frames())
     with pytest.raises(errors.Mismatch):

@@ -29,13 +29,13 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.flow import self_test
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import execute
+from cortex_m_hil.flow.single_run import execute
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.lowering import quiet
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.numbers import in_range, ranged_number
 from cortex_m_hil.pytest_plugin import seeding
 
@@ -31,7 +31,7 @@ def test_what_is_no_number_is_refused(value: object) -> None:
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e308", "0", "-1", "abc", "", "1000.1"])
 def test_time_multipliers_out_of_range_are_refused(text: str) -> None:
-    parse = ranged_number(float, *time_limits.MULTIPLIERS)
+    parse = ranged_number(float, *timeouts.MULTIPLIERS)
     assert parse("0.01") == 0.01 and parse("1e3") == 1000.0
     with pytest.raises(argparse.ArgumentTypeError, match=r"a number from 0\.01 to 1000, not"):
         parse(text)

@@ -19,7 +19,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual.machines import F405
 from cortex_m_hil.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
-from cortex_m_hil.host import confine, sandbox, toolchain
+from cortex_m_hil.host import sandbox, sandbox_program, toolchain
 from cortex_m_hil.host.sandbox import Sandbox, landlock_abi, program_sandbox
 from cortex_m_hil.maintainers.fvp_shim import shim
 from cortex_m_hil.runner import launchers
@@ -264,10 +264,10 @@ def decide(steps: Sequence[tuple[int, int, int, int]], number: int, architecture
             at += 1 + (taken if holds else passed)
 
 
-@pytest.mark.parametrize("machine", confine.MACHINES)
+@pytest.mark.parametrize("machine", sandbox_program.MACHINES)
 def test_which_calls_are_reported(machine: str) -> None:
-    architecture, _, calls = confine.MACHINES[machine]
-    steps = list(confine.seccomp_filter(architecture, calls))
+    architecture, _, calls = sandbox_program.MACHINES[machine]
+    steps = list(sandbox_program.seccomp_filter(architecture, calls))
     for number in range(600):
         named = number in calls
         assert decide(steps, number, architecture, os.O_RDONLY) == named

@@ -16,7 +16,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.errors import ProgramRejected, TargetHang
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.lowering.scratch import required_scratch
 from cortex_m_hil.maintainers.fuzzing import fuzz_campaign as campaign
 from cortex_m_hil.maintainers.fuzzing.mutant_judge import Fuzzer, FuzzOutcome, MutantJudgement
@@ -204,7 +204,7 @@ def test_hil_dev_fuzz_finds_no_bug_in_20_mutants(capsys: pytest.CaptureFixture[s
 def test_a_program_that_jumps_in_circles_ends(dut: Dut) -> None:
     """It sends an event per instruction; the host once waited for the silence that never came."""
     endless = regression("endless-jump")
-    quick = Dut(dut.resolved, dut.elf, multiplier=0.3 / time_limits.EXECUTION)
+    quick = Dut(dut.resolved, dut.elf, multiplier=0.3 / timeouts.EXECUTION)
     began = time.monotonic()
     with quick, pytest.raises(TargetHang):
         flow.run(quick, endless, example_inputs(endless), linted=False)

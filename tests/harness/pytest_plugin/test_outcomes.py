@@ -8,7 +8,7 @@ import pytest
 
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 TEST = "test_it.py::test_it[native]"
 

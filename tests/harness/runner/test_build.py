@@ -287,10 +287,10 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(
 
 IMPATIENT = """
 from cortex_m_hil.errors import BuildError
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.runner import build
 from cortex_m_hil.targets.load import load_targets
-time_limits.RUNNER_BUILD = 2.0
+timeouts.RUNNER_BUILD = 2.0
 try:
     build.build_runner(load_targets()["m0-qemu"])
 except BuildError as error:

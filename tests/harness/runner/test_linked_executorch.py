@@ -40,8 +40,8 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import execute
-from cortex_m_hil.host import time_limits, toolchain
+from cortex_m_hil.flow.single_run import execute
+from cortex_m_hil.host import timeouts, toolchain
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
@@ -629,7 +629,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, source: Path) ->
 def test_a_build_that_another_process_does_not_finish_is_told(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_limits, "EXECUTORCH_BUILD", 0.01)
+    monkeypatch.setattr(timeouts, "EXECUTORCH_BUILD", 0.01)
     cache, target = tmp_path / "cache", built(tmp_path, source, "true")
     with pytest.raises(BuildError):
         linked_executorch.find_prefix(target, cache)

@@ -35,7 +35,7 @@ from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.worker_processes import LOG_LINES
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.host import subprocesses, time_limits
+from cortex_m_hil.host import subprocesses, timeouts
 
 MARGIN: Final = 0.3  # share of the allowed doubt at which a search with a possibly flaky test ends: docs/bisect.md
 REPEATED: Final = 2  # least number of runs of the culprit, and of its parent, before the search ends
@@ -101,8 +101,8 @@ class BisectionPlan(store.Plan):
     term_old: str = "good"
     term_new: str = "bad"
     command: tuple[str, ...] = ()
-    timeout: float = time_limits.BISECTION_TEST
-    build_timeout: float = time_limits.BISECTION_BUILD
+    timeout: float = timeouts.BISECTION_TEST
+    build_timeout: float = timeouts.BISECTION_BUILD
     rules: Rules = field(default_factory=Rules)
     reuse: bool = False
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.bisection.run_verdicts import Case, RunVerdict, case
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.runner.results import OperatorOutput
+from cortex_m_hil.runner.run_results import OperatorOutput
 
 HEAD: Final = "# hil bisect log 1"
 

@@ -31,7 +31,7 @@ from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
 from cortex_m_hil.errors.text import folders_replaced
 from cortex_m_hil.flow.coverage.counts import Coverage
-from cortex_m_hil.host import subprocesses, time_limits, toolchain
+from cortex_m_hil.host import subprocesses, timeouts, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.spans import span
 from cortex_m_hil.targets.runtimes import AUTO
@@ -292,7 +292,7 @@ class Nightly(Planner):
             os.close(write)
             try:
                 collected = self._listen(part, told.fileno(), log)
-                status = child.wait(time_limits.NIGHTLY_SILENCE)
+                status = child.wait(timeouts.NIGHTLY_SILENCE)
             finally:
                 child.end()
         if status is None:
@@ -321,19 +321,19 @@ def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iter
     Args:
         pipe: the file descriptor of the pipe.
         budget: the time that is left.
-        silent: makes the error where no line came for `time_limits.NIGHTLY_SILENCE` seconds.
+        silent: makes the error where no line came for `timeouts.NIGHTLY_SILENCE` seconds.
 
     Raises:
         BudgetSpent: the time budget is spent.
     """
-    rest, patience = b"", Deadline.after(time_limits.NIGHTLY_SILENCE)
+    rest, patience = b"", Deadline.after(timeouts.NIGHTLY_SILENCE)
     while True:
         if not select.select([pipe], [], [], min(EVERY, patience.remaining, budget.remaining))[0]:
             if budget.expired or patience.expired:
                 raise BudgetSpent if budget.expired else silent()
             yield ""
             continue
-        patience = Deadline.after(time_limits.NIGHTLY_SILENCE)
+        patience = Deadline.after(timeouts.NIGHTLY_SILENCE)
         data = os.read(pipe, 1 << 16)
         if not data:
             return
@@ -344,7 +344,7 @@ def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iter
 
 
 def _silence_error(part: NightlyPart, log: Path) -> ToolchainError:
-    what = f"no test of {part.suite} on {part.runtime} ended within {time_limits.NIGHTLY_SILENCE:g} s"
+    what = f"no test of {part.suite} on {part.runtime} ended within {timeouts.NIGHTLY_SILENCE:g} s"
     hint = "a test that hangs in Python? hil nightly goes on with what is left; pytest -n 0 -v shows which it is"
     return ToolchainError(what, log=log.read_text(errors="replace"), hint=hint)
 

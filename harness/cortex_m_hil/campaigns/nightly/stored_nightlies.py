@@ -40,7 +40,7 @@ from cortex_m_hil.campaigns.report.nightly_results import FAILED, Night, Result
 from cortex_m_hil.campaigns.store import Run, Store, StoredCampaign
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 FORMAT: Final = 1
 LIMIT: Final = 1 << 30  # bytes of a file, packed and unpacked, at most

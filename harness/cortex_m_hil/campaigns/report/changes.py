@@ -54,7 +54,7 @@ from cortex_m_hil.campaigns.report.nightly_results import (
 )
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 RECENT: Final = 30  # nightlies in which a test's verdicts are looked at
 # The stack's peak depends on when an interrupt occurs, whose frame may be on top of it.

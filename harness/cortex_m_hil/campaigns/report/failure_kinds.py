@@ -14,7 +14,7 @@ from cortex_m_hil.campaigns.report.nightly_results import FAILED, Key, Result
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
 from cortex_m_hil.campaigns.report.terminal_summary import counted_by_verdict
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 
 class FailureKind(str, Enum):

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.nightly_results import Result, count
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 _SKIPPED: Final = (Verdict.SKIP, Verdict.XFAIL)
 _FAILURE: Final = (Verdict.FAIL, Verdict.XPASS)

@@ -12,7 +12,7 @@ from cortex_m_hil import errors
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.store import from_fields
 from cortex_m_hil.flow.coverage.counts import Coverage
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from cortex_m_hil.runner.statistics import STATISTICS
 from cortex_m_hil.targets.target import Clock
 

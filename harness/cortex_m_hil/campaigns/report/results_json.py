@@ -2,7 +2,7 @@
 
 The fields of a nightly are those of `nightly_results.Night`, which `campaigns.nightly` makes of a stored plan; those of
 a result are of `nightly_results.Result`. Its `figures` and `about` are the properties that
-`pytest_plugin/records.py` records while a test runs, by the names of `campaigns/property_names.py`.
+`pytest_plugin/report_properties.py` records while a test runs, by the names of `campaigns/property_names.py`.
 """
 
 from __future__ import annotations

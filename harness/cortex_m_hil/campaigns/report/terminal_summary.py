@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from cortex_m_hil.campaigns.report.nightly_results import Night
 from cortex_m_hil.errors.text import align, counted
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from cortex_m_hil.targets.runtimes import missing_on_the_other
 
 COUNTED: Final[Mapping[Verdict, str]] = {

@@ -15,9 +15,9 @@ from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.cli.options import DAY, FvpOptions, OneTarget, within
 from cortex_m_hil.cli.run_result_output import RAN_FIELDS, TARGET_FIELDS
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.flow.launching import Ended, Launch
-from cortex_m_hil.flow.launching import launch as launch_program
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.flow.launch_elf import Ended, Launch
+from cortex_m_hil.flow.launch_elf import launch as launch_program
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.targets.resolve import Resolved
 
 
@@ -52,7 +52,7 @@ def launch(
         typer.Option(
             "--timeout", metavar="SECONDS", callback=within(0.01, DAY), help="Seconds of the simulator's CPU time"
         ),
-    ] = time_limits.LAUNCH,
+    ] = timeouts.LAUNCH,
     until: Annotated[
         str | None,
         typer.Option("--until", metavar="REGEX", help="Text that the program prints when it has done its work"),

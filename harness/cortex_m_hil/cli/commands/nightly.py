@@ -61,7 +61,7 @@ from cortex_m_hil.host.spans import recorded, span
 from cortex_m_hil.host.trace_file import VIEWERS, lines_of_times, spans_in
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.compiler import compiler
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.runtimes import AUTO, SEVERAL, select_runtimes
 from cortex_m_hil.targets.target import Strict

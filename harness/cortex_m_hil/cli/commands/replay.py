@@ -20,7 +20,7 @@ from cortex_m_hil.diagnose.failure_bundle_file import read_bundle
 from cortex_m_hil.diagnose.replay import OpenedTarget, Replay, fields, open_target, replay, require_target
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.folders import TemporaryFolder
-from cortex_m_hil.runner.results import Ran
+from cortex_m_hil.runner.run_results import Ran
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved
 

@@ -22,7 +22,7 @@ from cortex_m_hil.diagnose.localize import Cause
 from cortex_m_hil.diagnose.shrink import SO_FAR, Symptom
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.targets.connection import LinkClosed
@@ -78,7 +78,7 @@ def shrink_command(
         typer.Option(
             "--budget", metavar="SECONDS", callback=within(1, DAY), help="Seconds of search for each failing test"
         ),
-    ] = time_limits.SHRINKING,
+    ] = timeouts.SHRINKING,
 ) -> None:
     """Cut a failing module down to the part that is wrong.
 

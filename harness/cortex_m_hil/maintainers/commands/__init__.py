@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.maintainers.commands import fuzz, fvp_shim, mutate, upstream
-from cortex_m_hil.maintainers.commands.group import dev
+from cortex_m_hil.maintainers.commands.dev_group import dev
 
 __all__ = ["fuzz", "fvp_shim", "mutate", "upstream"]
 

@@ -20,7 +20,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.maintainers.commands.group import dev
+from cortex_m_hil.maintainers.commands.dev_group import dev
 from cortex_m_hil.maintainers.fuzzing import fuzz_campaign as campaign
 from cortex_m_hil.maintainers.fuzzing import mutant_judge as judge
 from cortex_m_hil.maintainers.fuzzing import program_mutator as mutate

@@ -14,7 +14,7 @@ from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
 from cortex_m_hil.cli.options import RuntimeOptions
 from cortex_m_hil.cli.run_result_output import label_of
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.maintainers.commands.group import dev
+from cortex_m_hil.maintainers.commands.dev_group import dev
 from cortex_m_hil.maintainers.executorch_suites import find_suite
 from cortex_m_hil.maintainers.fvp_shim import shim as fvp_shim
 from cortex_m_hil.runner.build import WITHOUT_PORTABLE, build_runner

@@ -24,7 +24,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.maintainers.commands.group import dev
+from cortex_m_hil.maintainers.commands.dev_group import dev
 from cortex_m_hil.maintainers.executorch_suites import find_suite
 from cortex_m_hil.maintainers.mutation import mutation_report
 from cortex_m_hil.maintainers.mutation.mutation_campaign import Mutation, MutationPlan, MutationWorkers

@@ -10,7 +10,7 @@ from cortex_m_hil.cli.app import TakesPytestOptions
 from cortex_m_hil.cli.exit_codes import CANNOT_TELL, INTERRUPTED, NO
 from cortex_m_hil.cli.options import RuntimeOptions, SeveralTargets
 from cortex_m_hil.host import subprocesses
-from cortex_m_hil.maintainers.commands.group import dev
+from cortex_m_hil.maintainers.commands.dev_group import dev
 from cortex_m_hil.maintainers.suite_runs import upstream_command
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import resolve, select

@@ -17,8 +17,8 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.input_checks import input_misfits
 from cortex_m_hil.errors import ConfigError, HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.flow.program_state import write_state
+from cortex_m_hil.flow.single_run import COUNTER_POISON, POISON
 from cortex_m_hil.maintainers.fuzzing.program_mutator import MOST_ITEMS, Mutator, ProgramMutant
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.program import Program

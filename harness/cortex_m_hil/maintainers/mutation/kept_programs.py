@@ -16,8 +16,8 @@ from cortex_m_hil.diagnose.failure_bundle_schema import PASSED
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import execute
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.flow.single_run import execute
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.runner.session.session import ResponseTimeout
 
 SLOWER: Final = 10.0  # a run is taken for endless after so many times the seconds on the unmutated kernels
@@ -160,7 +160,7 @@ def timed(unmutated: Dut, programs: Sequence[ReadyProgram]) -> Iterator[tuple[Re
     None if its verdict differs from that in its test.
     """
     for one in programs:
-        program = ReadyProgram(one.path, time_limits.LONGEST_EXECUTION)
+        program = ReadyProgram(one.path, timeouts.LONGEST_EXECUTION)
         began = time.monotonic()
         try:
             noticed = judge_kept_program(unmutated, program)

@@ -39,7 +39,7 @@ from cortex_m_hil.maintainers.networks.known_defects import known_defect_of
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import Array
-from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.run_results import RunResult
 from cortex_m_hil.targets.cpu import Isa
 
 if TYPE_CHECKING:

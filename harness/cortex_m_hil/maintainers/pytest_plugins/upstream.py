@@ -29,7 +29,7 @@ from cortex_m_hil.errors.text import counted
 from cortex_m_hil.maintainers import executorch_suites as suite
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin import report_properties
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, TEST_ID, Hil
 from cortex_m_hil.pytest_plugin.summary import RERUN
 from cortex_m_hil.runner.build import portable_operators
@@ -214,7 +214,7 @@ class _OwnPlans(Hil):
 
     def _watched(self, program: Program) -> WatchedMemory:
         memory = WatchedMemory(program)
-        records.record_watched_bytes(self._node, memory.nbytes)
+        report_properties.record_watched_bytes(self._node, memory.nbytes)
         return memory
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.deadline import Deadline
 
 
@@ -92,7 +92,7 @@ class CpuDeadline:
     @classmethod
     def after(cls, seconds: float, time: CpuTime) -> CpuDeadline:
         """Return the end of a budget of `seconds` of CPU time that begins now."""
-        wall = Deadline.after(seconds * time_limits.WALL_PER_CPU_SECOND)
+        wall = Deadline.after(seconds * timeouts.WALL_PER_CPU_SECOND)
         return cls(time, time.used() + seconds, wall, time.waited())
 
     @property

@@ -19,7 +19,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from cortex_m_hil.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
-from cortex_m_hil.host import time_limits, toolchain
+from cortex_m_hil.host import timeouts, toolchain
 from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.target import Clock, Strict
 
@@ -162,7 +162,7 @@ class FvpLauncher(Simulator):
 
         A model that reaches its own limit, which is wall time, exits with status 0 and would look like a success.
         """
-        limit = math.ceil(seconds * time_limits.WALL_PER_CPU_SECOND) + LIMIT_MARGIN
+        limit = math.ceil(seconds * timeouts.WALL_PER_CPU_SECOND) + LIMIT_MARGIN
         return self.command(elf, directory, arguments, time_limit=limit, uart=True)
 
 

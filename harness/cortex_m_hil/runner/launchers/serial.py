@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, NoReturn
 from pydantic import Field
 
 from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, PortNotFound
-from cortex_m_hil.host import time_limits, toolchain
+from cortex_m_hil.host import timeouts, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol, uart
 from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
@@ -44,7 +44,7 @@ class _Settings(Strict):
     flash: str | list[str] | RawProcedure | None = None
     reset: str | list[str] | RawProcedure | None = None
     power: str | list[str] | RawProcedure | None = None
-    wait: Annotated[float, Field(ge=0, le=time_limits.LONGEST_WAIT)] = time_limits.LEASE_WAIT
+    wait: Annotated[float, Field(ge=0, le=timeouts.LONGEST_WAIT)] = timeouts.LEASE_WAIT
 
 
 @dataclass(frozen=True)

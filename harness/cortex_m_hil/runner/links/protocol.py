@@ -21,7 +21,7 @@ from cortex_m_hil.program.pte_file import MAX_RANK, PteFile
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.program.values import Value
-from cortex_m_hil.runner.results import INSTRUCTIONS, Arena, Identity, Usage
+from cortex_m_hil.runner.run_results import INSTRUCTIONS, Arena, Identity, Usage
 from cortex_m_hil.runner.statistics import STATISTICS, Statistic
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.memory import ALIGNMENT, MAX_BANKS, Memory

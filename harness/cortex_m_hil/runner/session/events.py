@@ -11,7 +11,7 @@ from cortex_m_hil.errors.text import printable_lines
 from cortex_m_hil.runner.links import protocol
 from cortex_m_hil.runner.links.framing import ProtocolFrame
 from cortex_m_hil.runner.links.protocol import Event, PayloadReader
-from cortex_m_hil.runner.session.faults import Fault
+from cortex_m_hil.runner.session.fault_description import Fault
 from cortex_m_hil.targets.connection import Connection
 
 LOG_LIMIT = 256 * 1024  # the newest characters that are kept

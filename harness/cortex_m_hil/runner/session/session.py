@@ -21,7 +21,7 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.program.memory_shortage import Shortage, region_of
 from cortex_m_hil.program.methods import DEFAULT_METHOD
 from cortex_m_hil.program.pte_file import PteFile
@@ -43,9 +43,9 @@ from cortex_m_hil.runner.links.protocol import (
     ResponseStatus,
     Stepped,
 )
-from cortex_m_hil.runner.results import Arena, Identity, Usage
+from cortex_m_hil.runner.run_results import Arena, Identity, Usage
 from cortex_m_hil.runner.session.events import Events, parse_all
-from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
+from cortex_m_hil.runner.session.requests import CHUNK, WINDOW, Exchange
 from cortex_m_hil.runner.statistics import STATISTICS
 from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.target import Clock, Target
@@ -423,7 +423,7 @@ class Session:
         self._process.close()
 
     def _hello(self) -> Identity:
-        identity = self._ask(Request.HELLO, b"", protocol.hello, time_limits.HANDSHAKE)
+        identity = self._ask(Request.HELLO, b"", protocol.hello, timeouts.HANDSHAKE)
         self._events.greeted = True
         self._exchange.max_payload = identity.max_payload
         own = self._elf.is_own
@@ -463,10 +463,10 @@ class Session:
         room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
         names: list[str] = []
         total = 1
-        budget = self._process.budget(time_limits.HANDSHAKE)
+        budget = self._process.budget(timeouts.HANDSHAKE)
         while len(names) < total:
             if budget.expired:
-                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {time_limits.HANDSHAKE:g} s")
+                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {timeouts.HANDSHAKE:g} s")
             first = len(names)
             asked = struct.pack("<II", first, room)
             found = self._ask(Request.OPERATORS, asked, partial(protocol.operators, first=first))
@@ -505,7 +505,7 @@ class Session:
             payloads: a payload for each request.
             parse: reads the body of a response.
             seconds: how long to wait for each response, in addition to the time of its bytes on the wire; None:
-                time_limits.REQUEST.
+                timeouts.REQUEST.
             answer: roughly the bytes of each response, to compute that time.
             again: seconds of silence after which a request is sent again on a lossy link; None: as the line has it.
 
@@ -519,7 +519,7 @@ class Session:
         self._events.executing = -1
         with self._broken_on_error():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
-            limit = time_limits.REQUEST if seconds is None else seconds
+            limit = timeouts.REQUEST if seconds is None else seconds
             responses = self._responses(request, payloads, lambda: self._process.budget(limit, nbytes), again)
             readers = [PayloadReader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
@@ -569,7 +569,7 @@ class Session:
 
     def _ended(self) -> HarnessError:
         """Return the error that explains why the runner has ended, by the most certain evidence."""
-        status = self._process.wait(time_limits.PROCESS_END)
+        status = self._process.wait(timeouts.PROCESS_END)
         self._exchange.take_remaining_events()
         self._exchange.log_stray_bytes()
         if self._events.fault is None:

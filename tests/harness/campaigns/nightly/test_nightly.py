@@ -34,7 +34,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage
 from cortex_m_hil.program import known_answer
 from cortex_m_hil.pytest_plugin.nightly_plugin import TELLING
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from cortex_m_hil.runner.target_library import write_target_library
 from cortex_m_hil.targets.executorch_prefix import VARIABLE
 from file_texts import TWO_LAYERS

@@ -11,7 +11,7 @@ from cortex_m_hil.campaigns.report.changes import Change, ChangeKind, FigureShar
 from cortex_m_hil.campaigns.report.nightly_results import Key, Night, Result, by_key
 from cortex_m_hil.cli.change_lines import lines_of_changes
 from cortex_m_hil.errors.text import change_in_percent
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 TARGETS = {"m4-qemu": 1_091_233, "m7-qemu": 1_091_233, "m0-qemu": 3_000_000, "m55-qemu": 400_000}
 SHARED = ("test_a.py::test_one", "test_a.py::test_two", "test_b.py::test_three")

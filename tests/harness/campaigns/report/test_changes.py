@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns.report.changes import (
 )
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, LostCounts
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 TOOLS = {"arm-none-eabi-g++": "12.2.1", "executorch": "1.5.1"}
 COUNTS = {"aten::add": 40, "cortex_m::quantized_linear.out": 60}

@@ -13,7 +13,7 @@ from cortex_m_hil.campaigns.nightly.nightly import NightlyPlan
 from cortex_m_hil.campaigns.report.changes import ChangeKind
 from cortex_m_hil.campaigns.report.fail_if_limits import FigureLimit, beyond_limits
 from cortex_m_hil.campaigns.report.nightly_results import Figure, Key, Night, Result, by_key
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 
 
 def result(*values: Figure, test: str = "t", target: str = "m0-qemu", figure: str = "instructions") -> Result:

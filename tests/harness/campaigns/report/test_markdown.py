@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from cortex_m_hil.campaigns.report.markdown import LIMIT, as_markdown
 from cortex_m_hil.campaigns.report.nightly_results import Night, by_key
 from cortex_m_hil.campaigns.report.report_contents import ReportContents
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from generated_nights import AT_PEAK, HOSTILE, LARGER, SLOWER, SLOWER_LAYER, eventful, hostile, report, report_on
 from github_actions import is_harmless
 

@@ -28,7 +28,7 @@ from cortex_m_hil.campaigns.report.report_page import html
 from cortex_m_hil.campaigns.report.results_json import SCHEMA, results_json
 from cortex_m_hil.campaigns.report.trend_encoding import decoded, encoded, trends
 from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts, Coverage, LostCounts
-from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.runner.run_results import Verdict
 from generated_nights import HOSTILE, hostile, report, report_on
 from junit_schema import invalid
 

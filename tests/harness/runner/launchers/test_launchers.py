@@ -23,7 +23,7 @@ import pytest
 import cortex_m_hil.runner.session.events
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, LaunchError, LinkError, ProtocolError, TargetFault, ToolchainError
-from cortex_m_hil.host import sandbox, time_limits, toolchain
+from cortex_m_hil.host import sandbox, timeouts, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.runner import launchers
@@ -250,7 +250,7 @@ def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
         return process
 
     monkeypatch.setattr(launchers, "connect", connect_and_listen)
-    monkeypatch.setattr(time_limits, "HANDSHAKE", 0.1)
+    monkeypatch.setattr(timeouts, "HANDSHAKE", 0.1)
 
 
 def launch_fails(dut: flow.Dut, text: str) -> LaunchError:
@@ -317,7 +317,7 @@ def test_a_simulator_that_only_complains(bin_first: Path, short_deadlines: None)
 
 
 def test_a_simulator_that_closes_its_output_and_stays(bin_first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_limits, "PROCESS_END", 0.2)
+    monkeypatch.setattr(timeouts, "PROCESS_END", 0.2)
     launch_fails(fake_qemu(bin_first, "exec >&-\nexec yes trouble >&2"), "closed its output but did not end")
 
 

@@ -56,7 +56,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.flow import self_test
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.host import time_limits, toolchain
+from cortex_m_hil.host import timeouts, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
@@ -158,7 +158,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Still long enough for a busy host."""
     for module, name in (
-        (time_limits, "HANDSHAKE"), (time_limits, "REQUEST"), (time_limits, "EXECUTION"),
+        (timeouts, "HANDSHAKE"), (timeouts, "REQUEST"), (timeouts, "EXECUTION"),
         (serial_launcher, "BOOT_TIMEOUT"), (serial_launcher, "PORT_TIMEOUT"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 5.0)
@@ -384,7 +384,7 @@ def test_a_transfer_may_take_long_while_it_goes_on(native: VirtualBoard, monkeyp
     data = np.random.default_rng(0).bytes(600_000)  # 7 s
     with native.dut() as dut:
         session = dut.session()
-        monkeypatch.setattr(time_limits, "REQUEST", 3.0)
+        monkeypatch.setattr(timeouts, "REQUEST", 3.0)
         session.write(MemoryRegion.PROGRAM, 0, data)
         assert session.digest(MemoryRegion.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
 
@@ -927,7 +927,7 @@ def test_a_board_over_rfc2217_runs_and_transfers_every_byte_value(
             runs(dut)
             dut.session().write(MemoryRegion.PROGRAM, 0, data)
             assert dut.session().read(MemoryRegion.PROGRAM, 0, len(data)) == data
-        monkeypatch.setattr(time_limits, "HANDSHAKE", 2.0)
+        monkeypatch.setattr(timeouts, "HANDSHAKE", 2.0)
         with native.dut(port=url, baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError):
             dut.session()
 

@@ -26,7 +26,7 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.pte_reader import parse_pte
@@ -684,10 +684,10 @@ BOUND = 20.0  # seconds for what takes about two: the machine may be busy
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Deadlines of about a second; what is bounded by them is bounded by the real ones."""
-    monkeypatch.setattr(time_limits, "HANDSHAKE", 1.0)
-    monkeypatch.setattr(time_limits, "REQUEST", 1.0)
-    monkeypatch.setattr(time_limits, "PROCESS_END", 1.0)
-    monkeypatch.setattr(time_limits, "WALL_PER_CPU_SECOND", 1.5)
+    monkeypatch.setattr(timeouts, "HANDSHAKE", 1.0)
+    monkeypatch.setattr(timeouts, "REQUEST", 1.0)
+    monkeypatch.setattr(timeouts, "PROCESS_END", 1.0)
+    monkeypatch.setattr(timeouts, "WALL_PER_CPU_SECOND", 1.5)
     yield
 
 
@@ -708,7 +708,7 @@ def test_a_simulator_that_waits_for_a_cpu_is_not_out_of_time_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It shares one with another process, so it has half a second of each second."""
-    monkeypatch.setattr(time_limits, "WALL_PER_CPU_SECOND", 1.0)
+    monkeypatch.setattr(timeouts, "WALL_PER_CPU_SECOND", 1.0)
     spin = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print('up', flush=True)\nwhile 1: pass"
     command = [sys.executable, "-S", "-c", spin]
     with closing(Process(command, cwd=tmp_path)) as process, closing(Process(command, cwd=tmp_path)) as other:

@@ -41,7 +41,7 @@ from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
 from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request, ResponseStatus, name
-from cortex_m_hil.runner.session.exchange import LAST_SEQ, Exchange
+from cortex_m_hil.runner.session.requests import LAST_SEQ, Exchange
 from cortex_m_hil.runner.session.session import TO_THE_END, Session
 from cortex_m_hil.targets.connection import Elf, LinkClosed
 from cortex_m_hil.targets.cpu import Isa

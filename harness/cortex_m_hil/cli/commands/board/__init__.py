@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.commands.board import shared_boards, virtual
-from cortex_m_hil.cli.commands.board.group import board
+from cortex_m_hil.cli.commands.board.board_group import board
 
 __all__ = ["shared_boards", "virtual"]
 

@@ -9,11 +9,11 @@ import typer
 
 from cortex_m_hil.boards import leases
 from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
-from cortex_m_hil.cli.commands.board.group import board
+from cortex_m_hil.cli.commands.board.board_group import board
 from cortex_m_hil.cli.options import DAY, Targets, within
 from cortex_m_hil.cli.tables import table
 from cortex_m_hil.errors import ConfigError, did_you_mean
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 
 BoardPort = Annotated[
     str, typer.Argument(metavar="BOARD", help="A serial port, or a target's name", show_default=False)
@@ -61,7 +61,7 @@ def board_hold(
     ] = "",
     wait: Annotated[
         float, typer.Option("--wait", metavar="SECONDS", callback=within(0, DAY), help="Seconds to wait for the board")
-    ] = time_limits.BOARD_HOLD_WAIT,
+    ] = timeouts.BOARD_HOLD_WAIT,
     targets_file: Targets = None,
 ) -> None:
     """Reserve a board for a person; tests do not get it. It stays reserved after this command."""

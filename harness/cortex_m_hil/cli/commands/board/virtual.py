@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from cortex_m_hil.boards.virtual import BAUD
-from cortex_m_hil.cli.commands.board.group import board
+from cortex_m_hil.cli.commands.board.board_group import board
 
 _ACTION_LAST: Final = {"allow_interspersed_args": False}  # options behind BOARD belong to the action
 _ACTIONS: Final = """\b

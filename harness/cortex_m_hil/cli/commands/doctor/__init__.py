@@ -10,7 +10,7 @@ from cortex_m_hil.cli import doctor_probes as doctor_probes
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.command_output import Answer, end, json_fields, say
 from cortex_m_hil.cli.commands.doctor import cache, selftest
-from cortex_m_hil.cli.commands.doctor.group import doctor
+from cortex_m_hil.cli.commands.doctor.doctor_group import doctor
 from cortex_m_hil.cli.exit_codes import NO, OK
 from cortex_m_hil.cli.options import Json, Targets
 from cortex_m_hil.cli.progress import with_status

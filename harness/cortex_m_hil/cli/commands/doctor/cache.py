@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cortex_m_hil.cli.app import group
 from cortex_m_hil.cli.command_output import Answer, json_fields, write_answer
-from cortex_m_hil.cli.commands.doctor.group import doctor
+from cortex_m_hil.cli.commands.doctor.doctor_group import doctor
 
 if TYPE_CHECKING:
     from cortex_m_hil.lowering.disk_cache import DiskCacheInfo

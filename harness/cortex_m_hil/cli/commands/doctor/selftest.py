@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cortex_m_hil.cli.command_output import Answer, Problem, json_fields, log_of_errors, write_log
-from cortex_m_hil.cli.commands.doctor.group import doctor
+from cortex_m_hil.cli.commands.doctor.doctor_group import doctor
 from cortex_m_hil.cli.error_output import answer_each
 from cortex_m_hil.cli.exit_codes import NO
 from cortex_m_hil.cli.options import SeveralTargets, TargetOptions

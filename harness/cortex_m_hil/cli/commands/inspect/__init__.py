@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.commands.inspect import fit, partition, size
-from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.commands.inspect.inspect_group import inspect
 
 __all__ = ["fit", "partition", "size"]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.cli.command_output import Answer, json_fields
-from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.commands.inspect.inspect_group import inspect
 from cortex_m_hil.cli.options import ModelOptions, SeveralTargets, TargetOptions
 from cortex_m_hil.cli.program_files import ModelArgument, programs_of
 from cortex_m_hil.cli.progress import status

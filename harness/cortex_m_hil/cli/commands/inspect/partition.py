@@ -9,7 +9,7 @@ import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.cli.command_output import Answer, end, json_fields, log_of_errors
-from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.commands.inspect.inspect_group import inspect
 from cortex_m_hil.cli.options import ProgramOptions, Pte, TimedOptions
 from cortex_m_hil.cli.program_files import find_inputs
 from cortex_m_hil.cli.progress import runner_of, status

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.cli.command_output import Answer, end, json_fields
-from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.commands.inspect.inspect_group import inspect
 from cortex_m_hil.cli.options import Method, file_to_write
 from cortex_m_hil.cli.run_result_output import CONSTANTS_HELP, constants_as_fields
 from cortex_m_hil.cli.tables import table

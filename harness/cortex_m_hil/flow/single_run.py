@@ -15,7 +15,7 @@ from cortex_m_hil.host.spans import span
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import MemoryRegion
-from cortex_m_hil.runner.results import Ran, RunResult
+from cortex_m_hil.runner.run_results import Ran, RunResult
 from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.target import Target
 

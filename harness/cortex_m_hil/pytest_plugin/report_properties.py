@@ -20,7 +20,7 @@ from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.flow import App, Dut, Launched
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner import launchers
-from cortex_m_hil.runner.results import OperatorOutput, RunResult, Verdict
+from cortex_m_hil.runner.run_results import OperatorOutput, RunResult, Verdict
 from cortex_m_hil.runner.statistics import STATISTICS
 from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved

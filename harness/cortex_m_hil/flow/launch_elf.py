@@ -23,7 +23,7 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.errors.text import printable_lines
-from cortex_m_hil.host import time_limits
+from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.runner import launchers
@@ -267,7 +267,7 @@ def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Co
 
 def _timeout_text(process: RunningProcess, seconds: float) -> str:
     used = process.cpu_seconds()
-    asleep = "" if used >= seconds else f", {seconds * time_limits.WALL_PER_CPU_SECOND:g} s by the clock"
+    asleep = "" if used >= seconds else f", {seconds * timeouts.WALL_PER_CPU_SECOND:g} s by the clock"
     return f"has not ended after {used:.1f} s of the simulator's CPU time{asleep}"
 
 

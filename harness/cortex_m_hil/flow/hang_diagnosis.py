@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from cortex_m_hil.errors import BoardWedged, HarnessError, LaunchError, LinkError, TargetHang
-from cortex_m_hil.flow.execution import Device, execute
 from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.flow.single_run import Device, execute
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.links.protocol import Request

@@ -1,6 +1,6 @@
 """A stand-alone program that gives up access to files and processes, and then executes the command after `--`.
 
-    python -I -S confine.py [--abi N] [--read PATH]… [--write PATH]… [--observer FD] -- COMMAND…
+    python -I -S sandbox_program.py [--abi N] [--read PATH]… [--write PATH]… [--observer FD] -- COMMAND…
 
 Landlock refuses all files but those below the named ones, TCP, and signals and abstract sockets to processes outside,
 as far as the kernel's ABI `N` allows; children inherit this. With `--observer`, a seccomp filter reports system calls

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.boards import locks
+from cortex_m_hil.boards import file_locks
 
 QUEUE_LOCK: Final = "queue.lock"
 
@@ -21,9 +21,9 @@ class Ticket:
     """A place in the queue for some boards, until the end of the `with` block."""
 
     def __init__(self, boards: Sequence[str]) -> None:
-        self._folder = locks.lock_directory() / "queue"
+        self._folder = file_locks.lock_directory() / "queue"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        with locks.brief_lock(locks.lock_directory() / QUEUE_LOCK) as counter:
+        with file_locks.brief_lock(file_locks.lock_directory() / QUEUE_LOCK) as counter:
             # Numbers are never reused, since a process that removes a dead ticket could remove a new one with the same
             # number.
             self._number = int(os.pread(counter, 20, 0) or 0) + 1
@@ -31,7 +31,7 @@ class Ticket:
             self._path = self._folder / f"{self._number:09d}"
             beside = self._folder / f"new-{os.getpid()}"
             beside.unlink(missing_ok=True)
-            handle = locks.try_lock(beside)
+            handle = file_locks.try_lock(beside)
             assert handle is not None  # no other process makes a file of this name
             self._handle = handle
             os.write(handle, json.dumps({"boards": list(boards)}).encode())
@@ -47,7 +47,7 @@ class Ticket:
             if number >= self._number:
                 return
             if not self._is_left_behind(path):
-                yield path, set(locks.read_record(path).get("boards", ()))
+                yield path, set(file_locks.read_record(path).get("boards", ()))
 
     @staticmethod
     def _is_left_behind(path: Path) -> bool:
