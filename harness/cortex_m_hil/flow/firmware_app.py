@@ -24,7 +24,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.errors.text import align, counted, shown
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.hang_diagnosis import explained_silence
-from cortex_m_hil.flow.users_call import UsersCall
+from cortex_m_hil.flow.user_facing_errors import UsersCall
 from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.host.numbers import in_range

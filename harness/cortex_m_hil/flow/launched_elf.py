@@ -14,7 +14,7 @@ from cortex_m_hil.checks.input_checks import as_array
 from cortex_m_hil.errors import ConfigError, ProgramFailed, ProgramTimeout
 from cortex_m_hil.errors.text import shown
 from cortex_m_hil.flow.launch_elf import Launch, Started, started
-from cortex_m_hil.flow.users_call import UsersCall
+from cortex_m_hil.flow.user_facing_errors import UsersCall
 from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.api_calls import checked_call
 from cortex_m_hil.host.numbers import in_range

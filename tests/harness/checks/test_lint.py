@@ -23,7 +23,7 @@ from torch import nn
 
 from command_line import CANNOT_TELL, call
 from cortex_m_hil import errors, flow
-from cortex_m_hil.checks import missing_operators
+from cortex_m_hil.checks import missing_operator_hints
 from cortex_m_hil.checks.input_checks import input_misfits, require_fit
 from cortex_m_hil.checks.lint import explain, lint, raise_findings
 from cortex_m_hil.checks.lint_rules.argument_findings import COMPUTED_BY_BUILTIN
@@ -348,13 +348,13 @@ def test_an_operator_that_executorch_has_is_told_from_one_that_nobody_has(operat
 
 @pytest.mark.parametrize("operator", ["cortex_m::quantized_conv2d.out", "aten::silu.out"])
 def test_an_operator_that_builtin_has_is_told_so(operator: str) -> None:
-    assert "the runtime builtin has it" in missing_operators.hint(operator, "executorch")
-    assert "builtin" not in missing_operators.hint(operator)
+    assert "the runtime builtin has it" in missing_operator_hints.hint(operator, "executorch")
+    assert "builtin" not in missing_operator_hints.hint(operator)
 
 
 def test_where_no_executorch_is_installed_the_hint_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(missing_operators, "executorch_portable_operators", frozenset)
-    assert "an ExecuTorch that has the operator" in missing_operators.hint("aten::hardswish.out")
+    monkeypatch.setattr(missing_operator_hints, "executorch_portable_operators", frozenset)
+    assert "an ExecuTorch that has the operator" in missing_operator_hints.hint("aten::hardswish.out")
 
 
 def test_red_zones_that_do_not_fit_are_left_out() -> None:

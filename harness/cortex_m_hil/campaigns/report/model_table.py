@@ -14,7 +14,7 @@ from cortex_m_hil import errors
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns.report.nightly_results import PASSED, Night, Result, is_named
 from cortex_m_hil.checks.comparison.comparison_result import FindingKind
-from cortex_m_hil.checks.missing_operators import executorch_lacks
+from cortex_m_hil.checks.missing_operator_hints import executorch_lacks
 from cortex_m_hil.errors.text import in_decibels, percent
 
 _KERNEL: Final = "kernel"

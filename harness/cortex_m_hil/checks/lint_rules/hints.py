@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cortex_m_hil.checks import missing_operators
+from cortex_m_hil.checks import missing_operator_hints
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, Rule
 from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
 from cortex_m_hil.targets.executorch_prefix import INSTALL
@@ -22,7 +22,7 @@ HINTS: Final = {
     Rule.OUTPUT: "wrap the module in one whose forward returns only the tensors",
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class",
-    Rule.OPERATOR: missing_operators.ELSEWHERE,
+    Rule.OPERATOR: missing_operator_hints.ELSEWHERE,
     Rule.RELEASE: f"{INSTALL} builds the wheel's release",
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
     Rule.PLANNED_POOL: "use a larger target; hil inspect fit tells the least memory that a program runs in",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cortex_m_hil.checks import missing_operators
+from cortex_m_hil.checks import missing_operator_hints
 from cortex_m_hil.checks.lint_rules.finding import LintFinding, LintSubject, Rule
 from cortex_m_hil.checks.lint_rules.hints import IN_FLOAT
 from cortex_m_hil.checks.signatures.executorch_signatures import BLIND_TO_SCALES
@@ -63,7 +63,7 @@ def lacking(subject: LintSubject) -> Iterator[LintFinding]:
         elif there is not None and name not in there:
             blind = _is_blind(subject.file, instruction)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
-            hint = IN_FLOAT if blind else missing_operators.hint(name, subject.runtime)
+            hint = IN_FLOAT if blind else missing_operator_hints.hint(name, subject.runtime)
             yield subject.finding(Rule.OPERATOR, f"{_computes(subject)} has no {name}{cause}", instruction, hint=hint)
 
 
@@ -73,8 +73,8 @@ def lacking_in_executorch(subject: LintSubject) -> Iterator[LintFinding]:
     The list comes from the installed ExecuTorch; without one, nothing is yielded.
     """
     for instruction in _each_once(subject.file):
-        if missing_operators.executorch_lacks(instruction.operator):
-            hint = missing_operators.hint(instruction.operator, "executorch")
+        if missing_operator_hints.executorch_lacks(instruction.operator):
+            hint = missing_operator_hints.hint(instruction.operator, "executorch")
             yield subject.finding(Rule.OPERATOR, f"ExecuTorch has no {instruction.operator}", instruction, hint=hint)
 
 

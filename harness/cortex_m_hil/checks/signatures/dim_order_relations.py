@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.checks.signatures.dim_orders import (
+from cortex_m_hil.checks.signatures.dim_order_predicates import (
     CHANNELS_LAST,
     are_stored_alike,
     counts_as_channels_last,

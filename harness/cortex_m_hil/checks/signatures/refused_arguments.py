@@ -15,7 +15,7 @@ from typing import Final
 
 from cortex_m_hil.checks.signatures.builtin_signatures import BUILTIN
 from cortex_m_hil.checks.signatures.cortex_m_signatures import CORTEX_M, DEFECTS, DEFECTS_ON_MVE, ON_DSP
-from cortex_m_hil.checks.signatures.dim_orders import FORMS
+from cortex_m_hil.checks.signatures.dim_order_predicates import FORMS
 from cortex_m_hil.checks.signatures.executorch_signatures import BLIND_TO_SCALES, EXECUTORCH
 from cortex_m_hil.checks.signatures.operator_signature import ArgumentRelation, Misfit, Operand, OperatorCall, Signature
 from cortex_m_hil.program.pte_file import PteFile

@@ -12,7 +12,7 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.runner.links import protocol
 from cortex_m_hil.runner.links.framing import VERSION, Decoder, ProtocolFrame, encode, is_text
 from cortex_m_hil.runner.links.protocol import EXIT_FAULT, RESPONSE, Request
-from cortex_m_hil.runner.links.window import Window
+from cortex_m_hil.runner.links.retransmission import Window
 from cortex_m_hil.runner.session.events import Events
 from cortex_m_hil.targets.connection import Budget, Connection, LinkClosed
 

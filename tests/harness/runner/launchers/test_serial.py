@@ -66,8 +66,8 @@ from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher, wrap
 from cortex_m_hil.runner.links.framing import Decoder, ProtocolFrame, encode
 from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.links.retransmission import Window
 from cortex_m_hil.runner.links.uart import Uart, device, virtual_directory
-from cortex_m_hil.runner.links.window import Window
 from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.board_tool_commands import parse_procedure
 from cortex_m_hil.targets.connection import LinkClosed
