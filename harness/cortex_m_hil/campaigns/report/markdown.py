@@ -51,6 +51,8 @@ def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> s
     if moved := moved_figures(report.changes):
         rows = (_moved(one) for _, of in moved for one in of)
         blocks += [f"\n#### Figures that moved\n\n{_MOVED}", *_fitting(rows, "cause", all_changes)]
+        if any(one.others for _, of in moved for one in of):
+            blocks.append(f"\nEach of these tests: {_code(all_changes)}")
     if others := other_changes(report.changes):
         told = (_entry(one, all_changes) for _, of in others for one in of)
         title = "What else changed" if report.against is not None else "What is not as it has to be"
