@@ -352,7 +352,7 @@ def test_invalid_arguments_of_evaluate_are_refused_with_their_reason(evaluate: E
     assert "--min-auc: the model is a classifier" in evaluate(*signs, "--min-auc", 0.5).err
     assert "a number from 0 to 1" in evaluate(*signs, "--min-top1", "nan").err
     assert (
-        "it is not said which are not"
+        "it is not known which classes are none"
         in evaluate("tasks:keywords", "--data", "keywords.npz", "-t", "native", "--stream").err
     )
     np.savez("three.npz", inputs=np.zeros((3, 4)), labels=[0, 1, 2])
