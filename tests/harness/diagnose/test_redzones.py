@@ -412,7 +412,8 @@ def test_sound(hil):
 
 def test_overflow(hil):
     module = torch.nn.ConvTranspose2d(3, 4, 1, stride=(1, 2))
-    hil.run(hil.lower(module, (torch.randn(1, 3, 4, 9),)))
+    known = [] if REDZONES else [1]  # which is not told where the overrun itself is
+    hil.run(hil.lower(module, (torch.randn(1, 3, 4, 9),)), known=known)
 
 def test_check_overflow(hil):
     hil.check(torch.nn.ConvTranspose2d(3, 4, 1, stride=(1, 2)), (torch.randn(1, 3, 4, 9),), eager_sqnr=-300)
