@@ -20,8 +20,8 @@ from cortex_m_hil.flow.checking import (
 from cortex_m_hil.flow.dut import Dut, open_dut, require, runner_operators
 from cortex_m_hil.flow.export_and_lower import export, lower, warn_of_training
 from cortex_m_hil.flow.firmware_app import App, Recording
+from cortex_m_hil.flow.interactive_elf import Launched, files_in, launched
 from cortex_m_hil.flow.launch_elf import Launch, is_board
-from cortex_m_hil.flow.launched_elf import Launched, files_in, launched
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.flow.single_run import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.streaming import stream_frames
