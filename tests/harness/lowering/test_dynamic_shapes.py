@@ -90,6 +90,7 @@ def executorch() -> Iterator[hil.api.OpenTarget]:
     ids=["linear", "softmax", "gelu", "add", "permute"],
 )
 def test_what_executorch_lowers_for_any_batch_is_planned_for_the_largest(module: nn.Module, isa: Isa) -> None:
+    trust_again()  # the reason is another once an earlier lowering has changed the compiler
     program = lower(module, rows(4), isa=isa, dynamic_shapes=ROWS)
     [value] = [program.file.values[index] for index in program.file.inputs]
     assert value.is_dynamic and value.spec is not None and value.spec.shape == (8, 16)
@@ -97,7 +98,7 @@ def test_what_executorch_lowers_for_any_batch_is_planned_for_the_largest(module:
     assert [(str(one), one.range) for one in program.dimensions] == [
         (f"dimension 0 of {program.dimensions[0].name}", "1 to 8")
     ]
-    assert program.inputs[0].spec.shape == (4, 16) and program.no_key.endswith("a size that is not fixed")
+    assert program.inputs[0].spec.shape == (4, 16) and program.no_key == "a size that is not fixed"
 
 
 @pytest.mark.slow
