@@ -100,10 +100,11 @@ def kernel_arithmetic() -> Iterator[None]:
 
     Operators of `DIALECT_DIFFERENCES` round as kernels do, and results have the layout of the program. Two calls that
     torch 2.13 refuses are replaced: dilated convolution of int32 is computed in float64, which holds the same sums, and
-    max pooling of channels-last int8 images of more than 127 pixels is computed contiguous, with the same result.
+    max pooling of channels-last int8 images of more than 127 pixels (executorch 1.4.1 calls it) is computed contiguous,
+    with the same result.
     """
     functional = torch.nn.functional
-    convolve = functional.conv2d
+    convolve, pool = functional.conv2d, functional.max_pool2d
 
     def exact(input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
         if input.dtype != torch.int32:
@@ -111,8 +112,17 @@ def kernel_arithmetic() -> Iterator[None]:
         wide: list[Any] = [None if item is None else item.double() for item in (input, weight, bias)]
         return convolve(*wide, *args, **kwargs).to(torch.int32)
 
-    with mock.patch.object(functional, "conv2d", exact), _KernelArithmetic():  # type: ignore[no-untyped-call]
+    def contiguous(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return pool(_in_rows(input) if input.dtype == torch.int8 else input, *args, **kwargs)
+
+    patched = mock.patch.multiple(functional, conv2d=exact, max_pool2d=contiguous)
+    with patched, _KernelArithmetic():  # type: ignore[no-untyped-call]
         yield
+
+
+def _in_rows(images: Any) -> Any:
+    """Return images in contiguous order, also those of one channel, which `Tensor.contiguous` leaves as they are."""
+    return images.to(memory_format=torch.contiguous_format)
 
 
 @contextmanager
@@ -143,7 +153,7 @@ class _KernelArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
         if func is not torch.ops.aten.max_pool2d_with_indices.default or args[0].dtype != torch.int8:
             return in_its_layout(func, args, kwargs, func(*args, **kwargs))
         was = torch._prims_common.suggest_memory_format(args[0])
-        pooled = func(args[0].contiguous(), *args[1:], **kwargs)
+        pooled = func(_in_rows(args[0]), *args[1:], **kwargs)
         return tuple(one.contiguous(memory_format=was) for one in pooled)  # later operators read the layout
 
     def _run_within_self(self, graph: Callable[..., Any]) -> Callable[..., Any]:

@@ -314,19 +314,20 @@ def test_the_least_recently_used_goes_first() -> None:
 # --- references ----------------------------------------------------------------------------------------------
 
 
-def test_the_dialect_may_pool_images_of_any_size() -> None:
-    """As executorch 1.4.1's operator asks of torch, which refuses it."""
-
-    def dialect(x: Any) -> Any:
-        return nn.functional.max_pool2d(x, 2)
-
-    image = (torch.arange(2 * 16 * 16) % 127).to(torch.int8).reshape(1, 2, 16, 16)
+@pytest.mark.parametrize("channels", [1, 2])
+def test_the_dialect_may_pool_images_of_any_size(channels: int) -> None:
+    """As the operator of executorch 1.4.1 asks of torch within its kernel, and a program with torch's own operator."""
+    image = (torch.arange(channels * 16 * 16) % 127).to(torch.int8).reshape(1, channels, 16, 16)
     image = image.to(memory_format=torch.channels_last)
-    with pytest.raises(RuntimeError):
-        dialect(image)
     structure = torch.utils._pytree.tree_flatten((image,))[1]
-    found = HostModels(None, None, dialect, structure)((to_host(image),)).dialect
-    assert found is not None and np.array_equal(found[0], dialect(image.float()).numpy())
+    with torch.library._scoped_library("pools", "DEF") as library:
+        library.define("pool(Tensor images) -> Tensor")
+        library.impl("pool", lambda images: nn.functional.max_pool2d(images, 2), "CompositeExplicitAutograd")
+        for dialect in (torch.ops.pools.pool, lambda images: nn.functional.max_pool2d(images, 2)):
+            with pytest.raises(RuntimeError):
+                dialect(image)
+            found = HostModels(None, None, dialect, structure)((to_host(image),)).dialect
+            assert found is not None and np.array_equal(found[0], dialect(image.float()).numpy())
 
 
 def test_the_dialect_may_dilate_a_convolution_of_integers() -> None:

@@ -97,14 +97,14 @@ def test_an_installation_that_does_not_fit_is_told(tmp_path: Path, monkeypatch: 
 
 
 def test_operators_that_the_wheels_release_has_alone_are_told(tmp_path: Path) -> None:
-    lacking = "cortex_m::quantized_conv2d_nhwc.out"  # and not quantized_conv2d.out, nor that of depthwise ones
+    lacking = "cortex_m::quantized_conv2d.out"  # and not quantized_depthwise_conv2d.out, nor quantized_conv2d_nhwc.out
     found = auto(prefix=str(make_prefix(tmp_path / "older", FLAGS["m4-qemu"], without=lacking)))
     assert (found.runtime, found.has_misfit) == ("executorch", False)
     assert (
         found.reasons
         == found.lacks
         == (
-            "this ExecuTorch has no quantized_conv2d_nhwc, which executorch 1.5.1+cpu lowers to; "
+            "this ExecuTorch has no quantized_conv2d, which executorch 1.5.1+cpu lowers to; "
             "hil executorch install --cpu cortex-m4 builds the wheel's release; targets.yaml:3 goes before that"
         )
     )
