@@ -76,12 +76,13 @@ PINNED: Final = Versions(*(version(name).partition("+")[0] for name in ("executo
 
 _RELEASES: Final = ("1.5.1", "1.4.1")
 _TORCHES: Final = ("2.12.1", "2.13.0", "2.14.1", "2.15.0")
+_CONFLICT: Final = ("1.4.1", "2.12.1")  # executorch 1.4.1 requires torch 2.13 or newer
 # A new Python is first admitted in pyproject.toml: requires-python, the classifiers, and tox's env_list.
 COMBINATIONS: Final = tuple(
     dict.fromkeys(
         (
             PINNED,
-            *(Versions(one, torch, "3.11") for one in _RELEASES for torch in _TORCHES),
+            *(Versions(one, torch, "3.11") for one in _RELEASES for torch in _TORCHES if (one, torch) != _CONFLICT),
             *(
                 Versions("1.5.1", torch, python)
                 for python in ("3.10", "3.12", "3.13")

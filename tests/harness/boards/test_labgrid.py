@@ -6,7 +6,6 @@ import http.server
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from cortex_m_hil.boards.labgrid import Farm
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.subprocesses import supervised
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.links.uart import virtual_directory
 from cortex_m_hil.targets.board_tool_commands import parse_procedure
@@ -107,8 +107,9 @@ class Lab:
 
     def _start(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
+            command = supervised([name, *arguments], grace=30)  # ends with this process, also a killed one
             self.processes.append(
-                subprocess.Popen([name, *arguments], cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+                subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
             )
 
     def _until(self, *words: str, says: str = "") -> None:
@@ -123,7 +124,7 @@ class Lab:
 
     def end(self) -> None:
         for process in reversed(self.processes):
-            os.killpg(process.pid, signal.SIGTERM)
+            process.terminate()
         for process in self.processes:
             process.wait(60)
 
