@@ -163,9 +163,8 @@ def tiles(report: ReportContents, failures: Mapping[FailureKind, Sequence[Failur
             yield tile
 
 
-_COMPARED: Final = (
-    *(ChangeKind.LESS_ACCURATE, ChangeKind.SLOWER, ChangeKind.LARGER),
-    *(ChangeKind.MORE_ACCURATE, ChangeKind.FASTER, ChangeKind.SMALLER),
+_COMPARED: Final = tuple(
+    kind for kind in _FIGURE_KINDS if kind not in (ChangeKind.LESS_CORTEX_M, ChangeKind.MORE_CORTEX_M)
 )
 """The kinds of changes that have a tile, also where there is none."""
 
