@@ -35,6 +35,20 @@ class Branches(nn.Module):
         return self.join(self.left(x), self.right(x))
 
 
+class ResidualNorms(nn.Module):
+    """Linear layers on rows of 80, each behind a layer norm, which stays in float, and beside a shortcut."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(80), nn.Linear(80, 80)) for _ in range(depth))
+        self.norm = nn.LayerNorm(80)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.norm(x)
+
+
 class Transposed(nn.Module):
     """A module that swaps rows and columns of a (batch, rows, columns) tensor.
 

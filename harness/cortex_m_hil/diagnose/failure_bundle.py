@@ -40,6 +40,7 @@ from cortex_m_hil.runner.run_results import Ran
 from cortex_m_hil.targets.cpu import Isa
 
 SINGLE: Final = ("dialect", "quantized", "eager", "expected")  # references that have one run each
+SEVERAL: Final = ("disturbed", "disturbed_floats")  # references that have several runs
 _PACKAGES: Final = ("executorch-cortex-m-hil", "torch", "executorch")
 _LOG_LIMIT: Final = 1 << 20  # the newest characters that are kept
 
@@ -230,7 +231,8 @@ def _of_intermediate(one: Intermediate) -> IntermediateEntry:
 
 def _counted(references: References) -> ReferencesEntry:
     counts = {name: None if (one := getattr(references, name)) is None else len(one) for name in SINGLE}
-    return ReferencesEntry(**counts, disturbed=tuple(map(len, references.disturbed)))
+    disturbed, floats = (tuple(map(len, getattr(references, name))) for name in SEVERAL)
+    return ReferencesEntry(**counts, disturbed=disturbed, disturbed_floats=floats)
 
 
 def _shallow(value: Any) -> dict[str, Any]:

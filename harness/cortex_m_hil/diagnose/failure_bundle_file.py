@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.input_checks import input_misfits
 from cortex_m_hil.diagnose.budgets import Budget
-from cortex_m_hil.diagnose.failure_bundle import SINGLE, Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle import SEVERAL, SINGLE, Bundle, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_schema import (
     SCHEMA_VERSION,
     BundleJudgement,
@@ -67,8 +67,9 @@ def pack_bundle(bundle: Bundle) -> bytes:
 def _runs(references: References) -> Iterator[tuple[str, tuple[Array, ...]]]:
     for name in SINGLE:
         yield f"references/{name}", getattr(references, name) or ()
-    for number, run in enumerate(references.disturbed):
-        yield f"references/disturbed/{number}", run
+    for name in SEVERAL:
+        for number, run in enumerate(getattr(references, name)):
+            yield f"references/{name}/{number}", run
 
 
 def _tensors(folder: str, tensors: Sequence[HostTensor]) -> dict[str, bytes]:
@@ -192,11 +193,16 @@ class _Reader:
     def _references(self, said: ReferencesEntry) -> References:
         counts = {name: getattr(said, name) for name in SINGLE}
         single = {name: None if n is None else self._run(f"references/{name}", n) for name, n in counts.items()}
-        disturbed = [self._run(f"references/disturbed/{number}", n) for number, n in enumerate(said.disturbed)]
-        wanted = _shapes(single["quantized"] or ())
-        if any(_shapes(run) != wanted for run in disturbed):
-            raise self._error("references/disturbed: their shapes are not those of references/quantized")
-        return References(**single, disturbed=tuple(disturbed))
+        disturbed = self._runs("disturbed", said.disturbed, single["quantized"] or ())
+        floats = self._runs("disturbed_floats", said.disturbed_floats, single["dialect"] or ())
+        return References(**single, disturbed=disturbed, disturbed_floats=floats)
+
+    def _runs(self, name: str, counts: Sequence[int], of: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
+        """Return the disturbed runs of a reference, whose outputs must have its shapes."""
+        found = tuple(self._run(f"references/{name}/{number}", count) for number, count in enumerate(counts))
+        if any(_shapes(run) != _shapes(of) for run in found):
+            raise self._error(f"references/{name}: their shapes are not those of the undisturbed run")
+        return found
 
     def _intermediates(self, program: Program, said: Sequence[IntermediateEntry]) -> tuple[Intermediate, ...]:
         if said and len(said) != len(program.file.instructions):

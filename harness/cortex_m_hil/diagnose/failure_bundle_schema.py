@@ -143,6 +143,7 @@ class ReferencesEntry(_Strict):
     eager: _Count | None = None
     expected: _Count | None = None
     disturbed: tuple[_Count, ...] = ()
+    disturbed_floats: tuple[_Count, ...] = ()
 
 
 class ProgramEntry(_Strict):

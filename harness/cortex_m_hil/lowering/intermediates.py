@@ -54,7 +54,7 @@ class _Grid:
         return cls(*found)  # type: ignore[arg-type]
 
     def quantize(self, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        whole = torch.round(values / self.scale) + self.zero_point
+        whole = torch.round(values * (1.0 / self.scale)) + self.zero_point  # as quantize_per_tensor of torchao does
         return torch.empty_like(like).copy_(whole.clamp(self.qmin, self.qmax))
 
 
@@ -248,9 +248,9 @@ def _computed_on_right_inputs(node: Node, dialect: Mapping[Node, Any], floats: _
     inputs: dict[Node, Any] = {}
     for used in node.all_input_nodes:
         inputs[used] = value = dialect[used]
-        if used.op == "call_function" and isinstance(value, torch.Tensor) and "alloc" not in used.name:
+        if used.op == "call_function" and isinstance(value, (torch.Tensor, tuple)) and "alloc" not in used.name:
             origin, grid = floats.origin(used, value), _Grid.of(used)
-            if origin is not None and grid is not None:
+            if origin is not None and grid is not None and isinstance(value, torch.Tensor):
                 inputs[used] = grid.quantize(origin.quantized, value)
             else:
                 inputs[used] = _on_right_inputs(used, dialect, floats)

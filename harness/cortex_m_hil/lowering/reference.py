@@ -23,7 +23,7 @@ from cortex_m_hil.lowering.dialect_differences import exact_form, in_its_layout
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.module_checks import plain_tensor
 from cortex_m_hil.lowering.mutable_buffers import state_restored
-from cortex_m_hil.lowering.rounding import disturbed
+from cortex_m_hil.lowering.rounding import disturbed, with_disturbed_floats
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import dequantized, input_quantization, quantized
@@ -213,7 +213,7 @@ class HostModels:
         leaves = _leaves(as_floats(inputs, self.quantised_inputs), self.structure)
         with stage_of("reference: disturbed runs"):
             more = tuple(self._disturbed(model, leaves) for model in disturbed(self.quantized))
-        return replace(found, disturbed=more)
+        return replace(found, disturbed=more, disturbed_floats=self._disturbed_floats(inputs))
 
     def undisturbed(self, inputs: tuple[HostTensor, ...]) -> References:
         """Return the references of `__call__` without disturbed runs, which take most of the time."""
@@ -224,6 +224,13 @@ class HostModels:
         with stage_of("reference: fake-quant"), state_restored(self.quantized, self.states):
             quantized = _run(self.quantized, leaves, self.structure)
         return References(dialect, quantized, _run(self.eager, leaves, self.structure))
+
+    def _disturbed_floats(self, inputs: tuple[HostTensor, ...]) -> tuple[tuple[Array, ...], ...]:
+        leaves, found = _leaves(inputs, self.structure), []
+        for model in with_disturbed_floats(self.dialect):
+            with _dialect(), state_restored(self.dialect, self.states):
+                found.append(_run(model, leaves, self.structure) or ())
+        return tuple(found)
 
     def _disturbed(self, model: Callable[..., Any], leaves: list[Any]) -> tuple[Array, ...]:
         with state_restored(self.quantized, self.states):
@@ -304,9 +311,12 @@ class RememberedReferences:
         key = None if self.key is None else unchecked_key(self.key, dtypes, values)
         entry = disk.get_or_make("references", key, lambda: self._computed(inputs), lambda: not self.problem())
         found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
-        more = tuple(_outputs(entry, f"disturbed {number}") or () for number in range(entry["disturbed"]))
+        disturbed, disturbed_floats = (
+            tuple(_outputs(entry, f"{name} {number}") or () for number in range(entry[name])) for name in _RUNS
+        )
         leaves = _leaves(as_floats(inputs, self.quantised_inputs) if floats is None else floats, self.structure)
-        return References(**found, disturbed=more, eager=_run(self.eager, leaves, self.structure))
+        eager = _run(self.eager, leaves, self.structure)
+        return References(**found, eager=eager, disturbed=disturbed, disturbed_floats=disturbed_floats)
 
     def _computed(self, inputs: tuple[HostTensor, ...]) -> Entry:
         models = self.models()
@@ -316,13 +326,17 @@ class RememberedReferences:
             return _entry(models(inputs))
 
 
+_RUNS: Final = ("disturbed", "disturbed_floats")
+
+
 def _entry(found: References) -> dict[str, Any]:
     """Return the part of references that is kept on disk: arrays by name and number, and how many there are."""
     named = {"dialect": found.dialect, "quantized": found.quantized}
-    named |= {f"disturbed {number}": outputs for number, outputs in enumerate(found.disturbed)}
+    runs = {name: getattr(found, name) for name in _RUNS}
+    named |= {f"{name} {number}": outputs for name in _RUNS for number, outputs in enumerate(runs[name])}
     arrays = {f"{name}/{i}": one for name, outputs in named.items() for i, one in enumerate(outputs or ())}
     counts = {name: None if outputs is None else len(outputs) for name, outputs in named.items()}
-    return {**arrays, "counts": counts, "disturbed": len(found.disturbed)}
+    return {**arrays, "counts": counts, **{name: len(some) for name, some in runs.items()}}
 
 
 def _outputs(entry: Entry, name: str) -> tuple[Array, ...] | None:

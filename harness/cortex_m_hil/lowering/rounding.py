@@ -1,10 +1,15 @@
-"""Bounds on how far rounding alone can move the outputs of a fake-quantised network.
+"""Bounds on how far rounding alone can move the outputs of a quantised network.
 
 Fake-quant computes in float32 and rounds once; the Cortex-M operators compute in integers with a 31-bit multiplier and
 round twice. The two agree except for values near the middle between two integers, which may be rounded up by one and
 down by the other; and such a difference changes the following layers. So the fake-quantised graph is run a few more
 times with a small disturbance before each rounding of an activation. The comparison uses the outputs of these disturbed
 runs.
+
+The lowered program is the dialect's to the bit, but for its float operators: ATen adds in another order than the
+kernels do, and other libraries' functions differ in the last bits. Where such a result is quantised, a value near the
+middle between two integers is rounded up by one and down by the other. So the dialect is run a few more times with
+small disturbances of these results, if there are any.
 """
 
 from __future__ import annotations
@@ -28,6 +33,26 @@ DISTURBANCE: Final = 1 / 64
 The kernels' first rounding is to 2^shift of a quantum, and the layers of ordinary networks have shifts of
 -6 and less (CMSIS-NN, arm_nn_requantize)."""
 
+FLOAT_RUNS: Final = ("up", "down", "random", "random")
+"""Direction of the disturbances in each run of the dialect."""
+
+FLOAT_DISTURBANCE: Final = 2**-19
+"""Size of the disturbance of a float operator's result, as a share of its largest value.
+
+Layer norms and matrix products of ATen and of the runtimes' kernels differ by up to half of it (measured)."""
+
+_EXACT: Final = frozenset(
+    (
+        "_clone_dim_order", "_to", "_to_dim_order", "abs", "add", "amax", "amin", "cat", "clamp", "clone",
+        "constant_pad_nd", "copy", "dequantize_per_channel", "dequantize_per_tensor", "div", "embedding", "expand",
+        "flip", "full", "full_like", "gather", "hardtanh", "index", "index_select", "leaky_relu", "masked_fill", "max",
+        "max_pool2d_with_indices", "maximum", "min", "minimum", "mul", "neg", "permute", "pixel_shuffle",
+        "pixel_unshuffle", "reciprocal", "relu", "repeat", "rsub", "scalar_tensor", "select", "sign", "slice", "split",
+        "split_with_sizes", "sqrt", "squeeze", "stack", "sub", "t", "transpose", "unbind", "unsqueeze", "view", "where",
+    )
+)  # fmt: skip
+"""Operators whose float results IEEE 754 defines to the bit: data movement, selections, and single roundings."""
+
 _LAST: Final = {"last up": 1.0, "last down": -1.0}
 _SEED: Final = 0x5EED
 _QUANTIZED: Final = torch.ops.quantized_decomposed
@@ -48,13 +73,84 @@ def disturbed(model: Any | None) -> list[Callable[..., Any]]:
     return [_Disturbed(model, direction, _SEED + number).run for number, direction in enumerate(RUNS)]
 
 
-class _Disturbed(fx.Interpreter):
-    """An interpreter that adds a disturbance before each quantize_per_tensor, with a random generator of its own."""
+def with_disturbed_floats(dialect: Any) -> list[Callable[..., Any]]:
+    """Return for each direction in FLOAT_RUNS a function that runs the dialect with disturbed float results.
+
+    The list is empty if no quantised value depends on a float result that libraries round differently. The functions
+    are deterministic, as those of `disturbed`.
+    """
+    if not isinstance(dialect, fx.GraphModule) or not (found := _inexact_before_integers(dialect.graph)):
+        return []
+    return [
+        _DisturbedFloats(dialect, direction, _SEED + number, found).run for number, direction in enumerate(FLOAT_RUNS)
+    ]
+
+
+class _Directed(fx.Interpreter):
+    """An interpreter that disturbs values in one direction, with a random generator of its own."""
 
     def __init__(self, model: Any, direction: str, seed: int) -> None:
         super().__init__(model)
         self._direction = direction
         self._random = torch.Generator().manual_seed(seed)
+
+    def _disturbance(self, value: Any) -> Any:
+        """Return the disturbance of each element, from -1 to 1, as a multiple of the amplitude."""
+        if self._direction == "random":
+            return torch.rand(value.shape, generator=self._random) * 2 - 1
+        outward = torch.sign(value)
+        return {"up": 1.0, "down": -1.0, "outward": outward, "inward": -outward}[self._direction]
+
+
+class _DisturbedFloats(_Directed):
+    """An interpreter that disturbs the results of given float operators, each by a share of its largest value."""
+
+    def __init__(self, model: Any, direction: str, seed: int, nodes: frozenset[fx.Node]) -> None:
+        super().__init__(model, direction, seed)
+        self._nodes = nodes
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if n not in self._nodes:
+            return result
+        return tuple(map(self._disturbed, result)) if isinstance(result, tuple) else self._disturbed(result)
+
+    def _disturbed(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+            return value
+        finite = torch.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0)
+        return value + FLOAT_DISTURBANCE * finite.abs().max() * self._disturbance(value)
+
+
+def _inexact_before_integers(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Return the float operators of a lowered graph that libraries round differently, and that integers depend on."""
+    behind: set[fx.Node] = set()  # nodes that a quantised value depends on by floats alone
+    found = set()
+    for node in reversed(graph.nodes):
+        name = _operator(node)
+        if name.startswith("quantize_per_"):
+            behind.update(node.all_input_nodes)
+        elif node in behind and not name.startswith("dequantize_per_"):
+            behind.update(node.all_input_nodes)
+            if name and name not in _EXACT:
+                found.add(node)
+    return frozenset(found)
+
+
+def _operator(node: fx.Node) -> str:
+    """Return the name of a node's operator without namespace, overload and "_copy"; "" for what computes nothing."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return ""
+    name: str = schema.name.partition("::")[2]
+    return name.removesuffix("_copy") or name
+
+
+class _Disturbed(_Directed):
+    """An interpreter that adds a disturbance before each quantize_per_tensor of a fake-quantised graph."""
+
+    def __init__(self, model: Any, direction: str, seed: int) -> None:
+        super().__init__(model, direction, seed)
         self._last = set(_last_roundings(model)) if direction in _LAST else set()
         self._constants: dict[fx.Node, Any] = {}  # see `_hard_swish_rounding`
 
@@ -81,13 +177,6 @@ class _Disturbed(fx.Interpreter):
             return shift.reshape(value.shape)
         shift[value.flatten().argsort()[value.numel() // 2]] = _LAST[self._direction]
         return shift.reshape(value.shape)
-
-    def _disturbance(self, value: Any) -> Any:
-        """Return the disturbance of each element, from -1 to 1, as a multiple of the amplitude."""
-        if self._direction == "random":
-            return torch.rand(value.shape, generator=self._random) * 2 - 1
-        outward = torch.sign(value)
-        return {"up": 1.0, "down": -1.0, "outward": outward, "inward": -outward}[self._direction]
 
     def _constant_rounding(self, node: Any, scale: float) -> Any:
         """Return the largest change of an operator's output because its constants are rounded to whole quanta.

@@ -33,6 +33,8 @@ class References:
         eager: the outputs of the float module.
         disturbed: the outputs of several more runs of the fake-quantised module, each disturbed within the bounds of
             rounding (`lowering.rounding`).
+        disturbed_floats: the outputs of several more runs of the Python Cortex-M operators, with float results
+            disturbed by what libraries differ in; empty if no quantised value depends on one.
         expected: the outputs that a user expects, in place of `dialect` and `quantized`. If `eager` is there as well,
             they come from other arithmetic, and quantised outputs are judged by their SQNR, not in quanta.
     """
@@ -42,6 +44,7 @@ class References:
     eager: tuple[Array, ...] | None = None
     disturbed: tuple[tuple[Array, ...], ...] = ()
     expected: tuple[Array, ...] | None = None
+    disturbed_floats: tuple[tuple[Array, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,9 +165,9 @@ def arrays() -> st.SearchStrategy[tuple[Any, ...]]:
 
 @st.composite
 def references(draw: st.DrawFn) -> References:
-    quantized = draw(arrays())
-    disturbed = tuple(quantized for _ in range(draw(st.integers(0, 2))))
-    return References(draw(arrays()), quantized, draw(st.none() | arrays()), disturbed, draw(st.none() | arrays()))
+    dialect, quantized = draw(arrays()), draw(arrays())
+    disturbed, floats = ((one,) * draw(st.integers(0, 2)) for one in (quantized, dialect))
+    return References(dialect, quantized, draw(st.none() | arrays()), disturbed, draw(st.none() | arrays()), floats)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

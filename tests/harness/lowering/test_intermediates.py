@@ -9,7 +9,11 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from cortex_m_hil.host.random_generators import seed
+from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.intermediates import _Floats, _on_right_inputs, _Origin
+from cortex_m_hil.targets.cpu import Isa
+from random_networks import ResidualNorms
 
 
 class Floats(_Floats):
@@ -39,3 +43,16 @@ def test_a_node_is_computed_once_however_many_read_it() -> None:
     dialect = dict.fromkeys(graph.nodes, torch.zeros(3, dtype=torch.int32))
     found = _on_right_inputs(graph.call_function(plus, (one, other)), dialect, Floats(first))
     assert found.tolist() == [2 * 3 * 2**20] * 3 and calls["plus"] == 42
+
+
+def test_what_follows_an_operator_of_several_outputs_is_computed_on_right_inputs() -> None:
+    """A layer norm has three: on fake-quant's integers it gives fake-quant's floats."""
+    seed(0)
+    program = lower(ResidualNorms(2), (torch.rand(60, 80),), isa=Isa.DSP)
+    assert program.intermediates is not None
+    found = [
+        (instruction.operator, value.graph_quanta)
+        for instruction, value in zip(program.file.instructions, program.intermediates(program.inputs), strict=True)
+    ]
+    norms = [quanta for operator, quanta in found if operator == "cortex_m::quantize_per_tensor.out"]
+    assert norms[1:] == [0] * (len(norms) - 1) and len(norms) > 2

@@ -18,14 +18,14 @@ from cortex_m_hil.checks.lint_rules.finding import Rule
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.random_generators import seed
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.lowering.rounding import RUNS
+from cortex_m_hil.lowering.rounding import FLOAT_RUNS, RUNS
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.runner.build import portable_operators
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from planted_errors import judged, planted
-from random_networks import network
+from random_networks import ResidualNorms, network
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,29 @@ def test_at_least_one_step_of_the_last_operator_is_rounding() -> None:
     (up,), (down,) = outputs.disturbed[-2:]
     assert np.sort((up - outputs.quantized[0]).ravel()) == pytest.approx([0] * 8 + [1 / 256], abs=1e-3)
     assert np.sort((down - outputs.quantized[0]).ravel()) == pytest.approx([-1 / 256] + [0] * 8, abs=1e-3)
+
+
+def test_last_bits_of_floats_are_disturbed_where_integers_depend_on_them() -> None:
+    seed(0)
+    inputs = (torch.rand(60, 80),)
+    norms = references(lower(ResidualNorms(4), inputs, isa=Isa.DSP))
+    assert len(norms.disturbed_floats) == len(FLOAT_RUNS) and norms.dialect is not None
+    moved = [(run != norms.dialect[0]).mean() for (run,) in norms.disturbed_floats]
+    assert 0 < max(moved) < 0.05
+    assert references(lower(nn.Linear(80, 4), inputs, isa=Isa.DSP)).disturbed_floats == ()  # integers alone
+    scaled = nn.Sequential(nn.Linear(80, 4), Halved(), nn.Linear(4, 4))  # single roundings, the same everywhere
+    assert references(lower(scaled, inputs, isa=Isa.DSP)).disturbed_floats == ()
+
+
+class Halved(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 0.5 * x
+
+
+def test_a_tie_after_a_layer_norm_is_no_error_of_the_target(dut: Dut) -> None:
+    seed(0)
+    found = check(dut, ResidualNorms(4), (torch.rand(60, 80),)).comparison.outputs[0]
+    assert found.max_quanta is not None and 0 < found.max_quanta <= 2
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ def tiles(report: ReportContents, failures: Mapping[FailureKind, Sequence[Failur
             yield tile
 
 
-_COMPARED: Final = tuple(
+_COMPARED: Final[tuple[ChangeKind, ...]] = tuple(
     kind for kind in _FIGURE_KINDS if kind not in (ChangeKind.LESS_CORTEX_M, ChangeKind.MORE_CORTEX_M)
 )
 """The kinds of changes that have a tile, also where there is none."""

@@ -58,9 +58,8 @@ def compare(
             dialect=_pick(program_file, references.dialect, number),
             quantized=_pick(program_file, references.quantized, number),
             eager=_pick(program_file, references.eager, number),
-            disturbed=tuple(
-                _as_floats(program_file, number, run[number]) for run in references.disturbed if number < len(run)
-            ),
+            disturbed=_runs(program_file, references.disturbed, number),
+            disturbed_floats=_runs(program_file, references.disturbed_floats, number),
             unwritten=None if unwritten is None else unwritten[number],
         )
         for number in range(wanted)
@@ -79,6 +78,10 @@ def compare(
 
 def _pick(file: PteFile, arrays: tuple[Array, ...] | None, number: int) -> Array | None:
     return _as_floats(file, number, arrays[number]) if arrays is not None and number < len(arrays) else None
+
+
+def _runs(file: PteFile, runs: Sequence[tuple[Array, ...]], number: int) -> tuple[Array, ...]:
+    return tuple(_as_floats(file, number, run[number]) for run in runs if number < len(run))
 
 
 def _as_floats(file: PteFile, number: int, values: Array) -> Array:

@@ -31,6 +31,7 @@ class ComparedOutput:
         is_expected: whether ``dialect`` has the user's expected values; then ``eager`` has them too if they are judged
             by their SQNR.
         disturbed: the outputs of disturbed runs of the fake-quantised module.
+        disturbed_floats: the outputs of runs of the dialect with disturbed float results.
         unwritten: a mask of the elements that the program did not write; None: not known.
     """
 
@@ -43,6 +44,7 @@ class ComparedOutput:
     quantized: Array | None
     eager: Array | None
     disturbed: tuple[Array, ...]
+    disturbed_floats: tuple[Array, ...]
     unwritten: Array | None
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 from cortex_m_hil.checks.comparison.compared_output import ComparedOutput, first
 from cortex_m_hil.checks.comparison.comparison_result import Finding, FindingKind, quanta_word
 from cortex_m_hil.checks.comparison.quanta import finite
-from cortex_m_hil.checks.comparison.rounding_bound import rounding_explains
+from cortex_m_hil.checks.comparison.rounding_bound import float_rounding_explains, rounding_explains
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.tensor import Array
 
@@ -22,9 +22,10 @@ OTHER_SCALE: Final = 0.01  # share of a quantum; float32 rounding is 1e-5 of a q
 def other_quanta(output: ComparedOutput, integers: Array, expected: Array) -> Iterator[Finding]:
     difference = np.abs(integers - expected)
     wrong = difference > output.tolerance.qtol
-    if wrong.any():
+    right, why = float_rounding_explains(output, integers - expected)
+    if wrong.any() and not right:
         most = int(difference.max())
-        allowed = f" ({output.tolerance.qtol} allowed)" if output.tolerance.qtol else ""
+        allowed = (f" ({output.tolerance.qtol} allowed)" if output.tolerance.qtol else "") + why
         text = f"{int(wrong.sum())} of {wrong.size} elements off, by up to {most} {quanta_word(most)}{allowed}"
         yield output.find_far(FindingKind.QUANTA, text, wrong, expected, integers)
 

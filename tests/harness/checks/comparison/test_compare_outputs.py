@@ -59,12 +59,14 @@ def check(
     file: PteFile = FILE,
     quantized: Array | None = None,
     disturbed: tuple[Array, ...] = (),
+    disturbed_floats: tuple[Array, ...] = (),
     eager: Array | None = None,
     unwritten: Array | None = None,
 ) -> Comparison:
     """`quantized` and `eager` default to `reference`, which is the dialect's."""
     dialect, fake, float_ = (None if one is None else (one,) for one in (reference, quantized, eager))
-    references = References(dialect, fake or dialect, float_ or dialect, tuple((run,) for run in disturbed))
+    runs, floats = (tuple((run,) for run in several) for several in (disturbed, disturbed_floats))
+    references = References(dialect, fake or dialect, float_ or dialect, runs, disturbed_floats=floats)
     masks = None if unwritten is None else (unwritten,)
     return compare(file, (HostTensor.from_array(output),), references, tolerance, masks)
 
@@ -369,6 +371,21 @@ def test_another_scale_of_the_last_dequantize_is_not_rounding() -> None:
 
 def test_without_disturbed_runs_nothing_is_rounding() -> None:
     assert not against_fake_quant(moved(5), ()).ok
+
+
+def test_last_bits_of_floats_explain_a_deviation_from_the_dialect_and_no_more() -> None:
+    def against_dialect(output: Array, *floats: Array, qtol: int = 0) -> Comparison:
+        return check(output, moved(), Tolerance(qtol), file=WIDE, quantized=output, disturbed_floats=floats)
+
+    passed = against_dialect(moved(5, 77), *ROUNDING)
+    assert passed.ok and passed.outputs[0].max_quanta == 1
+    assert not against_dialect(moved(5, 77)).ok
+    more = against_dialect(moved(*range(10)), *ROUNDING)
+    assert kinds(more) == {"quanta"}
+    text = "10 of 800 elements off, by up to 1 quantum; other last bits of floats explain 4, by up to 1"
+    assert text in more.errors[0].message
+    assert kinds(against_dialect(moved(5, by=2), *ROUNDING)) == {"quanta"}
+    assert against_dialect(moved(5, by=2), *ROUNDING, qtol=1).ok
 
 
 def test_each_reference_has_a_tolerance_of_its_own() -> None:
