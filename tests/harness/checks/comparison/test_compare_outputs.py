@@ -523,6 +523,16 @@ def test_integers_that_stand_for_numbers_are_compared_in_quanta() -> None:
     assert kinds(differs) == {"exact"} and "by up to 2 quanta" in differs.errors[0].message
 
 
+def test_last_bits_of_floats_explain_integers_too() -> None:
+    right = (np.arange(64, dtype=np.int8) * 3 - 100).astype(np.int8)[None]
+    one, five = ((right + (np.arange(64) < count)).astype(np.int8) for count in (1, 5))
+    for operator in ("cortex_m::quantized_linear.out", "aten::full.out"):  # quanta, and choices
+        file = integers_out(operator)
+        assert check(one, right, file=file, quantized=one, eager=one, disturbed_floats=(one,)).ok
+        assert kinds(check(five, right, file=file, quantized=five, eager=five, disturbed_floats=(one,))) == {"exact"}
+        assert kinds(check(one, right, file=file, quantized=one, eager=one)) == {"exact"}
+
+
 def noisy(db: float) -> Array:
     """Values against which the right ones have so many dB."""
     right = EXPECTED.astype(np.float64)
