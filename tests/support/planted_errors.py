@@ -92,7 +92,7 @@ def _weights(change: Callable[[Any], Any]) -> Error:
     """Change the weights of a convolution; in all its layouts height and width are dimensions 1 and 2."""
 
     def plant(a: Arguments) -> Arguments:
-        _need(a["weight"].shape[1] == a["weight"].shape[2] > 1)
+        _need(a["weight"].dim() == 4 and a["weight"].shape[1] == a["weight"].shape[2] > 1)
         return a | {"weight": change(a["weight"])}
 
     return plant

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
+from cortex_m_hil.checks.comparison.compare_outputs import compare
 from cortex_m_hil.checks.comparison.comparison_result import FindingKind
 from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.lint import lint
@@ -20,6 +21,7 @@ from cortex_m_hil.host.random_generators import seed
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.rounding import FLOAT_RUNS, RUNS
 from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.build import portable_operators
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
@@ -122,6 +124,23 @@ def test_a_tie_after_a_layer_norm_is_no_error_of_the_target(dut: Dut) -> None:
     seed(0)
     found = check(dut, ResidualNorms(4), (torch.rand(60, 80),)).comparison.outputs[0]
     assert found.max_quanta is not None and 0 < found.max_quanta <= 2
+
+
+@pytest.mark.slow
+def test_errors_of_a_kernel_are_not_last_bits_of_floats() -> None:
+    """The outputs of each error, as if a kernel had computed them, compared with the references without it."""
+    seed(0)
+    program = lower(ResidualNorms(2), (torch.rand(60, 80),), isa=Isa.DSP)
+    right, names = references(program), set()
+    for name, wrong in planted(program, seed=1):
+        assert right.dialect is not None and wrong.dialect is not None
+        if np.array_equal(wrong.dialect[0], right.dialect[0]):
+            continue
+        outputs = [HostTensor.from_array(one) for one in wrong.dialect]
+        found = compare(program.file, outputs, right, Tolerance())
+        assert FindingKind.QUANTA in {one.kind for one in found.errors}, name
+        names.add(name)
+    assert len(names) >= 15
 
 
 @pytest.mark.slow
