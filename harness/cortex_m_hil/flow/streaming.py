@@ -192,4 +192,4 @@ def _judged_by(file: PteFile, references: References) -> References:
         return references
     found = zip(references.dialect, references.quantized, _quantised_outputs(file), strict=True)
     kept = (exact if is_quantised else fake for exact, fake, is_quantised in found)
-    return References(references.dialect, tuple(kept))
+    return References(references.dialect, tuple(kept), disturbed_floats=references.disturbed_floats)

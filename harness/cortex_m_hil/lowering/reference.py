@@ -241,7 +241,7 @@ class HostModels:
     ) -> tuple[References, ...]:
         """Return references for consecutive frames, each with the outputs followed by the states after the frame.
 
-        No disturbed runs are made.
+        Fake-quant is not run with disturbances; the dialect is, if there are floats to disturb.
 
         Args:
             frames: the inputs of each frame.
@@ -251,15 +251,24 @@ class HostModels:
         leaves = [_leaves(inputs, self.structure) for inputs in frames]
         with _dialect():
             dialect = self._streamed(self.dialect, leaves, state)
+            runs = [self._streamed(self.dialect, leaves, state, run) for run in with_disturbed_floats(self.dialect)]
         leaves = [_leaves(as_floats(inputs, self.quantised_inputs), self.structure) for inputs in frames]
         with stage_of("reference: fake-quant"):
             quantized = self._streamed(self.quantized if floats else None, leaves, state)
-        return tuple(map(References, dialect, quantized, self._streamed(self.eager if floats else None, leaves, state)))
+        eager = self._streamed(self.eager if floats else None, leaves, state)
+        return tuple(
+            References(*found, disturbed_floats=tuple(run[number] or () for run in runs))
+            for number, found in enumerate(zip(dialect, quantized, eager, strict=True))
+        )
 
     def _streamed(
-        self, model: Any | None, frames: list[list[Any]], state: Sequence[HostTensor]
+        self,
+        model: Any | None,
+        frames: list[list[Any]],
+        state: Sequence[HostTensor],
+        run: Callable[..., Any] | None = None,
     ) -> list[tuple[Array, ...] | None]:
-        """Return a model's outputs and states for each frame; a list of None where there is no model."""
+        """Return a model's outputs and states for each frame, as `run` computes them; None for each without a model."""
         if model is None:
             return [None] * len(frames)
         found: list[tuple[Array, ...] | None] = []
@@ -269,7 +278,7 @@ class HostModels:
                 buffer.copy_(to_torch(tensor))
             for number, leaves in enumerate(frames):
                 try:
-                    outputs = _run(model, leaves, self.structure) or ()
+                    outputs = _run(run or model, leaves, self.structure) or ()
                 except ConfigError as error:
                     error.message = f"frame {number}: {error.message}"
                     raise

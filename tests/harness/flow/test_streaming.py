@@ -31,6 +31,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from networks import listener
 from planting import FOLDER, plant
+from random_networks import ResidualNorms
 
 TARGETS = load_targets()
 # State is kept by the host and by code that all classes share; tests/targets/test_state.py runs on the others.
@@ -262,6 +263,20 @@ def test_a_program_without_state_streams_too(native: OpenTarget) -> None:
     found = native.stream(one, given)
     assert [frame.outputs for frame in found.frames] == [native.run(one, frame).outputs for frame in given]
     assert found.state == () and not any(frame.state for frame in found.frames)
+
+
+@pytest.mark.slow
+def test_a_tie_behind_a_layer_norm_is_no_error_of_a_frame(native: OpenTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    one = native.lower(ResidualNorms(4), (torch.rand(60, 80),))
+    given = [one.inputs, one.inputs]
+    found = native.stream(one, given)
+    assert one.stream is not None
+    dialect = one.stream([*given], (), False)[0].dialect
+    assert dialect is not None and not np.array_equal(found.frames[0].outputs[0].array(), dialect[0])
+    monkeypatch.setattr("cortex_m_hil.lowering.reference.with_disturbed_floats", lambda dialect: [])
+    with pytest.raises(errors.Mismatch, match=r"^frame 0: output 0: quanta: "):
+        native.stream(one, given)
 
 
 def test_lint_says_what_a_program_keeps(native: OpenTarget) -> None:
