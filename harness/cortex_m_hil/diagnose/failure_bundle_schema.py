@@ -19,7 +19,7 @@ from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.target import Target
 
-SCHEMA_VERSION: Final = 2  # version of bundle.json: raised when an older reader would not understand it
+SCHEMA_VERSION: Final = 3  # version of bundle.json: raised when an older reader would not understand it
 PASSED: Final = "pass"  # stands for the class of a verdict if the program passed
 
 Line = Annotated[str, AfterValidator(printable)]

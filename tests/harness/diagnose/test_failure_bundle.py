@@ -319,7 +319,7 @@ def npy(array: Any) -> bytes:
         (with_member("../../etc/passwd", b"x"), "'../../etc/passwd' is no member of a bundle"),
         (lambda members: members.pop("inputs/0.npy"), "it has no inputs/0.npy"),
         (lambda members: members.pop(DESCRIPTION), "it has no bundle.json"),
-        (with_member(DESCRIPTION, b'{"schema_version": 3, "new": 1}'), "its format is 3"),
+        (with_member(DESCRIPTION, b'{"schema_version": 4, "new": 1}'), "its format is 4"),
         (with_member(DESCRIPTION, b'{"schema_version": "1"}'), "bundle.json: 'schema_version'"),
         (with_member(DESCRIPTION, b"[" * 100_000), "bundle.json"),
         (with_member(PROGRAM, b"no program"), "program.pte: "),
