@@ -43,12 +43,14 @@ Layer norms and matrix products of ATen and of the runtimes' kernels differ by u
 
 _EXACT: Final = frozenset(
     (
-        "_clone_dim_order", "_to", "_to_dim_order", "abs", "add", "amax", "amin", "cat", "clamp", "clone",
-        "constant_pad_nd", "copy", "dequantize_per_channel", "dequantize_per_tensor", "div", "embedding", "expand",
-        "flip", "full", "full_like", "gather", "hardtanh", "index", "index_select", "leaky_relu", "masked_fill", "max",
-        "max_pool2d_with_indices", "maximum", "min", "minimum", "mul", "neg", "permute", "pixel_shuffle",
-        "pixel_unshuffle", "reciprocal", "relu", "repeat", "rsub", "scalar_tensor", "select", "sign", "slice", "split",
-        "split_with_sizes", "sqrt", "squeeze", "stack", "sub", "t", "transpose", "unbind", "unsqueeze", "view", "where",
+        "_clone_dim_order", "_to", "_to_dim_order", "abs", "add", "alias", "amax", "amin", "arange", "cat", "ceil",
+        "clamp", "clone", "constant_pad_nd", "copy", "dequantize_per_channel", "dequantize_per_tensor", "detach", "div",
+        "embedding", "empty", "expand", "flip", "floor", "full", "full_like", "gather", "hardtanh", "index",
+        "index_select", "leaky_relu", "lift_fresh", "masked_fill", "max", "max_pool2d_with_indices", "maximum", "min",
+        "minimum", "mul", "neg", "new_full", "ones", "permute", "pixel_shuffle", "pixel_unshuffle", "reciprocal",
+        "reflection_pad2d", "relu", "repeat", "replication_pad2d", "round", "rsub", "scalar_tensor", "select", "sign",
+        "slice", "split", "split_with_sizes", "sqrt", "squeeze", "stack", "sub", "t", "transpose", "trunc", "unbind",
+        "unsqueeze", "upsample_nearest2d", "view", "where", "zeros",
     )
 )  # fmt: skip
 """Operators whose float results IEEE 754 defines to the bit: data movement, selections, and single roundings."""
