@@ -34,13 +34,12 @@ from cortex_m_hil.diagnose.failure_bundle_schema import (
 from cortex_m_hil.errors import HarnessError, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files
-from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
+from cortex_m_hil.program.program import DISTURBED, Intermediate, Program, References, ScratchNeed
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner.run_results import Ran
 from cortex_m_hil.targets.cpu import Isa
 
 SINGLE: Final = ("dialect", "quantized", "eager", "expected")  # references that have one run each
-SEVERAL: Final = ("disturbed", "disturbed_floats")  # references that have several runs
 _PACKAGES: Final = ("executorch-cortex-m-hil", "torch", "executorch")
 _LOG_LIMIT: Final = 1 << 20  # the newest characters that are kept
 
@@ -231,7 +230,7 @@ def _of_intermediate(one: Intermediate) -> IntermediateEntry:
 
 def _counted(references: References) -> ReferencesEntry:
     counts = {name: None if (one := getattr(references, name)) is None else len(one) for name in SINGLE}
-    disturbed, floats = (tuple(map(len, getattr(references, name))) for name in SEVERAL)
+    disturbed, floats = (tuple(map(len, getattr(references, name))) for name in DISTURBED)
     return ReferencesEntry(**counts, disturbed=disturbed, disturbed_floats=floats)
 
 

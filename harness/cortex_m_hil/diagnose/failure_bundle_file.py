@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from cortex_m_hil.checks.comparison.tolerance import Tolerance
 from cortex_m_hil.checks.input_checks import input_misfits
 from cortex_m_hil.diagnose.budgets import Budget
-from cortex_m_hil.diagnose.failure_bundle import SEVERAL, SINGLE, Bundle, BundleTask
+from cortex_m_hil.diagnose.failure_bundle import SINGLE, Bundle, BundleTask
 from cortex_m_hil.diagnose.failure_bundle_schema import (
     SCHEMA_VERSION,
     BundleJudgement,
@@ -31,7 +31,7 @@ from cortex_m_hil.diagnose.failure_bundle_schema import (
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.errors.text import printable, printable_lines, shown
 from cortex_m_hil.host import archives, arrays, files
-from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
+from cortex_m_hil.program.program import DISTURBED, Intermediate, Program, References, ScratchNeed
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec, npy
 from cortex_m_hil.targets.cpu import Isa
@@ -67,7 +67,7 @@ def pack_bundle(bundle: Bundle) -> bytes:
 def _runs(references: References) -> Iterator[tuple[str, tuple[Array, ...]]]:
     for name in SINGLE:
         yield f"references/{name}", getattr(references, name) or ()
-    for name in SEVERAL:
+    for name in DISTURBED:
         for number, run in enumerate(getattr(references, name)):
             yield f"references/{name}/{number}", run
 

@@ -27,7 +27,7 @@ from cortex_m_hil.lowering.rounding import disturbed, with_disturbed_floats
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.dataflow import Quantization
 from cortex_m_hil.program.io_quantization import dequantized, input_quantization, quantized
-from cortex_m_hil.program.program import References
+from cortex_m_hil.program.program import DISTURBED, References
 from cortex_m_hil.program.pte_file import PteFile
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -212,8 +212,11 @@ class HostModels:
         found = self.undisturbed(inputs)
         leaves = _leaves(as_floats(inputs, self.quantised_inputs), self.structure)
         with stage_of("reference: disturbed runs"):
-            more = tuple(self._disturbed(model, leaves) for model in disturbed(self.quantized))
-        return replace(found, disturbed=more, disturbed_floats=self._disturbed_floats(inputs))
+            more = self._runs(disturbed(self.quantized), self.quantized, leaves)
+        with _dialect():
+            leaves = _leaves(inputs, self.structure)
+            floats = self._runs(with_disturbed_floats(self.dialect), self.dialect, leaves)
+        return replace(found, disturbed=more, disturbed_floats=floats)
 
     def undisturbed(self, inputs: tuple[HostTensor, ...]) -> References:
         """Return the references of `__call__` without disturbed runs, which take most of the time."""
@@ -225,16 +228,15 @@ class HostModels:
             quantized = _run(self.quantized, leaves, self.structure)
         return References(dialect, quantized, _run(self.eager, leaves, self.structure))
 
-    def _disturbed_floats(self, inputs: tuple[HostTensor, ...]) -> tuple[tuple[Array, ...], ...]:
-        leaves, found = _leaves(inputs, self.structure), []
-        for model in with_disturbed_floats(self.dialect):
-            with _dialect(), state_restored(self.dialect, self.states):
-                found.append(_run(model, leaves, self.structure) or ())
+    def _runs(
+        self, disturbed_models: Sequence[Callable[..., Any]], model: Any, leaves: list[Any]
+    ) -> tuple[tuple[Array, ...], ...]:
+        """Return the outputs of each disturbed run of a model, from the initial state."""
+        found = []
+        for run in disturbed_models:
+            with state_restored(model, self.states):
+                found.append(_run(run, leaves, self.structure) or ())
         return tuple(found)
-
-    def _disturbed(self, model: Callable[..., Any], leaves: list[Any]) -> tuple[Array, ...]:
-        with state_restored(self.quantized, self.states):
-            return _run(model, leaves, self.structure) or ()
 
     def stream(
         self, frames: Sequence[tuple[HostTensor, ...]], state: Sequence[HostTensor], floats: bool
@@ -321,7 +323,7 @@ class RememberedReferences:
         entry = disk.get_or_make("references", key, lambda: self._computed(inputs), lambda: not self.problem())
         found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
         disturbed, disturbed_floats = (
-            tuple(_outputs(entry, f"{name} {number}") or () for number in range(entry[name])) for name in _RUNS
+            tuple(_outputs(entry, f"{name} {number}") or () for number in range(entry[name])) for name in DISTURBED
         )
         leaves = _leaves(as_floats(inputs, self.quantised_inputs) if floats is None else floats, self.structure)
         eager = _run(self.eager, leaves, self.structure)
@@ -335,14 +337,11 @@ class RememberedReferences:
             return _entry(models(inputs))
 
 
-_RUNS: Final = ("disturbed", "disturbed_floats")
-
-
 def _entry(found: References) -> dict[str, Any]:
     """Return the part of references that is kept on disk: arrays by name and number, and how many there are."""
     named = {"dialect": found.dialect, "quantized": found.quantized}
-    runs = {name: getattr(found, name) for name in _RUNS}
-    named |= {f"{name} {number}": outputs for name in _RUNS for number, outputs in enumerate(runs[name])}
+    runs = {name: getattr(found, name) for name in DISTURBED}
+    named |= {f"{name} {number}": outputs for name in DISTURBED for number, outputs in enumerate(runs[name])}
     arrays = {f"{name}/{i}": one for name, outputs in named.items() for i, one in enumerate(outputs or ())}
     counts = {name: None if outputs is None else len(outputs) for name, outputs in named.items()}
     return {**arrays, "counts": counts, **{name: len(some) for name, some in runs.items()}}

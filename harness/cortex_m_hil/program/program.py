@@ -18,6 +18,7 @@ from cortex_m_hil.program.pte_reader import parse_pte
 from cortex_m_hil.program.tensor import Array, Dimension, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 
+DISTURBED: Final = ("disturbed", "disturbed_floats")  # the fields of References that have several runs
 _SHOWN: Final = 4  # submodules
 
 

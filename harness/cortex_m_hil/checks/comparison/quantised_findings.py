@@ -22,11 +22,13 @@ OTHER_SCALE: Final = 0.01  # share of a quantum; float32 rounding is 1e-5 of a q
 def other_quanta(output: ComparedOutput, integers: Array, expected: Array) -> Iterator[Finding]:
     difference = np.abs(integers - expected)
     wrong = difference > output.tolerance.qtol
+    if not wrong.any():
+        return
     right, why = float_rounding_explains(output, integers - expected)
-    if wrong.any() and not right:
+    if not right:
         most = int(difference.max())
-        allowed = (f" ({output.tolerance.qtol} allowed)" if output.tolerance.qtol else "") + why
-        text = f"{int(wrong.sum())} of {wrong.size} elements off, by up to {most} {quanta_word(most)}{allowed}"
+        allowed = f" ({output.tolerance.qtol} allowed)" if output.tolerance.qtol else ""
+        text = f"{int(wrong.sum())} of {wrong.size} elements off, by up to {most} {quanta_word(most)}{allowed}{why}"
         yield output.find_far(FindingKind.QUANTA, text, wrong, expected, integers)
 
 
