@@ -1,4 +1,4 @@
-"""A fixture of several test modules: the compiler in memory, trusted again."""
+"""Fixtures of all test modules: the compiler in memory, trusted again, and coverage of the harness alone."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ from trust import trust_again
 def coverage_of_own_code() -> Iterator[None]:
     with observed_by(untraced):
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trusted_compiler_of_a_module() -> None:
+    """Trust the compiler where tests of another module changed it unnoticed: their order depends on the worker."""
+    if compiler_state.problem():
+        trust_again()
 
 
 @pytest.fixture(autouse=True)
