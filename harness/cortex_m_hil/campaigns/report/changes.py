@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -79,6 +79,7 @@ class ChangeKind(str, Enum):
     FLAKY = "flaky"
     NEEDS_NONE = "quarantined, and passed"
     ENDED = "quarantine ended"
+    RUNTIMES = "differs by runtime"
     LESS_ACCURATE = "less accurate"
     OUTPUTS = "changed outputs"
     SLOWER = "slower"
@@ -203,15 +204,17 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
 
     Measured figures are judged by their course over the nights. A figure that is missing in the old nightly is compared
     with the last one that has it, and a test whose verdicts differed without a change of the code is flaky. Figures are
-    compared whatever the verdict is, but figures of a wrong program are no baseline.
+    compared whatever the verdict is, but figures of a wrong program are no baseline. Outputs that differed by runtime
+    in the old nightly too are no change.
 
     Args:
         old: the nightly to compare with.
         new: the nightly to judge; if it is incomplete, only its existing results.
         history: nightlies before the new one, oldest first.
     """
-    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *problems_within(new)]
-    found += _nothing_in_common(old, new)
+    known = {*_differing_runtimes(old)}
+    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new)]
+    found += [*_nothing_in_common(old, new), *(one for one in problems_within(new) if one not in known)]
     found += _flaky([*history, *([] if old in history else [old]), new])
     until = [night for night in (*history, old) if night.began <= old.began and comparable(night.tools, new.tools)]
     for key, result in new.results.items():
@@ -260,11 +263,12 @@ def needs_history(old: Night, new: Night) -> bool:
 def problems_within(new: Night) -> Iterator[Change]:
     """Yield the problems within a nightly, without a comparison.
 
-    These are requested targets that did not run, impossible zeros, quarantines that are needless or ended, and patterns
-    (`fit:`, `models:`) that match no test.
+    These are requested targets that did not run, outputs that differ by runtime, impossible zeros, quarantines that are
+    needless or ended, and patterns (`fit:`, `models:`) that match no test.
     """
     for target, why in new.left_out.items():
         yield Change(ChangeKind.LEFT_OUT, Key("", "", "", target), after=why)
+    yield from _differing_runtimes(new)
     for key, result in new.results.items():
         yield from _needless(result)
         for figure in sorted(result.figures):
@@ -274,6 +278,21 @@ def problems_within(new: Night) -> Iterator[Change]:
     for what, pattern in named if new.complete and new.shard == "1/1" else ():
         if not any(is_named(key.test, [pattern]) for key in new.results):
             yield Change(ChangeKind.MISSING, Key("", "", pattern, ""), what, "-", "-", limit="no test has such a name")
+
+
+def _differing_runtimes(night: Night) -> Iterator[Change]:
+    """Yield the tests that passed on `builtin` and on another runtime, with other outputs that are judged in quanta.
+
+    Floats are left out: their last bits depend on the order of a sum.
+    """
+    for key, one in night.results.items():
+        other = night.results.get(replace(key, runtime=BUILTIN))
+        if key.runtime == BUILTIN or other is None or {one.verdict, other.verdict} != {Verdict.PASS}:
+            continue
+        judged_so = all({MAX_QUANTA, OUTPUTS} <= of.figures.keys() for of in (one, other))
+        if judged_so and one.figures[OUTPUTS] != other.figures[OUTPUTS]:
+            before, after = (f"{as_text(of.value(MAX_QUANTA))} on {of.key.runtime}" for of in (other, one))
+            yield Change(ChangeKind.RUNTIMES, key, MAX_QUANTA, before, after)
 
 
 def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:

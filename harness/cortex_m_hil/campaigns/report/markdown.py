@@ -55,7 +55,7 @@ def as_markdown(report: ReportContents, all_results: str, all_changes: str) -> s
             blocks.append(f"\nEach of these tests: {_code(all_changes)}")
     if others := other_changes(report.changes):
         told = (_entry(one, all_changes) for _, of in others for one in of)
-        title = "What else changed" if report.against is not None else "What is not as it has to be"
+        title = "What else changed" if report.against is not None else "What else was found"
         blocks += [f"\n#### {title}\n", *_fitting(told, "change", all_changes)]
     if report.against is not None and not report.changes and report.night.tests:
         blocks.append(f"\nNothing changed since nightly {report.against.name}.")

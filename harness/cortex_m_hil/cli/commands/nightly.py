@@ -440,7 +440,8 @@ def _blocks(
         yield "\n".join(lines_of_changes(found.changes, _named(before), rest, so_far=left))
     bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
     rows = [cut(f"{_row(one)}: {one.headline}") for one in bad[:SHOWN]]
-    rest = f"and {counted(len(bad) - SHOWN, 'more failure')}: hil results show {campaign.ordinal}{in_store(store_file)}"
+    shown = f"hil results show {campaign.ordinal} --markdown{in_store(store_file)}"
+    rest = f"and {counted(len(bad) - SHOWN, 'more failure')}: {shown}"
     yield "\n".join([*rows, *([rest] if bad[SHOWN:] else [])])
     yield "\n".join(align(list(_totals(new)))) if new.tests else ""
     counted_lines = [[f"coverage {name}", f"lines {one}", f"branches {other}"] for name, (one, other) in _shares(new)]

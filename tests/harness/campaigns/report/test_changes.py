@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex_m_hil.campaigns.report.change_groups import groups
 from cortex_m_hil.campaigns.report.changes import (
     Change,
     ChangeKind,
@@ -262,6 +263,24 @@ def test_a_target_that_is_left_out_is_told_every_night_with_its_reason() -> None
     assert (
         [one.kind for one in changes(new, new)] == [one.kind for one in problems_within(new)] == [ChangeKind.LEFT_OUT]
     )
+
+
+def test_other_integers_on_another_runtime_are_told_until_they_are_known() -> None:
+    one = result(figures=figures(max_quanta=(0,)))
+
+    def on_executorch(**figures: tuple[Figure, ...]) -> Result:
+        return replace(one, key=Key("tests", "executorch", "t", "m4-qemu"), figures=figures)
+
+    off = on_executorch(max_quanta=(1,), outputs=("ab",))
+    [found] = problems_within(night(one, off))
+    assert (found.kind, found.key.runtime) == (ChangeKind.RUNTIMES, "executorch")
+    assert groups([found])[0].line == "differs by runtime max_quanta 0 on builtin → 1 on executorch"
+    equal, floats = on_executorch(**one.figures), on_executorch(outputs=("ab",))
+    wrong = replace(off, verdict=Verdict.FAIL, error="Mismatch")  # told as a failure
+    for other in (equal, floats, wrong):
+        assert [*problems_within(night(one, other))] == []
+    assert changes(night(one, off), night(one, off, commit="c2")) == []
+    assert ChangeKind.RUNTIMES in {each.kind for each in changes(night(one, equal), night(one, off, commit="c2"))}
 
 
 def test_a_pattern_that_no_test_has_is_told() -> None:
