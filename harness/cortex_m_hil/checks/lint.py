@@ -80,12 +80,13 @@ def lint(
     operators: Collection[str] | None,
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
+    mended: Collection[int] = (),
 ) -> tuple[LintFinding, ...]:
     """Return all findings about a program on a target, in the order of `RULES`.
 
     The arguments are the attributes of `LintSubject`.
     """
-    subject = LintSubject(program, target, operators, scratch, runtime)
+    subject = LintSubject(program, target, operators, scratch, runtime, mended)
     return tuple(finding for rule in RULES for finding in rule(subject))
 
 

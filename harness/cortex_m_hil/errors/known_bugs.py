@@ -23,6 +23,8 @@ class KnownBug:
         issues: issues and pull requests about it, as `owner/repository#number`.
         tried: whether a test has tried the workaround; if not, it is derived from the cause.
         isa: the only ISA class on which the bug shows; "": all classes.
+        faulty_code: a file of CMSIS-NN and a condition in it, which a CMSIS-NN without the bug does not have; "" where
+            no CMSIS-NN without the bug is known.
     """
 
     name: str
@@ -32,6 +34,7 @@ class KnownBug:
     issues: tuple[str, ...] = ()
     tried: bool = True
     isa: str = ""
+    faulty_code: tuple[str, str] = ("", "")
 
     @property
     def hint(self) -> str:
@@ -67,11 +70,12 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
     ),
     2: KnownBug(
         "rows of a transposed convolution never written",
-        "where the vertical padding is no multiple of the stride: later rows are off by up to 255 quanta; "
-        "mended after the commit that ExecuTorch pins",
+        "where the vertical padding is no multiple of the stride: later rows are off by up to 255 quanta; refused "
+        "where the installed CMSIS-NN has it (dbf45dbf, not 4a8f5b5d)",
         "CMSIS-NN `arm_transpose_conv_s8.c:141`",
         _TRANSPOSED,
         issues=("ARM-software/CMSIS-NN#230", "ARM-software/CMSIS-NN#233"),
+        faulty_code=("Source/ConvolutionFunctions/arm_transpose_conv_s8.c", "(skip_rows_top == 0)"),
     ),
     3: KnownBug(
         "rounding of quantize_per_tensor on MVE",
@@ -235,8 +239,7 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
     ),
     27: KnownBug(
         "a product of a layer and of anything else does not lower",
-        "`linear(x) @ x.T`, and so attention: `expected scalar type torch.int32 but found torch.int8`; two "
-        "layers, or a layer without a bias, lower",
+        "`linear(x) @ x.T`, and so attention: `expected scalar type torch.int32 but found torch.int8`",
         "executorch 1.5.1, the first pass after `FoldAndAnnotateQParamsPass`",
         f"a layer without a bias; or {_FLOAT}",
     ),
@@ -350,5 +353,11 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
         "ones are right",
         "ExecuTorch `kernels/portable/cpu/util/kernel_ops_util.cpp:388–391`",
         "quantise it, or `groups=1` with a kernel that is zero for the other channels",
+    ),
+    44: KnownBug(
+        "a transposed convolution that loses its input",
+        "above 16 channels, with strides up to 2 and a padding as large as the kernel: the bias is all",
+        "CMSIS-NN `arm_transpose_conv_wrapper_s8.c:87–88`",
+        _TRANSPOSED,
     ),
 }

@@ -27,6 +27,7 @@ from cortex_m_hil.lowering.scratch import scratch_needs
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.runner.run_results import RunResult
+from cortex_m_hil.targets.executorch_prefix import mended_bugs
 from cortex_m_hil.targets.target import Target
 
 
@@ -159,7 +160,8 @@ def findings(
 ) -> tuple[LintFinding, ...]:
     """Return all findings of lint; `operators` are the names of the runner's operators, None if unknown."""
     scratch = scratch_needs(program, target.isa)
-    return lint(program, target, operators=operators, scratch=scratch, runtime=runtime)
+    mended = mended_bugs(target) if runtime == "executorch" else frozenset()
+    return lint(program, target, operators=operators, scratch=scratch, runtime=runtime, mended=mended)
 
 
 def findings_elsewhere(program: Program, target: Target, runtime: str) -> tuple[LintFinding, ...]:

@@ -22,6 +22,7 @@ from typing import Final
 import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError
+from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
 from cortex_m_hil.host import subprocesses, timeouts, toolchain
 from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.folders import build_lock
@@ -113,7 +114,7 @@ def install_prefix(
     try:
         home.mkdir(parents=True, exist_ok=True)
         with build_lock(directory.with_suffix(".lock"), 2 * timeouts.EXECUTORCH_BUILD):
-            built = not (directory / DESCRIPTION).is_file()
+            built = prefixes.recorded_as_mended(directory) is None
             if built:
                 _build(request, directory, report)
             ours = prefixes.selected_link(cache_directory(), request.cpu, request.coverage)
@@ -181,12 +182,28 @@ def _build(request: BuildRequest, directory: Path, report: Callable[[str], None]
         raise BuildError(f"the preset {PRESET} of {request.source} installs no {prefixes.CORE}")
     if request.coverage:
         _keep_notes(request, work / "build", prefix / NOTES)
-    description = {"version": _version(request), "order": asdict(request)}
+    description = {
+        "version": _version(request),
+        prefixes.MENDED: _mended(request, work / "build"),
+        "order": asdict(request),
+    }
     (prefix / DESCRIPTION).write_text(json.dumps(description, default=str, indent=1))
     if directory.exists():
         shutil.rmtree(directory)
     prefix.rename(directory)
     shutil.rmtree(work)
+
+
+def _mended(request: BuildRequest, build: Path) -> list[int]:
+    """Return the known bugs that the CMSIS-NN of a build does not have; [] where its sources are not found."""
+    folders = [request.cmsis_nn] if request.cmsis_nn is not None else sorted(build.glob("_deps/*-src"))
+    found = []
+    for number, bug in KNOWN_BUGS.items():
+        name, faulty = bug.faulty_code
+        files = [folder / name for folder in folders if name and (folder / name).is_file()]
+        if files and not any(faulty in file.read_text(errors="replace") for file in files):
+            found.append(number)
+    return found
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import toolchain
@@ -26,6 +26,7 @@ If it is empty, no ExecuTorch is used.
 INSTALL: Final = "hil executorch install"
 DOCS: Final = "hil docs runtimes says how one is built, and where to say where it is"
 DESCRIPTION: Final = "hil.json"  # in a prefix that hil installed: its version, and the sources and options of its build
+MENDED: Final = "mended"  # the field of that file with the known bugs that its CMSIS-NN does not have
 VERSION_FILE: Final = "version.py"  # in the package of the executorch wheel
 CORE: Final = "libexecutorch_core.a"
 _REGISTRY: Final = "libcortex_m_ops_lib.a"
@@ -196,6 +197,20 @@ def lacking_operators(target: Target, counts: bool = False) -> tuple[str, ...]:
     return tuple(name for name in operators_of_wheel() if name.encode() + b"\0" not in content)
 
 
+def mended_bugs(target: Target) -> frozenset[int]:
+    """Return the known bugs that the ExecuTorch found for a target does not have; none where that is not known."""
+    install = find_install(target)
+    if install is None or target.cpu == HOST.name or target.firmware is not None:
+        return frozenset()
+    return frozenset(recorded_as_mended(directory_of(install, target.cpu)) or ())
+
+
+def recorded_as_mended(directory: Path) -> list[int] | None:
+    """Return the known bugs that a prefix that hil built does not have; None for any other, or if built before 0.2."""
+    found = _description(directory).get(MENDED)
+    return [one for one in found if isinstance(one, int)] if isinstance(found, list) else None
+
+
 def lacking_operator(name: str) -> str:
     """Return what is wrong where an ExecuTorch lacks operators that the installed executorch lowers to."""
     return f"this ExecuTorch has no {name}, which executorch {_version_of_wheel()} lowers to"
@@ -235,10 +250,15 @@ def _version_of_source(source: Path | None) -> str:
 
 def installed_version(directory: Path) -> str:
     """Return version and commit of a prefix that hil built, `1.5.0 cff6f4dd32e6`; "" for any other prefix."""
-    try:
-        return str(json.loads((directory / DESCRIPTION).read_text())["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    return str(_description(directory).get("version", ""))
+
+
+def _description(directory: Path) -> dict[str, Any]:
+    """Return the description of a prefix that hil built; empty for any other prefix."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((directory / DESCRIPTION).read_text())
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def version_fields(path: Path) -> list[str]:

@@ -606,12 +606,15 @@ def test_what_is_made_of_quantised_integers_is_quantised() -> None:
     assert at_end == [{0}, set()]
 
 
-def transposed(stride: tuple[int, int], padding: tuple[int, int], kernel: tuple[int, int], scratch: int) -> Program:
-    """A quantized_transpose_conv2d of (1, 3, 4, 5) to 2 channels."""
+def transposed(
+    stride: tuple[int, int], padding: tuple[int, int], kernel: tuple[int, int], scratch: int, channels: int = 3
+) -> Program:
+    """A quantized_transpose_conv2d of (1, channels, 4, 5) to 2 channels."""
     height, width = ((n - 1) * s - 2 * p + k for n, s, p, k in zip((4, 5), stride, padding, kernel, strict=True))
     per_channel = rows("int32", 2)
     return of_one(
-        "cortex_m::quantized_transpose_conv2d.out", image("int8", 1, 3, 4, 5), rows("int8", 2, *kernel, 3), None,
+        "cortex_m::quantized_transpose_conv2d.out",
+        image("int8", 1, channels, 4, 5), rows("int8", 2, *kernel, channels), None,
         stride, padding, (0, 0), (1, 1), None, None, per_channel, per_channel, None, None,
         rows("uint8", scratch), rows("uint8", 0), image("int8", 1, 2, height, width),
     )  # fmt: skip
@@ -642,7 +645,7 @@ def of_a_row(kernel: int, width: int, stride: int, padding: tuple[int, int], dil
     )  # fmt: skip
 
 
-# What CMSIS-NN dbf45dbfcc51 makes of them on a Cortex-M55, by tests/nightly/test_convolutions_of_a_row.py.
+# What CMSIS-NN dbf45dbfcc51 makes of them on a Cortex-M55, by tests/nightly/test_foreseen_convolutions.py.
 ROWS = {
     "not padded": (of_a_row(3, 8, 1, (0, 0)), ""),
     "padded": (of_a_row(3, 8, 1, (0, 1)), ""),
@@ -734,6 +737,15 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
     "known bug 21, by its padding": (
         transposed((2, 1), (2, 0), (3, 3), 4096), None, Rule.ARGUMENTS, transposed((2, 1), (2, 0), (4, 3), 4096),
     ),
+    "known bug 44, by its height": (
+        transposed((2, 1), (1, 0), (1, 3), 64, 17), None, Rule.ARGUMENTS, transposed((2, 1), (1, 0), (2, 3), 64, 17),
+    ),
+    "known bug 44, by its width": (
+        transposed((1, 2), (0, 3), (1, 3), 64, 17), None, Rule.ARGUMENTS, transposed((1, 2), (0, 3), (1, 4), 64, 17),
+    ),
+    "known bug 44, by its channels": (
+        transposed((1, 1), (0, 1), (1, 1), 64, 17), None, Rule.ARGUMENTS, transposed((1, 1), (0, 1), (1, 1), 64, 16),
+    ),
     "known bug 22": (
         of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 2, 1, 4, 5)], 1, image("int8", 2, 4, 4, 5)),
         None, Rule.DIM_ORDER,
@@ -806,6 +818,14 @@ def test_what_a_runtime_gets_wrong(name: str, runtime: str) -> None:
     if expected is not None:
         with pytest.raises(errors.LintError, match=rf"runtime {runtime}"):
             raise_findings(found, "x")
+
+
+def test_a_bug_that_the_linked_cmsis_nn_does_not_have_is_not_foreseen() -> None:
+    only_2, and_21 = transposed((3, 2), (1, 1), (4, 3), 4096), transposed((3, 2), (1, 1), (3, 3), 4096)
+    for program, left in ((only_2, []), (and_21, [21])):
+        found = lint(program, target(Isa.DSP), operators=None, runtime="executorch", mended=[2])
+        assert [one.bug for one in found] == left
+        assert 2 in {one.bug for one in lint(program, target(Isa.DSP), operators=None, runtime="executorch")}
 
 
 @pytest.mark.slow

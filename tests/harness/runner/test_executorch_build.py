@@ -14,6 +14,7 @@ import pytest
 
 from command_line import answers, running, spawn
 from cortex_m_hil.errors import BuildError, ConfigError
+from cortex_m_hil.errors.known_bugs import KNOWN_BUGS
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.runner import executorch_checkout, linked_executorch
 from cortex_m_hil.runner.executorch_build import BuildRequest, install_prefix, selected_prefixes
@@ -328,6 +329,24 @@ def test_what_is_left_of_other_content_is_removed(checkout: Path, tmp_path: Path
     with pytest.raises(BuildError):
         install_prefix(missing_submodule(checkout))
     assert len(before) == len({*home.glob("*.unfinished")}) == 2 and len(before & {*home.glob("*.unfinished")}) == 1
+
+
+@pytest.mark.slow
+def test_bugs_that_its_cmsis_nn_does_not_have_are_recorded(checkout: Path, tmp_path: Path) -> None:
+    """A prefix without a record, by an older hil, is built anew."""
+    number, (name, faulty) = 2, KNOWN_BUGS[2].faulty_code
+    file = tmp_path / "cmsis" / name
+    file.parent.mkdir(parents=True)
+    (tmp_path / "cmsis" / "CMakeLists.txt").write_text("")
+    request, target = BuildRequest(checkout, "cortex-m4", tmp_path / "cmsis"), load_targets()["m4-qemu"]
+    for text, mended in ((f"if {faulty} {{}}\n", set()), ("if (rows) {}\n", {number})):
+        file.write_text(text)
+        installed = install_prefix(request)
+        assert installed.built and executorch_prefix.mended_bugs(target) == mended
+    assert not install_prefix(request).built
+    (installed.directory / executorch_prefix.DESCRIPTION).write_text('{"version": "1.6.0"}')
+    assert executorch_prefix.mended_bugs(target) == set()
+    assert install_prefix(request).built and executorch_prefix.mended_bugs(target) == {number}
 
 
 @pytest.mark.slow

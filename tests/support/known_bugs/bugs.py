@@ -857,7 +857,7 @@ FOUND_HERE: Final = (
                 ("m55-qemu",), Caught(LintError, Rule.ARGUMENTS, "quantized_conv2d"), hidden=("m4-qemu", "m0-qemu"),
             ),
         ),
-        ("tests/nightly/test_convolutions_of_a_row.py::test_lint_foresees_what_a_target_gets_wrong",),
+        ("tests/nightly/test_foreseen_convolutions.py::test_lint_foresees_the_rows_that_a_target_gets_wrong",),
     ),
     KnownBug(
         *numbered(26),
@@ -971,6 +971,20 @@ FOUND_HERE: Final = (
                 CORES, Caught(LintError, Rule.DIM_ORDER, "convolution"),
             ),
         ),
+    ),
+    KnownBug(
+        *numbered(44),
+        "the convolution by which it is computed has a negative padding, for which CMSIS-NN reads no input",
+        (
+            Shown(
+                How.FORESEEN, "of 20 channels with a kernel of one, without padding and with",
+                replace(FILE_ONLY, network=transposed(1, 1, 0, 20)),
+                replace(FILE_ONLY, network=transposed(1, 1, 1, 20)),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "quantized_transpose_conv2d"),
+            ),
+        ),
+        ("tests/nightly/test_foreseen_convolutions.py"
+         "::test_lint_foresees_the_transposed_convolutions_that_lose_their_input",),
     ),
     KnownBug(
         *numbered(23),

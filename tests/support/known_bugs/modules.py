@@ -30,8 +30,8 @@ def biased_layer() -> Sample:
     return nn.Linear(512, 10), (torch.rand(1, 512) * 0.002,)
 
 
-def transposed(kernel: int, stride: int | tuple[int, int], padding: int = 0) -> Callable[[], Sample]:
-    return sample(lambda: nn.ConvTranspose2d(3, 4, kernel, stride=stride, padding=padding), (1, 3, 4, 9))
+def transposed(kernel: int, stride: int | tuple[int, int], padding: int = 0, channels: int = 3) -> Callable[[], Sample]:
+    return sample(lambda: nn.ConvTranspose2d(channels, 4, kernel, stride=stride, padding=padding), (1, channels, 4, 9))
 
 
 def grouped() -> Sample:

@@ -35,13 +35,13 @@ def foreseen() -> list[tuple[str, Shown]]:
     ]
 
 
-def _wider(kernel: int, stride: tuple[int, int], padding: int) -> Setup:
+def _wider(kernel: int, stride: tuple[int, int], padding: int, channels: int = 3) -> Setup:
     """Return the convolution of `transposed` without padding, and with a kernel of at least its stride."""
 
     def make() -> nn.Module:
-        given = nn.ConvTranspose2d(3, 4, kernel, stride=stride, padding=padding)
+        given = nn.ConvTranspose2d(channels, 4, kernel, stride=stride, padding=padding)
         size = [max(kernel, one) for one in stride]
-        made = nn.ConvTranspose2d(3, 4, size, stride=stride)  # type: ignore[arg-type]
+        made = nn.ConvTranspose2d(channels, 4, size, stride=stride)  # type: ignore[arg-type]
         with torch.no_grad():
             made.weight.zero_()
             made.weight[:, :, :kernel, :kernel] = given.weight
@@ -49,7 +49,7 @@ def _wider(kernel: int, stride: tuple[int, int], padding: int) -> Setup:
         rows, columns = (slice(padding, -(one - kernel if one > kernel else padding) or None) for one in size)
         return Apply(lambda layer, x: layer(x).contiguous()[:, :, rows, columns], made)
 
-    return replace(FILE_ONLY, network=sample(make, (1, 3, 4, 9)))
+    return replace(FILE_ONLY, network=sample(make, (1, channels, 4, 9)))
 
 
 def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
@@ -131,6 +131,7 @@ STEPS: Final[Mapping[str, Step]] = {
     "known bug 1 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (1, 2), 0)),
     "known bug 2 quantized_transpose_conv2d": Step("padding=0", _wider(3, (2, 2), 1)),
     "known bug 21 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (2, 1), 0)),
+    "known bug 44 quantized_transpose_conv2d": Step("padding=0", _wider(1, (1, 1), 1, channels=20)),
     "pytorch/executorch#19825 quantized_avg_pool2d": Step(
         "lower the module for this target's ISA class", module(lambda: nn.AvgPool2d(2), (1, 4, 8, 8))
     ),

@@ -28,7 +28,7 @@ def signatures(subject: LintSubject) -> Iterator[LintFinding]:
     file, runtime, isa = subject.file, subject.runtime, subject.target.isa
     quantised = file.dataflow.quantised_arguments
     for instruction in file.instructions:
-        found = list(operator_misfits(file, instruction, runtime, isa))
+        found = [one for one in operator_misfits(file, instruction, runtime, isa) if one.bug not in subject.mended]
         for misfit in found or blind_to_scales(file, instruction, quantised[instruction.index]):
             problem, hint, bug = misfit.problem, misfit.hint, misfit.bug
             details: tuple[tuple[str, str], ...] = ()

@@ -92,6 +92,7 @@ class LintSubject:
         scratch: the result of `lowering.scratch.scratch_needs` for the target's ISA class; empty where ExecuTorch is
             not installed.
         runtime: the runtime that would execute the program.
+        mended: numbers of the known bugs that this runtime does not have.
     """
 
     program: Program
@@ -99,6 +100,7 @@ class LintSubject:
     operators: Collection[str] | None
     scratch: Sequence[ScratchNeed]
     runtime: str
+    mended: Collection[int] = ()
 
     @property
     def file(self) -> PteFile:

@@ -11,6 +11,7 @@ from cortex_m_hil.program.tensor import TensorSpec
 
 _REVERSED_FROM: Final = 16
 """CMSIS-NN's REVERSE_TCOL_EFFICIENT_THRESHOLD: above it, with strides up to 2, a convolution is computed."""
+_REVERSED_STRIDE: Final = 2
 
 
 @of_bug(9)
@@ -37,30 +38,56 @@ class _Transposed:
     """The sizes of a transposed convolution; a pair is (height, width)."""
 
     stride: tuple[int, int]
-    padding: int
+    paddings: tuple[int, int]
     kernel: tuple[int, int]
     width: int
     channels: int
 
+    @property
+    def padding(self) -> int:
+        """Return the vertical padding."""
+        return self.paddings[0]
+
+    @property
+    def is_reversed(self) -> bool:
+        """Tell whether CMSIS-NN computes it as a convolution with the reversed kernel."""
+        return max(self.stride) <= _REVERSED_STRIDE and self.channels > _REVERSED_FROM
+
     @classmethod
     def from_call(cls, call: OperatorCall) -> _Transposed | None:
-        """Return the sizes of a call; None where CMSIS-NN computes it as a convolution, or where they are invalid."""
+        """Return the sizes of a call; None where they are invalid."""
         stride, paddings = call.ints(3) or (), call.ints(4) or ()
         images = [call[name].shape for name in ("input", "weight", "out")]
         if len(stride) != 2 or len(paddings) != 2 or any(len(shape) != 4 for shape in images) or min(stride) < 1:
             return None
         _, width, channels = _image_sizes(call["input"], _is_nhwc(call))
-        if max(stride) <= 2 and channels > _REVERSED_FROM:
-            return None
         _, height, columns, _ = call["weight"].shape
-        return cls((stride[0], stride[1]), paddings[0], (height, columns), width, channels)
+        return cls((stride[0], stride[1]), (paddings[0], paddings[1]), (height, columns), width, channels)
+
+
+@of_bug(44)
+def kernel_covers_the_padding(call: OperatorCall) -> str:
+    """Check that the convolution with the reversed kernel has no negative padding, for which CMSIS-NN reads no input.
+
+    Its padding is the kernel's size less one, less the padding.
+    """
+    sizes = _Transposed.from_call(call)
+    if sizes is None or not sizes.is_reversed:
+        return ""
+    for axis, kernel, padding in zip(("height", "width"), sizes.kernel, sizes.paddings, strict=True):
+        if padding >= kernel:
+            return (
+                f"a padding of {padding} and a kernel of {kernel} in its {axis}: CMSIS-NN reads no input, and the "
+                "output is the bias"
+            )
+    return ""
 
 
 @of_bug(2)
 def padding_is_a_multiple_of_the_stride(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution writes all rows: vertical padding is a multiple of the stride."""
     sizes = _Transposed.from_call(call)
-    if sizes is None or not sizes.padding % sizes.stride[0]:
+    if sizes is None or sizes.is_reversed or not sizes.padding % sizes.stride[0]:
         return ""
     return (
         f"a vertical padding of {sizes.padding} is no multiple of the stride {sizes.stride[0]}: CMSIS-NN skips the "
@@ -72,7 +99,10 @@ def padding_is_a_multiple_of_the_stride(call: OperatorCall) -> str:
 def kernel_covers_stride_and_padding(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution writes no rows beyond the output."""
     sizes = _Transposed.from_call(call)
-    if sizes is None or (beyond := sizes.stride[0] + sizes.padding - sizes.kernel[0]) <= 0:
+    if sizes is None or sizes.is_reversed:
+        return ""
+    beyond = sizes.stride[0] + sizes.padding - sizes.kernel[0]
+    if beyond <= 0:
         return ""
     return (
         f"a kernel of {sizes.kernel[0]} rows, less than the stride {sizes.stride[0]} and the padding {sizes.padding}: "
@@ -87,7 +117,7 @@ def scratch_holds_the_rows(call: OperatorCall) -> str:
     Its size function may return too little.
     """
     sizes, scratch = _Transposed.from_call(call), call.value(13)
-    if sizes is None or scratch is None or scratch.spec is None:
+    if sizes is None or sizes.is_reversed or scratch is None or scratch.spec is None:
         return ""
     (stride_y, stride_x), (rows, kernel) = sizes.stride, sizes.kernel
     columns = (sizes.width - 1) * stride_x + max(kernel, stride_x)
@@ -99,7 +129,12 @@ def scratch_holds_the_rows(call: OperatorCall) -> str:
     )
 
 
-EVERY_ROW_ONCE: Final = (padding_is_a_multiple_of_the_stride, kernel_covers_stride_and_padding, scratch_holds_the_rows)
+EVERY_ROW_ONCE: Final = (
+    kernel_covers_the_padding,
+    padding_is_a_multiple_of_the_stride,
+    kernel_covers_stride_and_padding,
+    scratch_holds_the_rows,
+)
 """The relations that hold if CMSIS-NN's transposed convolution writes each row of its output, and nothing else."""
 
 
