@@ -64,7 +64,7 @@ static bool find_bank(uint8_t region, uint32_t index, hil_region* found, hil_wri
   return true;
 }
 
-// Of the regions of which there is one.
+// Return the region of a kind that has one region only.
 static hil_memory single(uint8_t region) {
   if (region == HIL_MEMORY_PROGRAM) return hil_used_target()->program;
   if (region == HIL_MEMORY_COVERAGE) return counts();
@@ -92,7 +92,7 @@ bool hil_find_region(uint8_t region, uint32_t index, hil_region* found, hil_writ
     default:
       break;
   }
-  hil_value value;
+  hil_value value = {0};
   if (!hil_find_value(region, index, &value, reply)) return false;
   found->bytes = value.data;
   found->writable = value.writable && region != HIL_MEMORY_OUTPUT;
