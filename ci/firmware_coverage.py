@@ -22,6 +22,7 @@ from cortex_m_hil.flow.checking import kept_input
 from cortex_m_hil.flow.coverage import gcov
 from cortex_m_hil.flow.coverage.counts import Files, Share, total
 from cortex_m_hil.host import toolchain
+from cortex_m_hil.program.pte_reader import read_methods
 
 SECONDS: Final = 60.0  # limit for one program
 LEAST: Final = {"lines": 72.0, "branches": 57.0}  # percent: a little below the present values
@@ -37,8 +38,11 @@ def count(build: Path) -> Files:
 
 
 def run_all(runner: Path, programs: Path) -> None:
-    """Run each program once, in a process of its own, with its kept inputs."""
-    found = sorted(programs.glob("*.pte"))
+    """Run each program once, in a process of its own, with its kept inputs.
+
+    Programs of several methods are left out: a runner with `-m` takes no method.
+    """
+    found = [pte for pte in sorted(programs.glob("*.pte")) if len(read_methods(pte.read_bytes(), pte.name)) == 1]
     if not found:
         raise SystemExit(f"{programs}: no programs; pytest --keep-programs {programs} writes them")
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.program.pte_file import PteFile
-from cortex_m_hil.program.pte_reader import parse_pte
+from cortex_m_hil.program.pte_reader import read_methods
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.values import Instruction
 
@@ -241,9 +241,9 @@ def gaps(files: Iterable[PteFile]) -> Iterator[str]:
 
 
 def main(folder: str) -> int:
-    files = [parse_pte(path.read_bytes(), path.name) for path in sorted(Path(folder).glob("*.pte"))]
+    files = [one for path in sorted(Path(folder).glob("*.pte")) for one in read_methods(path.read_bytes(), path.name)]
     found = list(gaps(files))
-    print("\n".join(found) or f"every operator and attribute in {len(files)} programs")
+    print("\n".join(found) or f"every operator and attribute in {len(files)} methods")
     return 1 if found else 0
 
 

@@ -91,14 +91,20 @@ def lint(
 
 
 def lint_elsewhere(
-    program: Program, target: Target, *, scratch: Sequence[ScratchNeed] = (), runtime: str = "builtin"
+    program: Program,
+    target: Target,
+    *,
+    scratch: Sequence[ScratchNeed] = (),
+    runtime: str = "builtin",
+    mended: Collection[int] = (),
 ) -> tuple[LintFinding, ...]:
     """Return findings about instructions that the other runtime would refuse or compute wrongly on the same target.
 
-    If the other runtime is builtin, they are notes, since programs are made for ExecuTorch.
+    `mended` are the known bugs that the other runtime does not have. If that is builtin, the findings are notes, since
+    programs are made for ExecuTorch.
     """
     other, rules, lacking = _ELSEWHERE[runtime]
-    subject = LintSubject(program, target, None, scratch, other)
+    subject = LintSubject(program, target, None, scratch, other, mended)
     found = (replace(one, runtime=other) for rule in (*rules, lacking) for one in rule(subject) if not one.is_note)
     if other == "executorch":
         return tuple(found)

@@ -159,14 +159,19 @@ def findings(
     program: Program, target: Target, operators: Sequence[str] | None, runtime: str
 ) -> tuple[LintFinding, ...]:
     """Return all findings of lint; `operators` are the names of the runner's operators, None if unknown."""
-    scratch = scratch_needs(program, target.isa)
     mended = mended_bugs(target) if runtime == "executorch" else frozenset()
+    scratch = scratch_needs(program, target.isa)
     return lint(program, target, operators=operators, scratch=scratch, runtime=runtime, mended=mended)
 
 
 def findings_elsewhere(program: Program, target: Target, runtime: str) -> tuple[LintFinding, ...]:
-    """Return findings about instructions that the other runtime would refuse or compute wrongly."""
-    return lint_elsewhere(program, target, scratch=scratch_needs(program, target.isa), runtime=runtime)
+    """Return findings about instructions that the other runtime would refuse or compute wrongly.
+
+    Of ExecuTorch they are those of the installed one; without one, of the wheel's release.
+    """
+    mended = mended_bugs(target) if runtime == "builtin" else frozenset()
+    scratch = scratch_needs(program, target.isa)
+    return lint_elsewhere(program, target, scratch=scratch, runtime=runtime, mended=mended)
 
 
 def findings_everywhere(

@@ -172,11 +172,12 @@ def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
 def _ask(sizes: Sizes, cmsis_nn: Any, isa: Isa, call: _Call) -> list[int]:
     """Return the sizes for a call; raise ProgramRejected for arguments that the binding does not accept.
 
-    The binding takes 32-bit integers and lists of two; any other argument is an error in the file.
+    The binding takes 32-bit integers and lists of two; any other argument is an error in the file. Where it casts an
+    argument itself, pybind11 raises RuntimeError.
     """
     try:
         return sizes(cmsis_nn, getattr(cmsis_nn.Backend, isa.value), call)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise ProgramRejected(
             f"operator {call.instruction.index} has arguments that CMSIS-NN cannot take",
             operator=call.instruction.operator,

@@ -25,7 +25,7 @@ from command_line import CANNOT_TELL, call
 from cortex_m_hil import errors, flow
 from cortex_m_hil.checks import missing_operator_hints
 from cortex_m_hil.checks.input_checks import input_misfits, require_fit
-from cortex_m_hil.checks.lint import explain, lint, raise_findings
+from cortex_m_hil.checks.lint import explain, lint, lint_elsewhere, raise_findings
 from cortex_m_hil.checks.lint_rules.argument_findings import COMPUTED_BY_BUILTIN
 from cortex_m_hil.checks.lint_rules.finding import NOTES, LintFinding, Rule
 from cortex_m_hil.checks.lint_rules.hints import next_step
@@ -825,6 +825,8 @@ def test_a_bug_that_the_linked_cmsis_nn_does_not_have_is_not_foreseen() -> None:
     for program, left in ((only_2, []), (and_21, [21])):
         found = lint(program, target(Isa.DSP), operators=None, runtime="executorch", mended=[2])
         assert [one.bug for one in found] == left
+        elsewhere = lint_elsewhere(program, target(Isa.DSP), runtime="builtin", mended=[2])
+        assert [one.bug for one in elsewhere] == left
         assert 2 in {one.bug for one in lint(program, target(Isa.DSP), operators=None, runtime="executorch")}
 
 

@@ -211,9 +211,10 @@ def test_a_program_that_jumps_in_circles_ends(dut: Dut) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_scratch_arguments_that_the_binding_cannot_take_are_a_verdict() -> None:
+@pytest.mark.parametrize("name", ["scratch-argument", "scratch-cast"])  # TypeError, and pybind11's RuntimeError
+def test_scratch_arguments_that_the_binding_cannot_take_are_a_verdict(name: str) -> None:
     with pytest.raises(ProgramRejected, match="cannot take"):
-        required_scratch(regression("scratch-argument").file, Isa.SCALAR)
+        required_scratch(regression(name).file, Isa.SCALAR)
 
 
 @pytest.mark.slow
