@@ -57,7 +57,8 @@ class Run:
 
     def command(self) -> list[str]:
         where = ("--hil-target=m4-qemu", "--hil-runtime=builtin")
-        return [sys.executable, "-m", "pytest", *where, *(["-n1"] if self.workers else [])]
+        started = ["env", "--default-signal", sys.executable]  # nohup, and a shell's &, have signals ignored
+        return [*started, "-m", "pytest", *where, *(["-n1"] if self.workers else [])]
 
     def environment(self, **changes: str) -> dict[str, str]:
         cache = {"HIL_CACHE_DIR": str(self.cache)} if self.cache else {}
