@@ -61,7 +61,8 @@ class Run:
         return [*started, "-m", "pytest", *where, *(["-n1"] if self.workers else [])]
 
     def environment(self, **changes: str) -> dict[str, str]:
-        cache = {"HIL_CACHE_DIR": str(self.cache)} if self.cache else {}
+        # ccache runs a compiler again that was killed.
+        cache = {"HIL_CACHE_DIR": str(self.cache), "CCACHE_DISABLE": "1"} if self.cache else {}
         return {**os.environ, **cache, MARKER: self.marker, "TMPDIR": str(self.temporary), **changes}
 
     @property
@@ -72,7 +73,7 @@ class Run:
         """Return the names of folders that the run has left behind by mistake."""
         left = list(self.temporary.glob("hil-*"))
         left += self.cache.glob("runners/*-*") if self.cache else []
-        return [path.name for path in left]
+        return [path.name for path in left if path.is_dir()]
 
     @contextmanager
     def going(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -182,8 +183,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--victim", action="append", choices=VICTIMS, help="one of them; repeatable")
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores both,
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # and so would the runs
     bad = 0
     with tempfile.TemporaryDirectory() as parent:
         for number in range(1, options.rounds + 1):
