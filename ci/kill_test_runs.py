@@ -183,6 +183,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--victim", action="append", choices=VICTIMS, help="one of them; repeatable")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the ends of the runs
     bad = 0
     with tempfile.TemporaryDirectory() as parent:
         for number in range(1, options.rounds + 1):
