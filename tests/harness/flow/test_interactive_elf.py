@@ -52,7 +52,7 @@ def test_files_go_in_and_out_and_the_exit_status_is_the_tests_to_judge(tmp_path:
     folder.mkdir()
     files_in(folder, {"in.bin": np.array([1, 2, 3, 4, 5], np.uint8)})
     with launched(M3, Launch(elf, 30.0, folder=folder)) as program:
-        assert program.expect(r"copied (\d) bytes$")[1] == "5"
+        assert program.expect(r"copied (\d) bytes\n")[1] == "5"
         assert program.wait() == 3 and program.text == "copied 5 bytes\n"
         assert program.folder == folder and (folder / "out.bin").read_bytes() == b"\2\3\4\5\6"
         assert program.instructions is None
@@ -82,7 +82,7 @@ def test_text_goes_to_its_console(asks: Path) -> None:
     with launched(NATIVE, Launch(asks, 30.0)) as program:
         program.expect("who")
         program.send("bob\n")
-        assert program.expect("^hello (.*)$")[1] == "bob"
+        assert program.expect(r"^hello (.*)\n")[1] == "bob"
         with pytest.raises(ProgramFailed, match=r"asks has ended without saying 'alice'") as caught:
             program.expect("alice")
         assert caught.value.log == "who?\nhello bob\nbye\n"
@@ -102,7 +102,7 @@ def test_on_a_board_it_is_flashed_and_its_serial_port_is_its_console(
         with launched(board, Launch(asks, 30.0, until=re.compile("^bye", re.MULTILINE))) as program:
             program.expect("who")
             program.send("bob\n")
-            assert program.expect("^hello (.*)$")[1] == "bob"
+            assert program.expect(r"^hello (.*)\n")[1] == "bob"
             assert program.wait() is None and program.folder is None
         with launched(board, Launch(asks, 1.0)) as program, pytest.raises(ProgramTimeout, match="1 s; its console is"):
             program.wait()
