@@ -44,11 +44,6 @@ class _Transposed:
     channels: int
 
     @property
-    def padding(self) -> int:
-        """Return the vertical padding."""
-        return self.paddings[0]
-
-    @property
     def is_reversed(self) -> bool:
         """Tell whether CMSIS-NN computes it as a convolution with the reversed kernel."""
         return max(self.stride) <= _REVERSED_STRIDE and self.channels > _REVERSED_FROM
@@ -63,6 +58,12 @@ class _Transposed:
         _, width, channels = _image_sizes(call["input"], _is_nhwc(call))
         _, height, columns, _ = call["weight"].shape
         return cls((stride[0], stride[1]), (paddings[0], paddings[1]), (height, columns), width, channels)
+
+    @classmethod
+    def by_rows(cls, call: OperatorCall) -> _Transposed | None:
+        """Return the sizes of a call that CMSIS-NN computes row by row; None of any other."""
+        sizes = cls.from_call(call)
+        return None if sizes is None or sizes.is_reversed else sizes
 
 
 @of_bug(44)
@@ -86,11 +87,11 @@ def kernel_covers_the_padding(call: OperatorCall) -> str:
 @of_bug(2)
 def padding_is_a_multiple_of_the_stride(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution writes all rows: vertical padding is a multiple of the stride."""
-    sizes = _Transposed.from_call(call)
-    if sizes is None or sizes.is_reversed or not sizes.padding % sizes.stride[0]:
+    sizes = _Transposed.by_rows(call)
+    if sizes is None or not sizes.paddings[0] % sizes.stride[0]:
         return ""
     return (
-        f"a vertical padding of {sizes.padding} is no multiple of the stride {sizes.stride[0]}: CMSIS-NN skips the "
+        f"a vertical padding of {sizes.paddings[0]} is no multiple of the stride {sizes.stride[0]}: CMSIS-NN skips the "
         "rows of one row of the input, and all after them are wrong"
     )
 
@@ -98,15 +99,12 @@ def padding_is_a_multiple_of_the_stride(call: OperatorCall) -> str:
 @of_bug(21)
 def kernel_covers_stride_and_padding(call: OperatorCall) -> str:
     """Check that CMSIS-NN's transposed convolution writes no rows beyond the output."""
-    sizes = _Transposed.from_call(call)
-    if sizes is None or sizes.is_reversed:
-        return ""
-    beyond = sizes.stride[0] + sizes.padding - sizes.kernel[0]
-    if beyond <= 0:
+    sizes = _Transposed.by_rows(call)
+    if sizes is None or (beyond := sizes.stride[0] + sizes.paddings[0] - sizes.kernel[0]) <= 0:
         return ""
     return (
-        f"a kernel of {sizes.kernel[0]} rows, less than the stride {sizes.stride[0]} and the padding {sizes.padding}: "
-        f"CMSIS-NN writes {beyond} more rows than out has"
+        f"a kernel of {sizes.kernel[0]} rows, less than the stride {sizes.stride[0]} and the padding "
+        f"{sizes.paddings[0]}: CMSIS-NN writes {beyond} more rows than out has"
     )
 
 
@@ -116,8 +114,8 @@ def scratch_holds_the_rows(call: OperatorCall) -> str:
 
     Its size function may return too little.
     """
-    sizes, scratch = _Transposed.from_call(call), call.value(13)
-    if sizes is None or sizes.is_reversed or scratch is None or scratch.spec is None:
+    sizes, scratch = _Transposed.by_rows(call), call.value(13)
+    if sizes is None or scratch is None or scratch.spec is None:
         return ""
     (stride_y, stride_x), (rows, kernel) = sizes.stride, sizes.kernel
     columns = (sizes.width - 1) * stride_x + max(kernel, stride_x)
