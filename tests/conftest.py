@@ -40,7 +40,12 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 WITHOUT_OTHER_PLUGINS = " ".join(
     f"-p no:{name}" for name in ("anyio", "hydra_pytest", "hypothesispytest", "kgb", "platformdirs", "pytest_cov")
 )
-os.environ["PYTEST_ADDOPTS"] = WITHOUT_OTHER_PLUGINS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_other_plugins() -> None:
+    """Leave other plugins out of test runs that tests start; xdist's workers, which begin before, have them."""
+    os.environ["PYTEST_ADDOPTS"] = WITHOUT_OTHER_PLUGINS
 
 
 def pytest_configure(config: pytest.Config) -> None:

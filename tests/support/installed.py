@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.targets.executorch_prefix import VARIABLE, find_install, install_command
+from cortex_m_hil.targets.connection import NOTES
+from cortex_m_hil.targets.executorch_prefix import VARIABLE, directory_of, find_install, install_command
 from cortex_m_hil.targets.target import Target
 
 CACHE = cache_directory()  # read before pytester changes HOME
@@ -36,9 +37,15 @@ def executorch_of_this_machine() -> Iterator[None]:
 
 
 def has_executorch(target: Target, *, counts: bool = False) -> bool:
-    """Tell whether an ExecuTorch is named or installed; a broken one counts, as the test then says what is wrong."""
+    """Tell whether an ExecuTorch is named or installed: a broken one too, as the test then says what is wrong.
+
+    Args:
+        target: the target.
+        counts: whether its kernels have to count coverage; one that is named, and counts none, is then not there.
+    """
     with executorch_of_this_machine():
-        return find_install(target, counts, CACHE) is not None
+        found = find_install(target, counts, CACHE)
+    return found is not None and (not counts or (directory_of(found, target.cpu) / NOTES).is_dir())
 
 
 @contextmanager

@@ -39,7 +39,8 @@ from cortex_m_hil.host import subprocesses, timeouts
 
 MARGIN: Final = 0.3  # share of the allowed doubt at which a search with a possibly flaky test ends: docs/bisect.md
 REPEATED: Final = 2  # least number of runs of the culprit, and of its parent, before the search ends
-END_TRIES: Final = 10  # runs of an end that all contradict the user's outcome for it, before the search ends
+# A bad commit that fails in a third of its runs passes 15 times in a row in one of 400 searches.
+END_TRIES: Final = 15  # runs of an end that all contradict the user's outcome for it, before the search ends
 SWAPPED_TRIES: Final = 3  # runs of each end if all runs of both contradict the user, before the search ends
 INFRA_TRIES: Final = 2  # runs of a commit that all end in infra errors, after which it counts as untestable
 DETAILED_TRIES: Final = 3  # extra runs of culprit or parent that record operators, until one ends as expected
