@@ -22,8 +22,8 @@ import numpy as np
 
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection.bisect import BisectionOutcome, BisectionPlan, CommitLine, Source
-from cortex_m_hil.campaigns.bisection.history import Commit
 from cortex_m_hil.campaigns.bisection.run_verdicts import RunVerdict
+from cortex_m_hil.campaigns.git_history import Commit
 from cortex_m_hil.campaigns.store import Run
 
 RATES: Final = ((1.0, 0.0), (0.9, 0.0), (0.33, 0.0), (0.9, 0.1), (0.7, 0.3))  # failure rates of bad and of good commits

@@ -33,9 +33,9 @@ from cortex_m_hil.diagnose.localize import Localization as Localization
 from cortex_m_hil.diagnose.localize import Row as Row
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.profile import Profile as Profile
+from cortex_m_hil.diagnose.profile import ProfileChanges as ProfileChanges
 from cortex_m_hil.diagnose.profile import ProfileRow as ProfileRow
-from cortex_m_hil.diagnose.profile_changes import ProfileChanges as ProfileChanges
-from cortex_m_hil.diagnose.profile_changes import RowChange as RowChange
+from cortex_m_hil.diagnose.profile import RowChange as RowChange
 from cortex_m_hil.diagnose.profile_measurement import RUNS, operator_costs, profile
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors import HarnessError as HarnessError

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.campaigns import provenance_hook
-from cortex_m_hil.campaigns.bisection.history import Repository
+from cortex_m_hil.campaigns.git_history import Repository
 from cortex_m_hil.errors import IdentityError
 
 _HOOK: Final = "hil_provenance"

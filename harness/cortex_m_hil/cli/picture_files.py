@@ -11,8 +11,7 @@ import typer
 
 from cortex_m_hil.cli.options import file_to_write
 from cortex_m_hil.diagnose.localize import localize
-from cortex_m_hil.diagnose.profile import Profile
-from cortex_m_hil.diagnose.profile_changes import ProfileChanges
+from cortex_m_hil.diagnose.profile import Profile, ProfileChanges
 from cortex_m_hil.diagnose.profile_pictures.page import html
 from cortex_m_hil.diagnose.profile_pictures.picture_data import Comparison, PictureData
 from cortex_m_hil.diagnose.profile_pictures.svg_pictures import Picture, drawn

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, variables
+from cortex_m_hil.campaigns.git_history import Repository, Worktree, variables
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.provenance_hook import top_of
 from cortex_m_hil.cli.campaigns import StoreFile

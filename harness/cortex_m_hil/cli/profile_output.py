@@ -11,8 +11,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from cortex_m_hil.cli.tables import table
-from cortex_m_hil.diagnose.profile import Profile, ProfileRow
-from cortex_m_hil.diagnose.profile_changes import ProfileChanges, RowChange
+from cortex_m_hil.diagnose.profile import Profile, ProfileChanges, ProfileRow, RowChange
 from cortex_m_hil.diagnose.profile_pictures.picture_data import share_text
 from cortex_m_hil.errors.text import change_in_percent, counted
 from cortex_m_hil.program.partition import PartitionKind

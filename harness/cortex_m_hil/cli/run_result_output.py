@@ -123,7 +123,7 @@ def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, An
         "reason": resolved.fallback_reason,
         "shim": resolved.shim,
         "runtime": resolved.runtime,
-        "executes": executes(resolved.runtime, resolved.target),
+        "executes": executes(resolved.runtime, resolved.target.cpu),
         "runtime_reason": resolved.runtime_reason,
         "runtime_lacks": resolved.lacks,
     }
@@ -138,7 +138,7 @@ def _peak(statistic: Statistic, usage: Usage) -> str:
 def ran_by(result: RunResult, resolved: Resolved) -> str:
     from cortex_m_hil.targets.runtimes import executes
 
-    return f"{result.ran.label} ({executes(result.ran.runtime, resolved.target)})"
+    return f"{result.ran.label} ({executes(result.ran.runtime, resolved.target.cpu)})"
 
 
 def _first_values(output: HostTensor) -> str:

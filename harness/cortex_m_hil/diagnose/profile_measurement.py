@@ -206,7 +206,7 @@ def _profile(
     rows = _rows(dut, program, stepped, zeros, total)
     memory = dut.target.board.memory
     return Profile(
-        program.name, program.file.method, dut.target.isa.value, ran, executes(ran.runtime, dut.target), described,
+        program.name, program.file.method, dut.target.isa.value, ran, executes(ran.runtime, dut.target.cpu), described,
         _digest_of(inputs), total, min(whole), max(whole), len(whole), total - sum(row.ticks for row in rows),
         zeros.ticks.total() if zeros else None,
         _by_region(memory, dict(enumerate(program.file.bytes_in_banks(memory), 1))), rows,

@@ -64,7 +64,7 @@ class Resolved:
         """Return a description of the target and runtime that run, for headers, tables and reports."""
         own = self.target.firmware
         firmware = f"own firmware {own.elf.name}, " if own is not None else ""
-        return f"{self.display_name} · {firmware}{self.runtime} ({executes(self.runtime, self.target)})"
+        return f"{self.display_name} · {firmware}{self.runtime} ({executes(self.runtime, self.target.cpu)})"
 
 
 def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:

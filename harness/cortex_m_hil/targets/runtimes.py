@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from cortex_m_hil.targets.target import Target
 
 AUTO: Final = "auto"
 """The name that lets `targets.resolve` choose the runtime."""
@@ -25,9 +22,9 @@ SEVERAL: Final = f"{ONE}; a comma list runs each test on each"
 """Help text for an option that takes one or several runtimes."""
 
 
-def executes(runtime: str, target: Target) -> str:
-    """Return a description of the code that a runtime executes on a target."""
-    return (_ON_HOST if target.cpu == "host" else RUNTIMES).get(runtime, RUNTIMES[runtime])
+def executes(runtime: str, cpu: str) -> str:
+    """Return a description of the code that a runtime executes on a CPU, or on the host."""
+    return (_ON_HOST if cpu == "host" else RUNTIMES).get(runtime, RUNTIMES[runtime])
 
 
 def missing_on_the_other(runtime: str, operator: str) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.campaigns.bisection.bisect import run_test
-from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, variables
 from cortex_m_hil.campaigns.bisection.run_verdicts import Rules, RunJudgement, RunVerdict
+from cortex_m_hil.campaigns.git_history import Repository, Worktree, variables
 from cortex_m_hil.campaigns.provenance import Provenance
 from repositories import Repository as Made
 

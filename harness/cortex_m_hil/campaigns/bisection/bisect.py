@@ -20,7 +20,6 @@ import numpy as np
 from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
 from cortex_m_hil.campaigns.bisection import suspects
-from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
 from cortex_m_hil.campaigns.bisection.run_verdicts import (
     Rules,
     RunJudgement,
@@ -29,6 +28,7 @@ from cortex_m_hil.campaigns.bisection.run_verdicts import (
     judge_run,
     with_junit,
 )
+from cortex_m_hil.campaigns.git_history import Commit, Repository, Worktree, variables
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.bisection.bisect import BisectionOutcome, BisectionPlan, BisectionState, CommitLine
-from cortex_m_hil.campaigns.bisection.history import Commit
 from cortex_m_hil.campaigns.bisection.run_verdicts import Case, RunVerdict, cases_of
+from cortex_m_hil.campaigns.git_history import Commit
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 from cortex_m_hil.errors.text import counted

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from cortex_m_hil.campaigns.bisection.history import Commit
 from cortex_m_hil.campaigns.bisection.run_verdicts import RunVerdict, cases_of
+from cortex_m_hil.campaigns.git_history import Commit
 from cortex_m_hil.campaigns.store import Run
 
 LIKELY: Final = 4.0  # factor by which a suspected commit is more probable than others

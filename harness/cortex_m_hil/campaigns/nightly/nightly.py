@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns import property_names as prop
 from cortex_m_hil.campaigns import store
-from cortex_m_hil.campaigns.bisection.history import git_environment
 from cortex_m_hil.campaigns.bisection.run_verdicts import first_error
+from cortex_m_hil.campaigns.git_history import git_environment
 from cortex_m_hil.campaigns.planner import Planner
 from cortex_m_hil.campaigns.report.fail_if_limits import FigureLimit
 from cortex_m_hil.campaigns.report.nightly_results import BEGUN, BUILTIN, COLLECTED, RUNNER, Night, Result, by_key

@@ -22,8 +22,8 @@ from cortex_m_hil.campaigns.bisection.bisect import (
     checked,
     run_test,
 )
-from cortex_m_hil.campaigns.bisection.history import Commit, Repository, git_environment
 from cortex_m_hil.campaigns.bisection.run_verdicts import Rules, RunVerdict, with_junit
+from cortex_m_hil.campaigns.git_history import Commit, Repository, git_environment
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli.app import Command, app, group

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cortex_m_hil.diagnose.profile_changes import RowChange
+from cortex_m_hil.diagnose.profile import RowChange
 from cortex_m_hil.diagnose.profile_pictures.graph_table import Graph
 from cortex_m_hil.diagnose.profile_pictures.picture_data import Comparison, short
 from cortex_m_hil.errors.text import change_in_percent, counted, number_text, printable

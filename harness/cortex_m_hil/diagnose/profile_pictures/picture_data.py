@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from cortex_m_hil.diagnose.localize import Localization
-from cortex_m_hil.diagnose.profile import Profile, ProfileRow
-from cortex_m_hil.diagnose.profile_changes import ProfileChanges
+from cortex_m_hil.diagnose.profile import Profile, ProfileChanges, ProfileRow
 from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.dataflow import Memory as Place
 from cortex_m_hil.program.lifetimes import Peak

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, variables
+from cortex_m_hil.campaigns.git_history import Repository, Worktree, variables
 from cortex_m_hil.errors import BuildError, ConfigError
 from repositories import Repository as Made
 from repositories import history
