@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -61,7 +61,7 @@ def build_runner(
     check_runtime(runtime)
     if target.firmware is not None:
         return own_firmware(target, options or {})
-    recipe = _Recipe.for_target(target, runtime, firmware or package_data("firmware"), options or {})
+    recipe = _Request(target, runtime, firmware or package_data("firmware"), options or {}).recipe()
     folder = cache_directory() / "runners" / recipe.build_id
     elf = recipe.elf(folder)
     if _is_whole(folder):
@@ -107,6 +107,66 @@ def _digest(folder: Path) -> bytes:
 
 
 @dataclass(frozen=True)
+class _Request:
+    """A request for a runner: the arguments of `build_runner`."""
+
+    target: Target
+    runtime: str
+    firmware: Path
+    options: Mapping[str, str]
+
+    def recipe(self) -> _Recipe:
+        """Return the recipe of the runner.
+
+        The build id depends on the contents of an installed ExecuTorch, not on its path.
+        """
+        target, board = self.target, self.target.board.directory
+        if target.firmware is not None:
+            raise needs_runner(target, "built with other sources or sizes of memory")
+        if not board.is_dir():  # in a bisection a commit without it
+            raise BuildError(f"no folder {board} for the board", target=target.name)
+        counts = COUNTING.items() <= self.options.items()
+        if counts:
+            check_counting(target)
+        definitions, places, installed = self._definitions(), {}, ""
+        if self.runtime == "executorch":
+            found = linked_executorch.find_prefix(target, cache_directory(), counts)
+            definitions["HIL_EXECUTORCH_VERSION"] = found.version
+            definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(found.libraries)
+            places, installed = {"HIL_EXECUTORCH_PREFIX": str(found.directory)}, found.digest
+        build_id = self._key(definitions, installed)
+        return _Recipe(target, self.firmware, definitions | places | {"HIL_BUILD_ID": build_id}, build_id)
+
+    def _definitions(self) -> dict[str, str]:
+        target = self.target
+        return {
+            "HIL_CPU": target.cpu,
+            "HIL_ISA": target.isa.value,
+            "HIL_RUNTIME": self.runtime,
+            **({} if target.board.portable else WITHOUT_PORTABLE),
+            **({} if target.fpu else {"HIL_NO_FPU": "1"}),
+            **target.launcher.definitions(),
+            **self.options,
+        }
+
+    def _key(self, definitions: Mapping[str, str], installed: str) -> str:
+        """Return the build id. `installed` is the digest of the installed ExecuTorch that is linked, else ""."""
+        target = self.target
+        digest = hashlib.sha256(f"{target.config}\n{installed}\n".encode())
+        for name, value in sorted(definitions.items()):
+            digest.update(f"{name}={value}\n".encode())
+        digest.update(f"{compiler(target).banner}\n{toolchain.flatbuffers().flatc.banner}\n".encode())
+        schema = toolchain.schema_directory()
+        for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
+            digest.update(path.read_bytes())
+        for name, text in memory_files(target.board).items():
+            digest.update(f"{name}\0{text}\0".encode())
+        for root, path in _sources(self.firmware, target.board.directory):
+            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
 class _Recipe:
     """The inputs of a runner's build, and the build id that they determine.
 
@@ -121,28 +181,6 @@ class _Recipe:
     firmware: Path
     definitions: Mapping[str, str]
     build_id: str
-
-    @classmethod
-    def for_target(cls, target: Target, runtime: str, firmware: Path, options: Mapping[str, str]) -> _Recipe:
-        """Return the recipe of a runner.
-
-        The build id depends on the contents of an installed ExecuTorch, not on its path.
-        """
-        if target.firmware is not None:
-            raise needs_runner(target, "built with other sources or sizes of memory")
-        if not target.board.directory.is_dir():  # in a bisection a commit without it
-            raise BuildError(f"no folder {target.board.directory} for the board", target=target.name)
-        counts = COUNTING.items() <= options.items()
-        if counts:
-            check_counting(target)
-        definitions, places, installed = _definitions(target, runtime) | dict(options), {}, ""
-        if runtime == "executorch":
-            found = linked_executorch.find_prefix(target, cache_directory(), counts)
-            definitions["HIL_EXECUTORCH_VERSION"] = found.version
-            definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(found.libraries)
-            places, installed = {"HIL_EXECUTORCH_PREFIX": str(found.directory)}, found.digest
-        build_id = _key(target, _sources(firmware, target.board.directory), definitions, installed)
-        return cls(target, firmware, definitions | places | {"HIL_BUILD_ID": build_id}, build_id)
 
     def elf(self, folder: Path) -> Elf:
         """Return the runner that lies in a folder."""
@@ -232,33 +270,6 @@ class _Recipe:
             )
 
 
-def _definitions(target: Target, runtime: str) -> dict[str, str]:
-    return {
-        "HIL_CPU": target.cpu,
-        "HIL_ISA": target.isa.value,
-        "HIL_RUNTIME": runtime,
-        **({} if target.board.portable else WITHOUT_PORTABLE),
-        **({} if target.fpu else {"HIL_NO_FPU": "1"}),
-        **target.launcher.definitions(),
-    }
-
-
-def _key(target: Target, sources: Iterable[tuple[Path, Path]], definitions: Mapping[str, str], installed: str) -> str:
-    """Return the build id. `installed` is the digest of the installed ExecuTorch that is linked, else ""."""
-    digest = hashlib.sha256(f"{target.config}\n{installed}\n".encode())
-    for name, value in sorted(definitions.items()):
-        digest.update(f"{name}={value}\n".encode())
-    digest.update(f"{compiler(target).banner}\n{toolchain.flatbuffers().flatc.banner}\n".encode())
-    schema = toolchain.schema_directory()
-    for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
-        digest.update(path.read_bytes())
-    for name, text in memory_files(target.board).items():
-        digest.update(f"{name}\0{text}\0".encode())
-    for root, path in sources:
-        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
 def _sources(firmware: Path, board: Path) -> Iterator[tuple[Path, Path]]:
     """Yield each source file of both folders, with the folder that it is in."""
     for root in (firmware, board):
@@ -303,7 +314,7 @@ class BuildTree:
         """
         self._folder = folder
         options = {"HIL_WERROR": "OFF"} if lenient else {}
-        self._recipe = _Recipe.for_target(target, runtime, package_data("firmware"), options)
+        self._recipe = _Request(target, runtime, package_data("firmware"), options).recipe()
         self._recipe.copy(folder)
         self._changed: frozenset[str] = frozenset()
         self._configure()

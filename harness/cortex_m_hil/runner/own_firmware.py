@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.errors import BuildError, ConfigError
@@ -36,26 +38,7 @@ def own_firmware(target: Target, options: Mapping[str, str]) -> Elf:
     assert firmware is not None
     if options:
         raise needs_runner(target, f"built with {', '.join(sorted(options))}")
-    key = hashlib.sha256(str(firmware.elf).encode()).hexdigest()[:16]
-    folder = cache_directory() / "firmware"
-    folder.mkdir(parents=True, exist_ok=True)
-    with build_lock(folder / f"{key}.lock", 2 * timeouts.OWN_FIRMWARE_BUILD):
-        if firmware.build:
-            with span("build", f"firmware of {target.name}"):
-                _build(firmware, target)
-        if not firmware.elf.is_file():
-            hint = (
-                f"does {firmware.build!r} make another file?"
-                if firmware.build
-                else "build it, or give the command that does: build: COMMAND"
-            )
-            raise ConfigError(f"{firmware.origin}: firmware: no {firmware.elf}", target=target.name, hint=hint)
-        content = files.read(firmware.elf, files.ELF_LIMIT)
-    if LIBRARY_TEXT not in content:
-        what = f"{firmware.origin}: firmware: {firmware.elf} does not link hil_target, or calls nothing of it"
-        hint = "hil build --library FOLDER writes it (hil docs own-firmware); hil launch runs any ELF"
-        raise ConfigError(what, target=target.name, hint=hint)
-    return Elf(firmware.elf, hashlib.sha256(content).hexdigest()[:16], target.config)
+    return _Build(target.name, target.config, firmware).elf()
 
 
 def needs_runner(target: Target, what: str) -> ConfigError:
@@ -67,17 +50,58 @@ def needs_runner(target: Target, what: str) -> ConfigError:
     )
 
 
-def _build(firmware: OwnFirmware, target: Target) -> None:
-    if not firmware.base.is_dir():  # in a bisection a commit without it
-        raise BuildError(f"{firmware.origin}: firmware: no folder {firmware.base}", target=target.name)
-    log = cache_directory() / "firmware" / f"{target.name}.log"
-    log.unlink(missing_ok=True)
-    status = subprocesses.run(["/bin/sh", "-c", firmware.build], log, timeouts.OWN_FIRMWARE_BUILD, cwd=firmware.base)
-    if status is None:
-        raise BuildError(f"no end after {timeouts.OWN_FIRMWARE_BUILD:.0f} s: {firmware.build}", target=target.name)
-    if status != 0:
-        text = log.read_text(errors="replace")
-        tail = "\n".join(text.splitlines()[-40:])
-        cause = first_error(text)
-        what = f"{firmware.origin}: build: {firmware.build!r} ended with status {status}{f': {cause}' if cause else ''}"
-        raise BuildError(f"{what}\n{tail}", target=target.name, log=tail, hint=f"the whole of what it said is in {log}")
+@dataclass(frozen=True)
+class _Build:
+    """The build of a target's own firmware.
+
+    Attributes:
+        target: the target's name.
+        config: the configuration that the firmware is built for, as its handshake reports it.
+        firmware: what the target's `firmware:` says.
+    """
+
+    target: str
+    config: str
+    firmware: OwnFirmware
+
+    def elf(self) -> Elf:
+        """Build the firmware, and return its ELF; processes that need the same one build it one after the other."""
+        firmware = self.firmware
+        key = hashlib.sha256(str(firmware.elf).encode()).hexdigest()[:16]
+        folder = cache_directory() / "firmware"
+        folder.mkdir(parents=True, exist_ok=True)
+        with build_lock(folder / f"{key}.lock", 2 * timeouts.OWN_FIRMWARE_BUILD):
+            if firmware.build:
+                with span("build", f"firmware of {self.target}"):
+                    self._run(folder / f"{self.target}.log")
+            if not firmware.elf.is_file():
+                hint = (
+                    f"does {firmware.build!r} make another file?"
+                    if firmware.build
+                    else "build it, or give the command that does: build: COMMAND"
+                )
+                raise ConfigError(f"{firmware.origin}: firmware: no {firmware.elf}", target=self.target, hint=hint)
+            content = files.read(firmware.elf, files.ELF_LIMIT)
+        if LIBRARY_TEXT not in content:
+            what = f"{firmware.origin}: firmware: {firmware.elf} does not link hil_target, or calls nothing of it"
+            hint = "hil build --library FOLDER writes it (hil docs own-firmware); hil launch runs any ELF"
+            raise ConfigError(what, target=self.target, hint=hint)
+        return Elf(firmware.elf, hashlib.sha256(content).hexdigest()[:16], self.config)
+
+    def _run(self, log: Path) -> None:
+        """Run the user's command. Raises BuildError where it fails or does not end, or its folder is not there."""
+        firmware = self.firmware
+        if not firmware.base.is_dir():  # in a bisection a commit without it
+            raise BuildError(f"{firmware.origin}: firmware: no folder {firmware.base}", target=self.target)
+        log.unlink(missing_ok=True)
+        limit = timeouts.OWN_FIRMWARE_BUILD
+        status = subprocesses.run(["/bin/sh", "-c", firmware.build], log, limit, cwd=firmware.base)
+        if status is None:
+            raise BuildError(f"no end after {limit:.0f} s: {firmware.build}", target=self.target)
+        if status != 0:
+            text = log.read_text(errors="replace")
+            tail = "\n".join(text.splitlines()[-40:])
+            cause = f": {found}" if (found := first_error(text)) else ""
+            what = f"{firmware.origin}: build: {firmware.build!r} ended with status {status}{cause}"
+            hint = f"the whole of what it said is in {log}"
+            raise BuildError(f"{what}\n{tail}", target=self.target, log=tail, hint=hint)

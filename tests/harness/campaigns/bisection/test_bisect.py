@@ -141,8 +141,8 @@ def test_ends_that_are_asserted_are_not_run(bisect: Bisect, made: Repository) ->
 @pytest.mark.parametrize(
     ("options", "test", "message", "runs"),
     [
-        ([], "true", "the bad end {new} passes (10 runs): is it the right test and commit?", 11),
-        ([], "false", "the good end {old} fails (10 runs): is it the right test and commit?", 11),
+        ([], "true", "the bad end {new} passes (15 runs): is it the right test and commit?", 16),
+        ([], "false", "the good end {old} fails (15 runs): is it the right test and commit?", 16),
         (["--deterministic"], "true", "the bad end {new} passes (1 run): is it the right test and commit?", 2),
         (["--deterministic", "--assert-old"], "true", "the bad end {new} passes (1 run): is it the right test", 1),
         (["--deterministic", "--find-fix"], "false", "the fixed end {new} fails (1 run): is it the right test", 2),
@@ -161,7 +161,7 @@ def test_ends_that_are_not_as_said_are_told(
     again = answer(bisect("run", "--json").out)
     assert (again["outcome"], again["runs"], again["culprit"]) == ("stated outcome wrong", runs, None)
     more = done.out.partition("?")[2].partition("\n")[0]
-    if "10 runs" in message:
+    if "15 runs" in message:
         assert more == f" If it {'passes' if test == 'false' else 'fails'} more rarely: hil bisect start " + (
             "--assert-old" if test == "false" else "--assert-new"
         )
