@@ -18,13 +18,13 @@ QUICK := $(addprefix tests/harness/, errors host program targets campaigns/repor
 VERSIONS_QUICK := $(addprefix tests/harness/, host targets runner/links campaigns/report test_command_lines.py test_docs.py \
 	lowering/test_torch_shortcuts.py)
 SCHEMA := $(BIN)/python -c 'from cortex_m_hil.host.toolchain import schema_directory as it; print(it())'
-# What make test leaves to make demo and the nightly: whole networks, floats, the other layout, and further shapes.
+# What make test leaves to make demo and make nightly: whole networks, floats, the other layout, and further shapes.
 LEFT := explicit quantized-24 llama stresnet mobilenet ds_cnn attention frames_one branches_in test_float promoted oblong \
 	1xn odd tall stride 4d backwards apart keepdim pad_ short images cat_first relu_image multiplier dilated sparse offsets batches \
 	no_bias wide_padding per_channel counts pool_sums ceil relu6 masked unsqueeze deep_autoencoder tanh silu log conv_1x1 grouped \
 	add_relu linear_rows maximum_broadcast max_pool_3x3 volumes bags enlargements dense truths
 SOME := (conv_3x3 or not ($(subst $(eval) , or ,$(strip $(LEFT))))) and (not test_model or mlp)
-# The static analyzer takes 95 % of clang-tidy's time: the nightly runs it.
+# The static analyzer takes 95 % of clang-tidy's time: make nightly runs it.
 TIDY_CHECKS ?= -clang-analyzer-*
 FIRMWARE_SOURCES = find firmware -type f \( -name '*.c' -o -name '*.h' -o -name '*.cpp' \)
 
@@ -35,7 +35,7 @@ demo: install ## install what is missing, then run the sample tests on three tar
 	$(BIN)/pytest -n $(JOBS) --maxprocesses=8 -rfE --disable-warnings --target=m55-fvp,m4-fvp,m0plus-fvp \
 		tests/targets tests/harness/flow/test_isa_agreement.py
 
-test: lint ## lint, the own tests, tests/targets on three targets: what takes long is left to the nightly
+test: lint ## lint, the own tests, tests/targets on three targets: what takes long is left to make nightly
 	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal --durations=20 tests/harness tests/ci
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets -k '$(SOME)'
 

@@ -415,7 +415,7 @@ def _obstacles(stopped: Counter[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Together:
+class GroupedTable:
     """A table with one line for several tests: its columns, the names of its lines, and the tests of each line."""
 
     columns: tuple[str, ...]
@@ -423,9 +423,9 @@ class Together:
     tests: Callable[[str], list[Model]]
 
 
-TOGETHER: Final = {
-    "layers": Together(LAYER_COLUMNS, layers, cases_of),
-    "operators": Together(OPERATOR_COLUMNS, operators, tests_of),
+GROUPED_TABLES: Final = {
+    "layers": GroupedTable(LAYER_COLUMNS, layers, cases_of),
+    "operators": GroupedTable(OPERATOR_COLUMNS, operators, tests_of),
 }
 
 
@@ -471,7 +471,7 @@ def main(patterns: Sequence[str]) -> None:
             for row in judged(model, targets):  # an interruption leaves the rows so far
                 lines.append(row.line(model))
                 _replace("models", COLUMNS, model.name, model.of, lines)
-        for kind, of in TOGETHER.items():
+        for kind, of in GROUPED_TABLES.items():
             for name in of.names():
                 if _is_wanted(f"{kind}/{name}", wanted):
                     _replace(kind, of.columns, name, "", [judged_together(name, of.tests(name), targets)])
@@ -509,7 +509,7 @@ def summarised(page: str, tables: str) -> str:
     for cells in map(cells_of, lines_of(tables, "models")):
         models.setdefault(cells[1], []).append(cells)
     rows = [_summary_of_models(of, found) for of, found in models.items()]
-    rows += [_summary_of_tests(kind, list(map(cells_of, lines_of(tables, kind)))) for kind in TOGETHER]
+    rows += [_summary_of_tests(kind, list(map(cells_of, lines_of(tables, kind)))) for kind in GROUPED_TABLES]
     return written(page, "summary", SUMMARY_COLUMNS, rows)
 
 
@@ -548,7 +548,7 @@ def _key(name: str, line: str) -> tuple[str, str]:
 def _order(name: str) -> list[tuple[str, str]]:
     if name == "models":
         return [(one.name, one.of) for one in models()]
-    return [(one, "") for one in TOGETHER[name].names()]
+    return [(one, "") for one in GROUPED_TABLES[name].names()]
 
 
 if __name__ == "__main__":

@@ -63,10 +63,10 @@ def test_mlperf_tinys_networks_run_on_all_targets() -> None:
     assert {(row[3], row[4], row[5], row[6]) for row in ran} == {("yes", "100 %", "100 %", "yes")}
 
 
-@pytest.mark.parametrize("kind", list(made.TOGETHER))
+@pytest.mark.parametrize("kind", list(made.GROUPED_TABLES))
 def test_it_has_each_operator_and_each_collection_of_layers(kind: str) -> None:
-    found = rows(kind, len(made.TOGETHER[kind].columns))
-    assert [cells[0] for cells in found] == made.TOGETHER[kind].names()
+    found = rows(kind, len(made.GROUPED_TABLES[kind].columns))
+    assert [cells[0] for cells in found] == made.GROUPED_TABLES[kind].names()
     for name, tests, *passed, obstacles in found:
         if obstacles == made.NOT_RUN:
             continue
@@ -76,7 +76,7 @@ def test_it_has_each_operator_and_each_collection_of_layers(kind: str) -> None:
 
 def test_the_tables_are_laid_out_as_the_script_does() -> None:
     page = PAGE
-    tables = {"models": made.COLUMNS, **{kind: of.columns for kind, of in made.TOGETHER.items()}}
+    tables = {"models": made.COLUMNS, **{kind: of.columns for kind, of in made.GROUPED_TABLES.items()}}
     for name, columns in tables.items():
         page = made.written(page, name, columns, made.lines_of(PAGE, name))
     assert page == PAGE and PAGE.count("<!-- table: ") == PAGE.count("<!-- end -->") == len(tables)

@@ -165,3 +165,18 @@ def test_the_readme_names_the_packages_that_hil_doctor_names() -> None:
     assert command is not None
     wanted = {name for names in PACKAGES.values() for name in names.split()} - {"binutils-arm-none-eabi"}
     assert set(command[1].replace("\\\n", " ").split()) == wanted
+
+
+def test_the_readme_names_the_versions_that_were_tried() -> None:
+    page = (REPOSITORY / "docs" / "runtimes.md").read_text().partition("<!-- table: versions -->")[2]
+    rows = [row.split("|")[1:4] for row in page.partition("<!-- end -->")[0].splitlines()[3:]]
+    executorchs, torches, pythons = (
+        sorted({tuple(map(int, one.strip().split("."))) for one in column}) for column in zip(*rows, strict=True)
+    )
+
+    def text(version: tuple[int, ...]) -> str:
+        return ".".join(map(str, version))
+
+    python, torch = (" to ".join(text(one[:2]) for one in (found[0], found[-1])) for found in (pythons, torches))
+    told = f"Python {python}, executorch {' or '.join(map(text, executorchs))}, torch {torch} "
+    assert told in (REPOSITORY / "README.md").read_text()

@@ -31,7 +31,7 @@ MODELS = [
 ]
 RAN = [
     pytest.param(kind, line, id=f"{kind}/{made.cells_of(line)[0]}")
-    for kind in made.TOGETHER
+    for kind in made.GROUPED_TABLES
     for line in made.lines_of(PAGE, kind)
     if not line.endswith(f" {made.NOT_RUN} |")
 ]
@@ -57,4 +57,4 @@ def test_an_operator_or_a_collection_does_as_the_page_says(
     kind: str, line: str, targets: dict[str, OpenTarget]
 ) -> None:
     name = made.cells_of(line)[0]
-    assert made.judged_together(name, made.TOGETHER[kind].tests(name), targets) == line
+    assert made.judged_together(name, made.GROUPED_TABLES[kind].tests(name), targets) == line

@@ -117,7 +117,9 @@ def eventful(files: int = 6) -> list[Night]:
     chance = random.Random(7)
     names = [f"{_FILES[number % 8]}{number // 8 or ''}" for number in range(files)]
     first = [
-        _of_week(Key("tests", "builtin", f"tests/models/test_{name}.py::test_{what}", target), chance, index == 0)
+        _result_of_first_night(
+            Key("tests", "builtin", f"tests/models/test_{name}.py::test_{what}", target), chance, index == 0
+        )
         for index, name in enumerate(names)
         for what in ("float_io", "int8_io", "frames", "saturates")
         for target in TARGETS
@@ -131,7 +133,7 @@ def eventful(files: int = 6) -> list[Night]:
     return nights
 
 
-def _of_week(key: Key, chance: random.Random, shared: bool) -> Result:
+def _result_of_first_night(key: Key, chance: random.Random, shared: bool) -> Result:
     """Return a result of the first night. Tests of a `shared` program have the same figures on a target."""
     chance = random.Random(key.target) if shared else chance
     one = _result(key, chance)

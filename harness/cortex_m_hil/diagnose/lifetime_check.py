@@ -25,12 +25,12 @@ def check_lifetimes(dut: Device, session: Session, program: Program, inputs: Seq
     The program is loaded, and run twice, step by step. Elements that an operator does not write differ between the two
     runs too; this check does not report them.
     """
-    passes = _PoisonedRuns(dut, program, inputs)
-    first, second = (passes.run(_fill(poison)) for poison in (POISON, COUNTER_POISON))
+    poisoned = _PoisonedRuns(dut, program, inputs)
+    first, second = (poisoned.run(_fill(poison)) for poison in (POISON, COUNTER_POISON))
     reader = next((at for at, (one, other) in enumerate(zip(first, second, strict=True)) if one != other), None)
-    if reader is None or passes.only_leaves_out(reader):
+    if reader is None or poisoned.only_leaves_out(reader):
         return
-    tensor = passes.culprit(reader, first[reader])
+    tensor = poisoned.culprit(reader, first[reader])
     what = f"{role(program, tensor)}, whose lifetime is over" if tensor is not None else "memory that holds no tensor"
     raise LifetimeViolation(
         f"an operator reads {what}",
@@ -82,9 +82,9 @@ class _PoisonedRuns:
             self._fill(session, fill, -1)
 
     def only_leaves_out(self, position: int) -> bool:
-        """Tell whether an instruction's outputs differ between the passes only in elements that it does not write.
+        """Tell whether an instruction's outputs differ between the runs only in elements that it does not write.
 
-        That is so if they are equal when the memory of the outputs has the same content before both passes.
+        That is so if they are equal when the memory of the outputs has the same content before both runs.
         """
         own = [extent for value in self._written[position] if (extent := self._lifetimes.extent(value)) is not None]
         runs = [self.run(_fill(poison, own)) for poison in (POISON, COUNTER_POISON)]

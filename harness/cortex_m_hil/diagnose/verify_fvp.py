@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import platform
 import random
-import subprocess
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -144,9 +143,9 @@ class FvpSession:
         command += [str(package_data("firmware") / "fvp_probe.c"), f"-I{folder}", f"-T{folder / SCRIPT}", f"-L{folder}"]
         command += [f"-L{self.target.board.directory}", f"-L{package_data('firmware') / 'platform'}"]
         command += ["-lgcc", "-o", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE, check=False)
-        if done.returncode != 0:
-            what = f"the probe does not compile: {' '.join(done.stderr.split())}"
+        done = toolchain.run_tool(command, COMPILE)
+        if done.status != 0:
+            what = f"the probe does not compile: {' '.join(done.err.split())}"
             raise ToolchainError(what, hint="hil doctor tries the compiler")
         return path
 

@@ -332,8 +332,8 @@ def in_place(instruction: Instruction) -> bool:
 def states(values: Sequence[Value], inputs: Sequence[int], instructions: Sequence[Instruction]) -> tuple[int, ...]:
     """Return the program's states: the planned tensors that keep their contents from one call to the next.
 
-    A state has an initial value in the file; or it is no input, and the first operator that writes it does so in place:
-    for such a tensor ExecuTorch stores no initial value unless the user adds a pass.
+    A state has an initial value in the file; or it is not an input, and the first operator that writes to it writes in
+    place: for such a tensor ExecuTorch stores no initial value unless the user adds a pass.
     """
     found = {value.index for value in values if value.initial is not None}
     made = set(inputs)

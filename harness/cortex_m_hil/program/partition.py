@@ -282,12 +282,12 @@ class Partition(StepGroup):
 
     @property
     def cortex_m_operator_share(self) -> float | None:
-        """Return the share of Cortex-M kernels in the steps that count (`PartitionStep.counts`); None without any."""
+        """Return the share of Cortex-M kernels in the steps that `counts` holds for; None without such steps."""
         return self.count(PartitionKind.CORTEX_M) / len(self.counting) if self.counting else None
 
     @property
     def counting(self) -> tuple[PartitionStep, ...]:
-        """Return the steps that count in `cortex_m_operator_share`."""
+        """Return the steps that `cortex_m_operator_share` is a share of: those that `counts` holds for."""
         return tuple(one for one in self.steps if one.counts)
 
     @property
@@ -297,7 +297,7 @@ class Partition(StepGroup):
 
     @property
     def elsewhere(self) -> tuple[UnacceleratedSteps, ...]:
-        """Return the steps that count, or have multiply-accumulates, and run on no Cortex-M kernel; grouped by place.
+        """Return steps without a Cortex-M kernel that `counts` holds for or that have multiply-accumulates, by place.
 
         Groups with the most multiply-accumulates come first, the others in the order of the program.
         """

@@ -171,7 +171,7 @@ def alike(line: CommitLine) -> str:
 
 
 def wrongly_stated_ends(line: CommitLine, runs: Sequence[Run]) -> str:
-    """Return a text on ends whose runs all contradict the outcome that the user stated; "" for none."""
+    """Describe each end of the range whose runs all contradict the outcome that the user stated; "" for none."""
     plan, counts = line.plan, {one.position: one for one in evidence(line, runs)}
     found = []
     for end in line.unasserted_ends:

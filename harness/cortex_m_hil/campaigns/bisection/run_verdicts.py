@@ -105,7 +105,7 @@ class Rules:
     raises: tuple[str, ...] = ()
 
     def count(self, error: str) -> bool:
-        """Tell whether a failure with an error of this class is counted."""
+        """Tell whether a failure with an error of this class is a failed run; otherwise the run is undecided."""
         return error in self.raises if self.raises else error != _WARNING
 
 

@@ -419,7 +419,7 @@ def _reasons_without_places(reasons: Mapping[str, str]) -> dict[str, str]:
 
 
 def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
-    """Return options without folders: files are relative to the nightly's folder, or only names."""
+    """Remove folders from options: files in `place`, the nightly's folder, become relative, others only names."""
     return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)
 
 

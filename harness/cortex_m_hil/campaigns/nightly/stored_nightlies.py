@@ -344,7 +344,7 @@ _APART: Final = {
 
 
 def _joined(parts: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
-    """Return by runtime the targets of all parts."""
+    """Merge the targets of each runtime that the parts of a nightly have (each a run on some targets or shards)."""
     found: dict[str, set[str]] = {}
     for one in parts:
         for runtime, names in one.items():

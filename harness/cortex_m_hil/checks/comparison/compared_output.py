@@ -111,7 +111,7 @@ class ComparedOutput:
         return both
 
     def is_judged_by_sqnr(self) -> bool:
-        """Tell whether expected values, computed by other arithmetic, are judged by their SQNR: all must be finite."""
+        """Tell whether the SQNR judges the output: the user gave the expected values, and all of them are finite."""
         return self.is_expected and self.eager is not None and bool(np.isfinite(self.eager).all())
 
     def is_flat(self, reference: Array) -> bool:

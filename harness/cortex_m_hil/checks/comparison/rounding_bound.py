@@ -21,7 +21,7 @@ def rounding_explains(output: ComparedOutput, deviation: Array) -> tuple[bool, A
     drift = bound.drift / max(1, deviation.size)
     worst = int(bound.worst)
     elements, quanta = counted(int(bound.elements), "element"), f"{worst} {quanta_word(worst)}"
-    why = f"rounding alone explains {elements} off, by up to {quanta} and {drift:.2g} on average"
+    why = f"rounding alone explains at most {elements} off, by up to {quanta} and {drift:.2g} on average"
     return _is_within(output, deviation, bound), deviation != 0, why
 
 

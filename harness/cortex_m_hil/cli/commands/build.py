@@ -53,7 +53,7 @@ def build(
         ),
     ] = None,
 ) -> None:
-    """Build the runner for each target. What was built before is found in the cache."""
+    """Build the runner, the test firmware, for each target. What was built before is found in the cache."""
     if library is not None:
         write_target_library(library)
         text = f"library   {library}\nnext      README and hil_target.h in {library / Path(MAKEFILE).parent}"

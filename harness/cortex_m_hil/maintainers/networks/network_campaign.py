@@ -87,7 +87,10 @@ class Programs(Planner):
         return max(0, self.plan.count - len(by_number(runs)))
 
     def _draw_up_to(self, number: int, programs: Mapping[int, Run]) -> bool:
-        """Draw the programs up to a number, and tell whether that was possible: all earlier rounds must have ended."""
+        """Draw the programs up to a number, and tell whether that was possible.
+
+        It is not while an earlier round has not ended: the generator first learns from its results.
+        """
         while len(self._drawn) <= number:
             at = len(self._drawn)
             if at and at % ROUND == 0:
@@ -152,7 +155,7 @@ class Defect:
 
 
 def defects(runs: Iterable[Run]) -> list[Defect]:
-    """Return the defects that the runs show, each kind of each operator once, in the order of their first programs."""
+    """Return one defect for each operator and kind that the runs show, in the order of their first programs."""
     found: dict[tuple[str, str, str], Defect] = {}
     for number, run in sorted(by_number(runs).items()):
         failures = {(one["kind"], one["operator"], one["known"]): one for one in reversed(run.figures["failures"])}

@@ -170,8 +170,8 @@ class ModelJudge:
         """Store the Duts to judge on.
 
         Args:
-            duts: the Duts. Those with the first one's runtime are compared with each other, others with the first
-                runtime on the same target.
+            duts: the Duts. Those with the runtime of the first Dut are compared with each other across targets; each
+                other Dut is compared with the first runtime on its own target.
             kernels: by target, runners that count the lines of the kernels that a program executes.
         """
         self.duts, self._kernels = tuple(duts), kernels or {}

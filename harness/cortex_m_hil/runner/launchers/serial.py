@@ -266,7 +266,9 @@ class SerialBoard:
     # --- identification -----------------------------------------------------------------------
 
     def _running(self, seconds: float) -> str | None:
-        """Return the build id of the runner that answers, None if no answer comes in time, "" for an unknown runner.
+        """Return the build id of the runner that answers, None if no answer comes in time.
+
+        The id is "" for another version of the protocol, or where the answer has none.
 
         Each HELLO has the same seq: on a slow line, or a busy host, the answer to a HELLO may come after the next HELLO
         was sent. Attempts are counted, not seconds: on a busy host this process may not run for a while.

@@ -13,4 +13,4 @@ app.add_typer(inspect, name="inspect")
 
 @inspect.callback()
 def _inspect() -> None:
-    """Show what is in a program, and what it needs."""
+    """Show a program's operators, sizes and memory needs."""
