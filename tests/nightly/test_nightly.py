@@ -160,7 +160,9 @@ def test_an_instruction_more_in_a_kernel_is_told_with_its_operator(tmp_path: Pat
     assert {one["figure"] for one in found} <= {"instructions", "elf_bytes", "elf_stored_bytes"}
     told = spawn("results", "compare", "--store", "s.sqlite", cwd=tmp_path).out
     [line] = [line for line in told.splitlines() if line.startswith("  slower")]
-    assert ": +1, +" in line and f"({LINEAR} +1) test_it.py::" in line  # one entry, with all tests and targets
+    assert (
+        ": +1, +" in line and f"({LINEAR} +1; most by {LINEAR} in operator 1: +1) test_it.py::" in line
+    )  # one entry, with all tests and targets
     assert told.count("[m0-qemu") + told.count("[m4-qemu") >= 4 or told.count("m0-qemu, m4-qemu") == 2
 
 
@@ -176,9 +178,9 @@ def with_a_board(result: Result, random: np.random.Generator, by: float) -> Iter
 
 
 def grown(result: Result) -> Result:
-    """A byte more in an operator of a runner, and a larger model of one test."""
+    """A byte more in an operator of a runner, and in its flash, and a larger model of one test."""
     if result.key.test == RUNNER:
-        return more(result, "elf_bytes", LINEAR, 1)
+        return more(more(result, "elf_bytes", LINEAR, 1), "elf_stored_bytes", ".text", 1)
     return more(result, "pte_bytes", "constants", LARGER) if result.key.test.endswith("[7]") else result
 
 
@@ -212,6 +214,7 @@ def test_what_is_injected_into_the_store_is_told_and_nothing_else(tmp_path: Path
     assert found.keys() == {
         ("slower", "cycles", "", "board"),
         ("larger", "elf_bytes", RUNNER, "m0-qemu"),
+        ("larger", "elf_stored_bytes", RUNNER, "m0-qemu"),
         ("larger", "pte_bytes", "test_it.py::test_runs[7]", "m0-qemu"),
     }
     assert 2.8 <= float(found["slower", "cycles", "", "board"]["after"].removesuffix(" %")) <= 3.2

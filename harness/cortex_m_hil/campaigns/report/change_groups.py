@@ -158,8 +158,7 @@ class ChangeGroup:
         peak = f"at its peak {one.at_peak}" if one.at_peak else ""
         layer = ""
         if one.layer is not None:
-            where = one.layer.name.replace(" in ", " in module ", 1)
-            layer = f"most by {where}: {one.layer.after - one.layer.before:+d}"
+            layer = f"most by {one.layer.name}: {one.layer.after - one.layer.before:+d}"
         return "; ".join(filter(None, (", ".join(parts), layer, peak)))
 
     @property

@@ -145,7 +145,7 @@ def test_what_got_slower_since_a_day_is_told_once_with_the_operator(show: Show) 
     ]
     wanted = [
         "slower (more instructions)",
-        f"m4-qemu: {SLOWER} +15000; most by {SLOWER_LAYER.replace(' in ', ' in module ')} +11250",
+        f"m4-qemu: {SLOWER} +15000; most by {SLOWER_LAYER} +11250",
         f"m55-qemu: {SLOWER} +5000; most by ",
         "Tue 2026-11-24, nightly 5, c0ffee03",
         "more tests",

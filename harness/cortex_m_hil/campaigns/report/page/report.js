@@ -93,7 +93,7 @@ function causes(one, from, to, parts = one.parts) {
 }
 
 // The operator in its module that moved most, as text; none where the nights do not have it.
-const layer = (one, from, to) => causes(one, from, to, one.layers).slice(0, 1).map((text) => `most by ${text.replace(" in ", " in module ")}`);
+const layer = (one, from, to) => causes(one, from, to, one.layers).slice(0, 1).map((text) => `most by ${text}`);
 
 function large(one) {
   const { values, since } = one, seen = known(values);
