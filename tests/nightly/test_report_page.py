@@ -41,9 +41,13 @@ def test_it_is_read_by_keyboard_has_charts_and_asks_for_nothing(folder: Path, tm
         assert cells >= len(results) > 0
         page.run("document.getElementById('notable').focus()")
         page.press("Tab")
-        page.press("ArrowDown")  # from the runners to the tests; one without a target has no cell in this column
-        while page.run("document.activeElement.dataset.cell") is None:
+        page.press("ArrowDown")  # from the runners to a file of tests, which is folded if all passed
+        if page.run("document.activeElement.parentElement.ariaExpanded") == "false":
+            page.press("Enter")
+        for _ in results:  # a test without this target has no cell in the column
             page.press("ArrowDown")
+            if page.run("document.activeElement.dataset.cell") is not None:
+                break
         page.press("Enter")
         assert page.run("document.getElementById('cell').open")
         text = page.run("document.getElementById('cell').innerText")
