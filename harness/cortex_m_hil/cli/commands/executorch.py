@@ -31,7 +31,7 @@ app.add_typer(executorch, name="executorch")
 
 @executorch.callback()
 def _executorch() -> None:
-    """Build and install ExecuTorch's C++ runtime, with CMSIS-NN."""
+    """Build ExecuTorch's C++ runtime with CMSIS-NN."""
 
 
 Cpus = Annotated[
