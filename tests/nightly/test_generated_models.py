@@ -45,18 +45,7 @@ def test_no_generated_network_fails(tmp_path: Path) -> None:
     known = load_targets()
     on_both = all(has_executorch(known[name]) for name in TARGETS.values())
     runtimes = "builtin,executorch" if on_both else "builtin"
-    arguments = [
-        "dev",
-        "fuzz",
-        "--models",
-        "-t",
-        ",".join(TARGETS.values()),
-        "--runtime",
-        runtimes,
-        "-n",
-        "2",
-        "--json",
-    ]
+    arguments = ["dev", "fuzz", "--models", "-t", ",".join(TARGETS.values()), "--runtime", runtimes, "-n", "2"]
     arguments += ["--json", "--count", str(NETWORKS), "--seed", str(SEED), "--store", str(tmp_path / "store")]
     command = [sys.executable, "-m", "cortex_m_hil.cli", *arguments]
     with executorch_of_this_machine():
