@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pexpect.expect
 import pexpect.spawnbase
 
 from cortex_m_hil.checks.input_checks import as_array
 from cortex_m_hil.errors import ConfigError, ProgramFailed, ProgramTimeout
 from cortex_m_hil.errors.text import shown
-from cortex_m_hil.flow.launch_elf import Launch, Started, started
+from cortex_m_hil.flow.launch_elf import Launch, Started, Wait, may_go_on, started
 from cortex_m_hil.flow.user_facing_errors import UsersCall
 from cortex_m_hil.host import timeouts
 from cortex_m_hil.host.api_calls import checked_call
@@ -24,33 +25,53 @@ from cortex_m_hil.targets.resolve import Resolved
 LOG_LIMIT: Final = 256 * 1024  # characters of the console that are kept, the newest
 
 
+class _Searcher(pexpect.expect.searcher_re):  # type: ignore[type-arg]
+    """Finds a pattern for pexpect, but does not take a match that more output could change.
+
+    Attributes:
+        undecided: whether there is such a match.
+        settled: whether it is taken, since nothing follows it.
+    """
+
+    undecided = settled = False
+
+    def search(self, buffer: str, freshlen: int, searchwindowsize: int | None = None) -> int:
+        found = super().search(buffer, freshlen, searchwindowsize)
+        self.undecided = found >= 0 and not self.settled and may_go_on(self.match, buffer)
+        return -1 if self.undecided else found
+
+
 class _Expecting(pexpect.spawnbase.SpawnBase):  # type: ignore[type-arg]
-    """Reads from a program's console for pexpect, which knows no deadline but the budget."""
+    """Reads from a program's console for pexpect, which knows no deadline but the wait's."""
 
     def __init__(self, program: Started, said: list[str]) -> None:
         super().__init__(timeout=None, encoding="utf-8")
         self._program, self._said = program, said
-        self.budget: Budget | None = None
+        self._wait, self._searcher = Wait([]), _Searcher([])
+
+    def wait_for(self, pattern: re.Pattern[str], budget: Budget) -> None:
+        """Wait for a match, which is then `match`. Raises pexpect's EOF and TIMEOUT."""
+        self._wait, self._searcher = Wait([budget]), _Searcher([pattern])
+        self.expect_loop(self._searcher, timeout=None)
 
     def read_nonblocking(self, size: int = 1, timeout: float | None = None) -> str:
         """Return what the program says next; `size` and `timeout` are pexpect's own and do not count."""
-        assert self.budget is not None
-        while True:
-            last = self.budget.expired
-            if self._program.console.done:
-                raise pexpect.EOF("it has ended")
+        ended = bool(self._program.console.done)
+        if not ended:
             try:
-                self._program.console.take(self._program.link.read(self.budget.next_poll))
+                self._program.hear(self._wait, undecided=self._searcher.undecided)
             except LinkClosed:
-                self._program.console.take(b"", final=True)
-                raise pexpect.EOF("it has ended") from None
-            except TimeoutError:
-                if last:
-                    raise pexpect.TIMEOUT("nothing more") from None
-                continue
-            text = "".join(self._said)
-            self._said.clear()
+                ended = True
+        text = "".join(self._said)
+        self._said.clear()
+        if text:
             return text
+        if self._searcher.undecided:
+            self._searcher.settled = True
+            return ""
+        if ended or self._program.console.done:
+            raise pexpect.EOF("it has ended")
+        raise pexpect.TIMEOUT("nothing more")
 
 
 class Launched:
@@ -91,7 +112,8 @@ class Launched:
         """Wait until it says something that matches, behind what was matched before; return the match.
 
         Args:
-            pattern: a regular expression; a line ends with one newline.
+            pattern: a regular expression; a line ends with one newline. A match that ends within a line which is not
+                whole yet is taken when nothing follows for 0.1 seconds.
             timeout: seconds of the simulator's CPU time, on a board by the clock; None: that of the launch.
 
         Raises:
@@ -111,10 +133,9 @@ class Launched:
             in_range(seconds, timeouts.SHORTEST_EXECUTION, timeouts.LONGEST_EXECUTION)
         except ValueError as error:
             raise ConfigError(f"timeout: {error}", hint="seconds: timeout=1.0") from None
-        self._expecting.budget = self._program.budget(seconds)
         with self._explained():
             try:
-                self._expecting.expect([compiled], timeout=None)
+                self._expecting.wait_for(compiled, self._program.budget(seconds))
             except pexpect.TIMEOUT:
                 what = f"{self._order.elf.name} has not said {shown(pattern)} in {seconds:g} s"
                 raise ProgramTimeout(what, hint="a longer timeout; what it said is below") from None

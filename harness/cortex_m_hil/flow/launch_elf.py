@@ -33,6 +33,7 @@ from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.target import HardwareLauncher
 
 SETTLE = 2.0  # seconds that a program which lacks an operator has to name further ones, and to end
+SILENCE = 0.1  # seconds without output, after which a line that lacks its newline is taken to be whole
 LINE_LIMIT = 1 << 16  # the newest characters of a line, which are searched
 _EOT = "\x04"  # the end of ExecuTorch's arm_executor_runner without semihosting; ends an FVP by shutdown_on_eot
 # Messages of ExecuTorch: runtime/executor/method.cpp, runtime/kernel/operator_registry.cpp.
@@ -87,13 +88,15 @@ class Console:
         operators: names of the operators that the program says it lacks.
         fault: the first line that reports a fault; "" if none.
         done: a value of `Ended.by`; "" while the program goes on.
+        undecided: whether `until` matches, but with the last line, which may go on.
     """
 
     sink: Callable[[str], object]
     until: re.Pattern[str] | None = None
     operators: dict[str, None] = field(default_factory=dict)
     fault: str = ""
-    done: str = ""  # a value of `Ended.by`
+    done: str = ""
+    undecided: bool = False
     _line: str = ""
     _text: io.IncrementalNewlineDecoder = field(
         default_factory=lambda: io.IncrementalNewlineDecoder(
@@ -106,7 +109,9 @@ class Console:
         self._line += text
         if eot:
             self.done = self.done or "eot"
-        if self.until is not None and self.until.search(self._line):
+        found = None if self.until is None else self.until.search(self._line)
+        self.undecided = found is not None and may_go_on(found, self._line)
+        if found and not self.undecided:
             self.done = "until"
         *whole, rest = self._line.split("\n")
         for line in [*whole, rest] if final else whole:
@@ -114,11 +119,22 @@ class Console:
         self._line = rest[-LINE_LIMIT:]
         self.sink(printable_lines(text))
 
+    def settle(self) -> None:
+        """Take the last line as whole."""
+        if self.undecided:
+            self.done = "until"
+
     def _look_at(self, line: str) -> None:
         for found in _OPERATOR.finditer(line):
             self.operators[found[1] or found[2]] = None
         if not self.fault and _FAULT.search(line):
             self.fault = line.strip()
+
+
+def may_go_on(match: re.Match[str], text: str) -> bool:
+    """Tell whether output behind `text` could change a match: it ends where the text does, within a line."""
+    is_literal = not re.search(r"[][.^$*+?{}|()\\]", match.re.pattern)
+    return match.end() == len(text) and not is_literal and not match[0].endswith("\n")
 
 
 def launch(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> Ended:
@@ -177,10 +193,24 @@ def is_board(resolved: Resolved) -> bool:
     return isinstance(resolved.target.launcher, HardwareLauncher)
 
 
+@dataclass
+class Wait:
+    """A wait for a program's output, which ends when one of its limits has expired and all that came by then is read.
+
+    Attributes:
+        limits: the limits.
+        over: whether it has ended.
+    """
+
+    limits: list[Budget]
+    over: bool = False
+
+
 class Started(ABC):
     """A program that runs.
 
     Attributes:
+        order: the program and its limits.
         console: what it has said.
         link: its console's bytes.
         folder: the folder that it may read and write; None on a board.
@@ -193,8 +223,52 @@ class Started(ABC):
     status: int | None = None
     instructions: int | None = None
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, order: Launch, console: Console) -> None:
+        self.order, self.console = order, console
+
+    def hear(self, wait: Wait, *, undecided: bool = False) -> bool:
+        """Take the program's next output into the console, and return whether there is any.
+
+        Args:
+            wait: limits the wait.
+            undecided: whether silence ends it, too: the last line may be whole without a newline.
+
+        Raises:
+            LinkClosed: the program has ended.
+        """
+        silence = self.budget(SILENCE) if undecided or self.console.undecided else None
+        polled = [*wait.limits, *([silence] if silence else [])]
+        while not wait.over:
+            wait.over = any(limit.expired for limit in wait.limits)
+            quiet = silence is not None and silence.expired
+            try:
+                self.console.take(self.link.read(min((one.next_poll for one in polled), key=lambda poll: poll.at)))
+            except LinkClosed:
+                self.console.take(b"", final=True)
+                self.console.settle()
+                raise
+            except TimeoutError:
+                if quiet:
+                    break
+            else:
+                return True
+        self.console.settle()
+        return False
+
+    def listen(self) -> bool:
+        """Take output until the program ends, or has done its work, or its time is over; False for the latter.
+
+        A program that lacks operators has SETTLE seconds to name further ones; then True is returned.
+        """
+        console, wait = self.console, Wait([self.budget(self.order.seconds)])
+        with contextlib.suppress(LinkClosed):
+            while not console.done:
+                if not self.hear(wait) and not console.done:
+                    console.take(b"", final=True)
+                    return bool(console.operators)
+                if console.operators and len(wait.limits) == 1:
+                    wait.limits.append(Deadline.after(SETTLE))
+        return True
 
     @abstractmethod
     def budget(self, seconds: float) -> Budget:
@@ -212,23 +286,23 @@ class _Simulated(Started):
     def __init__(
         self, resolved: Resolved, order: Launch, console: Console, process: RunningProcess, count: Path
     ) -> None:
-        super().__init__(console)
+        super().__init__(order, console)
         self.link: Link = process
-        self._resolved, self._order, self._process, self._count = resolved, order, process, count
+        self._resolved, self._process, self._count = resolved, process, count
 
     def budget(self, seconds: float) -> Budget:
         return self._process.budget(seconds)
 
     def finish(self) -> str:
-        process, console, seconds = self._process, self.console, self._order.seconds
+        process, console, seconds = self._process, self.console, self.order.seconds
         process.end_input()
-        if not _listen(process, console, process.budget(seconds)):
-            raise _timeout(self._order, console, _timeout_text(process, seconds))
+        if not self.listen():
+            raise _timeout(self.order, console, _timeout_text(process, seconds))
         _require_operators(console)
         if process.refused or not console.done:
             self.status = process.wait(seconds)
             if self.status is None:
-                raise _timeout(self._order, console, "has closed its output and not ended")
+                raise _timeout(self.order, console, "has closed its output and not ended")
             with contextlib.suppress(OSError, ValueError):
                 self.instructions = int(self._count.read_text())
             _judge(self._resolved, process, self.status, console)
@@ -271,45 +345,21 @@ def _timeout_text(process: RunningProcess, seconds: float) -> str:
     return f"has not ended after {used:.1f} s of the simulator's CPU time{asleep}"
 
 
-def _listen(link: Link, console: Console, budget: Budget) -> bool:
-    """Pass on a link's output until the link is closed or the program has done its work.
-
-    False if the budget ends first. A program that lacks operators has SETTLE seconds to name further ones; then True is
-    returned.
-    """
-    settled: Deadline | None = None
-    while not console.done:
-        if budget.expired or (settled is not None and settled.expired):
-            console.take(b"", final=True)
-            return bool(console.operators)
-        poll = budget.next_poll
-        try:
-            console.take(link.read(min(poll, settled or poll, key=lambda one: one.at)))
-        except LinkClosed:
-            console.take(b"", final=True)
-            return True
-        except TimeoutError:
-            continue
-        if console.operators and settled is None:
-            settled = Deadline.after(SETTLE)
-    return True
-
-
 # --- a board -------------------------------------------------------------------------------------------------
 
 
 class _OnBoard(Started):
     def __init__(self, order: Launch, console: Console, port: Uart) -> None:
-        super().__init__(console)
+        super().__init__(order, console)
         self.link: Link = port
-        self._order, self._port = order, port
+        self._port = port
 
     def budget(self, seconds: float) -> Budget:
         return Deadline.after(seconds)
 
     def finish(self) -> str:
-        order, port = self._order, self._port
-        if not _listen(port, self.console, Deadline.after(order.seconds)):
+        order, port = self.order, self._port
+        if not self.listen():
             how = f"has not ended after {order.seconds:g} s; its console is {port.port} at {port.baud} baud"
             raise _timeout(order, self.console, how)
         _require_operators(self.console)

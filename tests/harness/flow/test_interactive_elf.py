@@ -78,6 +78,36 @@ def asks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "asks"
 
 
+PAUSES = """
+#include <stdio.h>
+#include <unistd.h>
+static void say(const char *text) { fputs(text, stdout); fflush(stdout); usleep(30000); }
+int main(void) {
+  say("runs: 1"), say("2, errors: 1"), say("0\\n"), say("> ");
+  getchar();
+  say("ready?");
+  getchar();
+  return 0;
+}"""
+
+
+def test_a_match_within_a_line_that_goes_on_waits_for_the_rest(tmp_path: Path) -> None:
+    """Each piece is flushed and followed by 30 ms of sleep; a prompt has no newline, and then nothing follows."""
+    (tmp_path / "pauses.c").write_text(PAUSES)
+    subprocess.run(["gcc", tmp_path / "pauses.c", "-o", tmp_path / "pauses"], check=True)
+    with launched(NATIVE, Launch(tmp_path / "pauses", 30.0)) as program:
+        assert program.expect(r"runs: (\d+)")[1] == "12"
+        assert program.expect(r"errors: (\d+)$")[1] == "10"
+        program.expect("> ")
+        program.send("\n")
+        assert program.expect(r"(\w+)\?$")[1] == "ready"
+    order = Launch(tmp_path / "pauses", 30.0, until=re.compile("errors: 1$", re.MULTILINE))
+    with launched(NATIVE, order) as program:
+        assert program.wait() == 0
+    with launched(NATIVE, Launch(tmp_path / "pauses", 30.0, until=re.compile("errors: 1.$"))) as program:
+        assert program.wait() is None and program.text.endswith("errors: 10\n")
+
+
 def test_text_goes_to_its_console(asks: Path) -> None:
     with launched(NATIVE, Launch(asks, 30.0)) as program:
         program.expect("who")
