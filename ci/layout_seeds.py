@@ -23,7 +23,7 @@ import torch
 
 import cortex_m_hil as hil
 from cortex_m_hil import flow
-from cortex_m_hil.maintainers.networks.network_judge import NO_SQNR
+from cortex_m_hil.checks.comparison.tolerance import NO_SQNR
 
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 QTOL: Final = 20

@@ -360,4 +360,11 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
         "CMSIS-NN `arm_transpose_conv_wrapper_s8.c:87–88`",
         _TRANSPOSED,
     ),
+    45: KnownBug(
+        "a softmax over the channels of one pixel is refused",
+        "also over one channel: such images are contiguous and channels-last at once; the kernel computes over the "
+        "last dimension alone",
+        "ExecuTorch `op_softmax.cpp:60–67`",
+        "`torch.softmax(x.flatten(1), 1)`; over one channel it is 1",
+    ),
 }

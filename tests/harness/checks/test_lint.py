@@ -620,8 +620,9 @@ def transposed(
     )  # fmt: skip
 
 
-def softmax(shift: int) -> Program:
-    return of_one("cortex_m::softmax.out", rows("int8", 2, 5), -1, 0, -128, 1 << 30, shift, 0, rows("int8", 2, 5))
+def softmax(shift: int, dim: int = -1, *shape: int) -> Program:
+    tensor = rows("int8", *(shape or (2, 5)))
+    return of_one("cortex_m::softmax.out", tensor, dim, 0, -128, 1 << 30, shift, 0, tensor)
 
 
 CONVOLUTION = ((1, 1), (0, 0), (1, 1), None, (0, 0), None)
@@ -797,6 +798,9 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
     ),
     "a softmax shifted out": (
         softmax(32), Rule.ARGUMENTS, Rule.ARGUMENTS, softmax(31),
+    ),
+    "known bug 45": (
+        softmax(0, 1, 2, 5, 1, 1), Rule.ARGUMENTS, Rule.ARGUMENTS, softmax(0, 3, 2, 1, 1, 5),
     ),
     "known bug 9": (
         convolution(rows("int8", 4, 1, 1, 3), None), None, Rule.ARGUMENTS,

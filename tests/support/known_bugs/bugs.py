@@ -987,6 +987,17 @@ FOUND_HERE: Final = (
          "::test_lint_foresees_the_transposed_convolutions_that_lose_their_input",),
     ),
     KnownBug(
+        *numbered(45),
+        "an image of one pixel or channel is contiguous and channels-last, and the quantiser takes it for the latter",
+        (
+            Shown(
+                How.FORESEEN, "over rows, and over the channels of images of one pixel",
+                module(lambda: nn.Softmax(1), (2, 8)), module(lambda: nn.Softmax(1), (2, 8, 1, 1)),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "softmax"),
+            ),
+        ),
+    ),
+    KnownBug(
         *numbered(23),
         "inputs of a `.bpte` are written contiguous, and the runtime copies their bytes into channels-last inputs",
         (),

@@ -132,6 +132,10 @@ STEPS: Final[Mapping[str, Step]] = {
     "known bug 2 quantized_transpose_conv2d": Step("padding=0", _wider(3, (2, 2), 1)),
     "known bug 21 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (2, 1), 0)),
     "known bug 44 quantized_transpose_conv2d": Step("padding=0", _wider(1, (1, 1), 1, channels=20)),
+    "known bug 45 softmax": Step(
+        "torch.softmax(x.flatten(1), 1)",
+        module(lambda: Apply(lambda x: torch.softmax(x.flatten(1), 1).reshape(x.shape)), (2, 8, 1, 1)),
+    ),
     "pytorch/executorch#19825 quantized_avg_pool2d": Step(
         "lower the module for this target's ISA class", module(lambda: nn.AvgPool2d(2), (1, 4, 8, 8))
     ),

@@ -109,7 +109,7 @@ def _other_quanta(output: ComparedOutput) -> Iterator[Finding]:
     sqnr, bound = decibels(output.eager - output.eager.mean(dtype=np.float64), deviation), output.tolerance.eager_sqnr
     is_met = np.abs(deviation).max() <= output.flatness(output.eager)
     is_flat = output.eager.size == 1 or output.is_flat(output.eager)
-    if sqnr < bound and not (is_met and is_flat):
+    if not output.tolerance.has_enough(sqnr) and not (is_met and is_flat):
         why = f"SQNR about the mean {in_decibels(sqnr)}, the bound {in_decibels(bound)}"
         yield output.find(FindingKind.OTHER_CHOICES, f"{_off(deviation)} the float module ({why})")
 

@@ -41,7 +41,7 @@ def against_eager(output: ComparedOutput) -> tuple[float | None, list[Finding]]:
         return sqnr, []
     bound, name = output.tolerance.eager_sqnr, output.authority if output.is_expected else "the float module"
     text = f"SQNR against {name} is {in_decibels(sqnr)}"
-    if sqnr >= bound:
+    if output.tolerance.has_enough(sqnr):
         return sqnr, list(_offset(output, expected, noise, text))
     return sqnr, [output.find(FindingKind.EAGER, f"{text}, the bound {in_decibels(bound)}")]
 
@@ -54,6 +54,6 @@ def _offset(output: ComparedOutput, expected: Array, noise: Array, text: str) ->
     """
     about_mean, bound = decibels(expected - expected.mean(), noise), output.tolerance.eager_sqnr
     is_near = float(np.abs(noise).max()) <= output.flatness(expected) / 2
-    if about_mean < bound and expected.size > 1 and not is_near:
+    if not output.tolerance.has_enough(about_mean) and expected.size > 1 and not is_near:
         text += f" with the offset that all elements share, {in_decibels(about_mean)} about their mean"
         yield output.find(FindingKind.OFFSET, f"{text} (the bound {in_decibels(bound)})")

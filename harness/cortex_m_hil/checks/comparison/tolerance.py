@@ -22,6 +22,7 @@ WORST_MARGIN: Final = 1.5  # the factor for the largest deviation, which a furth
 # signal) to 41 (a normal one, to 4 sigma); right values of small networks have 37 to 54 (measured on
 # `native`). 30 is two bits less than 41: noise of 3 % of the signal.
 FULL_SQNR: Final = 48.0
+NO_SQNR: Final = -sys.float_info.max  # as a bound in dB: none
 GOOD_SQNR: Final = 30.0
 
 
@@ -40,7 +41,7 @@ class Tolerance:
         rtol: the relative tolerance, as a share of the expected value.
         eager_sqnr: the least signal-to-quantisation-noise ratio in dB against the float module, over a whole output. An
             offset that all elements share counts as signal; if the bound is met only because of it, a warning has both
-            figures.
+            figures. ``NO_SQNR`` is no bound.
 
     Raises:
         ConfigError: a tolerance is negative, infinite, NaN or no number, or has an unknown name. Only ``eager_sqnr``
@@ -60,7 +61,11 @@ class Tolerance:
             _demand("fake_quant_qtol", self.fake_quant_qtol, Integral, 0, quanta, "1")
         _demand("atol", self.atol, Real, 0, amount, "0.001")
         _demand("rtol", self.rtol, Real, 0, amount, "0.001")
-        _demand("eager_sqnr", self.eager_sqnr, Real, -sys.float_info.max, "a finite number of dB", "15.0")
+        _demand("eager_sqnr", self.eager_sqnr, Real, NO_SQNR, "a finite number of dB", "15.0")
+
+    def has_enough(self, sqnr: float) -> bool:
+        """Tell whether an SQNR in dB meets the bound; minus infinity, without a signal, meets none but ``NO_SQNR``."""
+        return max(sqnr, NO_SQNR) >= self.eager_sqnr
 
 
 def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str, example: str) -> None:

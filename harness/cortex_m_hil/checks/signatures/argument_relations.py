@@ -65,6 +65,15 @@ def up_to_four_dimensions(call: OperatorCall) -> str:
     return "" if 1 <= rank <= 4 else f"{rank} dimensions, and no kernel takes more than 4"
 
 
+@of_bug(45)
+def over_the_last_dimension(call: OperatorCall) -> str:
+    """Check that a softmax is over the last dimension, which ExecuTorch's kernel and CMSIS-NN's take alone."""
+    dim, rank = call.value(1), len(call["input"].shape)
+    if dim is None or dim.scalar in (-1, rank - 1):
+        return ""
+    return f"dim is {dim.scalar}, and the last of {rank} dimensions is the only one for which there is a kernel"
+
+
 _MOST_SHIFTED: Final = 31
 
 

@@ -46,7 +46,9 @@ def _cortex_m() -> dict[str, Signature]:
             arguments.sums_of_32_bits,
         ),
         "quantized_mul": signature(pair.format(2), orders.sum_or_product, arguments.product_of_32_bits),
-        "softmax": signature("0 input int8 rows, -1 out int8 rows", arguments.shift_is_to_the_left),
+        "softmax": signature(
+            "0 input int8 rows, -1 out int8 rows", arguments.over_the_last_dimension, arguments.shift_is_to_the_left
+        ),
         "transpose": signature("0 input int8 rows, -1 out int8 rows", arguments.up_to_four_dimensions, bug=7),
     }
     for suffix, form in (("", "image"), ("_nhwc", "nhwc")):

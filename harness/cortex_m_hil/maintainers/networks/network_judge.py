@@ -17,7 +17,7 @@ import numpy as np
 
 from cortex_m_hil import flow, lowering
 from cortex_m_hil.checks.comparison.comparison_result import FindingKind
-from cortex_m_hil.checks.comparison.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import NO_SQNR, Tolerance
 from cortex_m_hil.diagnose.compare_runtimes import compare_runtimes
 from cortex_m_hil.diagnose.lifetime_check import WatchedMemory
 from cortex_m_hil.diagnose.shrink import symptoms
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 REFUSALS: Final = (LintError, UnsupportedOperator, OutOfTargetMemory, ToolchainError)
 """Errors without a run, for programs that are known not to work here: they are counted, but are no failures."""
 
-NO_SQNR: Final = -1000.0  # dB, always met: a coarse quantisation is no defect of a runtime
-QUANTISED: Final = Tolerance(eager_sqnr=NO_SQNR)
+QUANTISED: Final = Tolerance(eager_sqnr=NO_SQNR)  # a coarse quantisation is no defect of a runtime
 FLOAT: Final = Tolerance(atol=1e-4, rtol=1e-4, eager_sqnr=NO_SQNR)
 REASON: Final = 200  # characters of the reason for a refusal at most
 _TENSOR: Final = r"\w+ is \w+\[[\d, ]*\](?: dim order \[[\d, ]*\])?"

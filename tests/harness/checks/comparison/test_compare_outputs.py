@@ -16,7 +16,7 @@ from cortex_m_hil import errors
 from cortex_m_hil.checks.comparison.advice_texts import LOCALIZE, Advice
 from cortex_m_hil.checks.comparison.compare_outputs import compare
 from cortex_m_hil.checks.comparison.comparison_result import Comparison, Figures, FindingKind
-from cortex_m_hil.checks.comparison.tolerance import Tolerance
+from cortex_m_hil.checks.comparison.tolerance import NO_SQNR, Tolerance
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.pte_file import PteFile
@@ -409,6 +409,16 @@ def test_outputs_far_from_the_float_module_alone_are_an_eager_finding() -> None:
     found = check(EXPECTED, eager=EXPECTED[:, ::-1].copy())
     assert kinds(found) == {"eager"} and "dB" in found.errors[0].message
     assert check(EXPECTED, eager=EXPECTED * np.float32(1.05)).ok
+
+
+def test_the_least_bound_is_met_without_a_signal_too() -> None:
+    """Far from the zeros of a float module a quantised output has an SQNR of minus infinity."""
+    far = dequantised(np.arange(8).reshape(1, 8) * 16 - 128)
+    for bound, met in ((NO_SQNR, True), (-1000.0, False)):
+        found = check(far, far, eager=np.zeros_like(far), tolerance=Tolerance(eager_sqnr=bound))
+        assert found.ok is met and found.outputs[0].sqnr_db == -math.inf and ("eager" in kinds(found)) is not met
+        text = "SQNR against the float module is -inf dB, the bound -1000"
+        assert met or text in found.errors[0].message
 
 
 def test_an_sqnr_that_is_the_offset_of_all_elements_is_told() -> None:
