@@ -362,9 +362,14 @@ KNOWN_BUGS: Final[Mapping[int, KnownBug]] = {
     ),
     45: KnownBug(
         "a softmax over the channels of one pixel is refused",
-        "also over one channel: such images are contiguous and channels-last at once; the kernel computes over the "
-        "last dimension alone",
+        "or over one channel: contiguous and channels-last at once, and the kernel takes the last dimension",
         "ExecuTorch `op_softmax.cpp:60–67`",
         "`torch.softmax(x.flatten(1), 1)`; over one channel it is 1",
+    ),
+    46: KnownBug(
+        "minimum and maximum of a number for each channel, or of five dimensions",
+        "(1, 4, 1, 1) with (1, 4, 3, 3) takes the next channel's number; of (2, 2, 4, 3, 3) half is never written",
+        "CMSIS-NN `arm_minimum_s8.c:148–205`; ExecuTorch `op_minimum.cpp`",
+        "`torch.minimum(x, y.expand(x.shape))`, or both flattened: `x.flatten(1)`",
     ),
 }

@@ -625,6 +625,11 @@ def softmax(shift: int, dim: int = -1, *shape: int) -> Program:
     return of_one("cortex_m::softmax.out", tensor, dim, 0, -128, 1 << 30, shift, 0, tensor)
 
 
+def minimum(one: tuple[int, ...], other: tuple[int, ...]) -> Program:
+    out = np.broadcast_shapes(one, other)
+    return of_one("cortex_m::minimum.out", rows("int8", *one), rows("int8", *other), rows("int8", *out))
+
+
 CONVOLUTION = ((1, 1), (0, 0), (1, 1), None, (0, 0), None)
 PER_CHANNEL = rows("int32", 4)
 
@@ -801,6 +806,16 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
     ),
     "known bug 45": (
         softmax(0, 1, 2, 5, 1, 1), Rule.ARGUMENTS, Rule.ARGUMENTS, softmax(0, 3, 2, 1, 1, 5),
+    ),
+    "known bug 46, by its first operand": (
+        minimum((4, 1, 1), (1, 4, 2, 3)), None, Rule.ARGUMENTS, minimum((1, 1, 1), (1, 4, 2, 3)),
+    ),
+    "known bug 46, by its second operand": (
+        minimum((1, 4, 2, 1), (1, 4, 1, 1)), None, Rule.ARGUMENTS, minimum((1, 4, 1, 3), (1, 4, 1, 1)),
+    ),
+    "known bug 46, by its dimensions": (
+        minimum((2, 1, 4, 2, 3), (2, 1, 4, 2, 3)), None, Rule.ARGUMENTS,
+        minimum((1, 2, 4, 2, 3), (1, 2, 4, 2, 3)),
     ),
     "known bug 9": (
         convolution(rows("int8", 4, 1, 1, 3), None), None, Rule.ARGUMENTS,

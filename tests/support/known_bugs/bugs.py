@@ -998,6 +998,25 @@ FOUND_HERE: Final = (
         ),
     ),
     KnownBug(
+        *numbered(46),
+        "its loops over rows and over widths share one correction of the address; the kernel passes on four sizes",
+        (
+            Shown(
+                How.FORESEEN, "with a number for each row, and with one for each channel",
+                module(lambda: Apply(torch.minimum), (1, 4, 3, 3), (1, 4, 3, 1), layout="explicit"),
+                module(lambda: Apply(torch.minimum), (1, 4, 3, 3), (1, 4, 1, 1), layout="explicit"),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "minimum"),
+            ),
+            Shown(
+                How.FORESEEN, "of four dimensions, and of five",
+                module(lambda: Apply(torch.maximum), (2, 4, 3, 3), (2, 4, 3, 3), layout="explicit"),
+                module(lambda: Apply(torch.maximum), (2, 2, 4, 3, 3), (2, 2, 4, 3, 3), layout="explicit"),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "maximum"),
+            ),
+        ),
+        ("tests/nightly/test_foreseen_minima.py::test_lint_foresees_the_minima_that_a_target_gets_wrong",),
+    ),
+    KnownBug(
         *numbered(23),
         "inputs of a `.bpte` are written contiguous, and the runtime copies their bytes into channels-last inputs",
         (),

@@ -136,6 +136,22 @@ STEPS: Final[Mapping[str, Step]] = {
         "torch.softmax(x.flatten(1), 1)",
         module(lambda: Apply(lambda x: torch.softmax(x.flatten(1), 1).reshape(x.shape)), (2, 8, 1, 1)),
     ),
+    "known bug 46 minimum": Step(
+        "torch.minimum(x, y.expand(x.shape))",
+        module(
+            lambda: Apply(lambda x, y: torch.minimum(x, y.expand(x.shape))),
+            *((1, 4, 3, 3), (1, 4, 1, 1)),
+            layout="explicit",
+        ),
+    ),
+    "known bug 46 maximum": Step(
+        "x.flatten(1)",
+        module(
+            lambda: Apply(lambda x, y: torch.maximum(x.flatten(1), y.flatten(1)).reshape(x.shape)),
+            *((2, 2, 4, 3, 3), (2, 2, 4, 3, 3)),
+            layout="explicit",
+        ),
+    ),
     "pytorch/executorch#19825 quantized_avg_pool2d": Step(
         "lower the module for this target's ISA class", module(lambda: nn.AvgPool2d(2), (1, 4, 8, 8))
     ),

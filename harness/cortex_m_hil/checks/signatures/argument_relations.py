@@ -74,6 +74,27 @@ def over_the_last_dimension(call: OperatorCall) -> str:
     return f"dim is {dim.scalar}, and the last of {rank} dimensions is the only one for which there is a kernel"
 
 
+@of_bug(46)
+def four_dimensions_alone(call: OperatorCall) -> str:
+    """Check the dimensions of a minimum or maximum: ExecuTorch's kernel passes the last four sizes on, and no other."""
+    shape = call["out"].shape
+    return "" if math.prod(shape[:-4]) == 1 else f"of {len(shape)} dimensions only the last four are computed"
+
+
+@of_bug(46)
+def no_rows_of_one_number(call: OperatorCall) -> str:
+    """Check that a minimum or maximum spreads no single number along two dimensions, where it is not the only one.
+
+    After such a row CMSIS-NN's arm_minimum_s8 and arm_maximum_s8 advance by one number, and once more by
+    `height_1_diff` or `height_2_diff`, which takes back what a loop over the width would have done.
+    """
+    shapes = [(1, 1, 1, *call[name].shape)[-3:] for name in ("self", "other")]
+    for (height, width, row), (_, along, _) in (shapes, shapes[::-1]):
+        if height > 1 and width == row == 1 and along > 1:
+            return "each number of one is for several rows of the other, and the wrong one is taken"
+    return ""
+
+
 _MOST_SHIFTED: Final = 31
 
 

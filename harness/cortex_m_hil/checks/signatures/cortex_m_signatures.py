@@ -62,6 +62,10 @@ def _cortex_m() -> dict[str, Signature]:
 
 CORTEX_M: Final[Mapping[str, Signature]] = _cortex_m()
 DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
+    **dict.fromkeys(
+        ("cortex_m::maximum.out", "cortex_m::minimum.out"),
+        (arguments.four_dimensions_alone, arguments.no_rows_of_one_number),
+    ),
     "cortex_m::quantized_avg_pool2d.out": (orders.channels_last_to_executorch,),
     "cortex_m::quantized_conv2d.out": (orders.channels_last_to_executorch, convolutions.grouped_convolution_has_bias),
     "cortex_m::quantized_conv2d_nhwc.out": (convolutions.grouped_convolution_has_bias,),
