@@ -41,7 +41,7 @@ class Tolerance:
         rtol: the relative tolerance, as a share of the expected value.
         eager_sqnr: the least signal-to-quantisation-noise ratio in dB against the float module, over a whole output. An
             offset that all elements share counts as signal; if the bound is met only because of it, a warning has both
-            figures. ``NO_SQNR`` is no bound.
+            figures. ``-sys.float_info.max`` is no bound.
 
     Raises:
         ConfigError: a tolerance is negative, infinite, NaN or no number, or has an unknown name. Only ``eager_sqnr``
