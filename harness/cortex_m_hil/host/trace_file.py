@@ -40,6 +40,8 @@ _LISTED: Final = ("test", "lowering", "build", "wait", "flash", "boot", "run")
 """The kinds of which the longest spans are named."""
 _LONGEST: Final = 3  # spans that are named
 _SECOND: Final = 10**9  # nanoseconds
+# How far the wall clock may have been adjusted since the file was written; no run of pytest is as short.
+_CLOCKS_DIFFER: Final = _SECOND // 10
 VIEWERS: Final = "https://ui.perfetto.dev or chrome://tracing"
 _LIMIT: Final = 1 << 30  # bytes
 _HINT: Final = "another file: --hil-trace FILE"
@@ -105,7 +107,7 @@ def spans_in(path: Path, since: int) -> dict[str, list[Span]]:
             begin, duration = (round(one[key] * 1000) for key in ("ts", "dur"))
             span = Span(one["cat"], one["name"], began + begin, duration, one["tid"])
             found.setdefault(names[one["pid"]], []).append(span)
-    return {name: of for name, of in found.items() if min(one.begin for one in of) >= since - _SECOND}
+    return {name: of for name, of in found.items() if min(one.begin for one in of) >= since - _CLOCKS_DIFFER}
 
 
 def lines_of_times(processes: Mapping[str, Sequence[Span]], what: str = "processes") -> Iterator[str]:

@@ -630,7 +630,7 @@ def test_a_build_that_another_process_does_not_finish_is_told(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeouts, "EXECUTORCH_BUILD", 0.01)
-    cache, target = tmp_path / "cache", built(tmp_path, source, "true")
+    cache, target = tmp_path / "cache", built(tmp_path, source, "sleep 600")
     with pytest.raises(BuildError):
         linked_executorch.find_prefix(target, cache)
     [lock] = (cache / "prefixes").glob("*.lock")
